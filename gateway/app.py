@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
@@ -18,27 +17,33 @@ from gateway.assembly.apps import (
     BODY,
     Apps,
     Backends,
-    Changing,
     EnteredContexts,
     Serving,
     entitle,
     in_one_task,
+    show_in,
 )
 from gateway.assembly.audit import AuditParts
-from gateway.assembly.authentication import AuthenticationParts, build_authentication, issuers_of, proxies_of
+from gateway.assembly.authentication import (
+    AuthenticationParts,
+    build_authentication,
+    issuers_of,
+    logout_handler,
+    proxies_of,
+)
 from gateway.assembly.credentials import Accounts, audience
-from gateway.assembly.reload import Reloader
+from gateway.assembly.observability import gauge_callback, health_of
+from gateway.assembly.reload import Changing, Reloader
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
-from gateway.assembly.telemetry import gauge_callback
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
 from gateway.callers.entitlements import Entitlements
 from gateway.callers.methods import identity_headers
-from gateway.config import Config, Notices, Reading, UpstreamApp
+from gateway.config import Config, Notices, Reading
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
 from gateway.doors.accounts import AccountsDoor
-from gateway.doors.admin import Health, MetricsDoor, ReadinessCheck, Stage, admin_application
+from gateway.doors.admin import MetricsDoor, Stage, admin_application
 from gateway.doors.assets import built
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
@@ -46,24 +51,21 @@ from gateway.doors.bridge.offers import DownloadDoor, LinkDoor, OfferRates
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import InFlight, Peers, Unread
-from gateway.doors.console import ConsoleDoor, Logout
+from gateway.doors.console import ConsoleDoor
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
-from gateway.doors.identify import Identify
 from gateway.doors.probe import PURPOSE, ProbeDoor
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
 from gateway.doors.revocation import Revocations
 from gateway.doors.runner import CONNECTION, DRAIN, LIMITS
 from gateway.doors.sandbox import SandboxDoor
-from gateway.doors.site import SiteDoor
 from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.drain import RunningCalls
 from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.pipeline import Exchange
-from gateway.exchange.record import OnFailure
 from gateway.exchange.refusals import ExceededBounds
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
@@ -73,10 +75,9 @@ from gateway.fastpath.routes import FastRoutes
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import McpMount, MountMiddleware, message_limit
-from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
-from gateway.model import Json, Principal
+from gateway.model import Principal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.quotas import DatabaseQuotas
@@ -89,7 +90,6 @@ from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
 from gateway.views.memory import Launches, MemoryDirectory
 from gateway.views.registry import Views
-from gateway.views.shown import Shown
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
 """Makes the gateway reload its files at once, if it was built with `reread`."""
@@ -152,7 +152,7 @@ class _Gateway:
             config, self._recorder, hooks, self._connections, self._database, self._revocations.still, admits
         )
         self._approvals = self._approving.questions
-        circuits = Circuits()
+        self._circuits = Circuits()
         self._streams = Streams()
         limiter = Limiter(MemoryRates(), DatabaseQuotas(self._database))
         step = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
@@ -174,7 +174,7 @@ class _Gateway:
             waiting=RequestApprovals(step),
             recorder=self._recorder,
             sender=Sender(
-                self._accounts.authenticator, self._accounts.jars, circuits, absences=self._accounts.absences
+                self._accounts.authenticator, self._accounts.jars, self._circuits, absences=self._accounts.absences
             ),
             streams=self._streams,
             hooks=hooks,
@@ -190,16 +190,6 @@ class _Gateway:
             each=config.mcp.views_each,
             taints=DatabaseTaints(self._database),
             admits=admits,
-        )
-        self._metrics.look(
-            gauge_callback(
-                self._metrics,
-                views=self._views,
-                approvals=self._approvals,
-                circuits=circuits,
-                journal=self._journal,
-                notices=self._notices,
-            )
         )
         self._events = Events(
             self._journal,
@@ -250,7 +240,7 @@ class _Gateway:
             absences=self._accounts.absences,
             tools=UpstreamTools(self._database),
             asking=self._approving.elicitation(),
-            shown_in=self._shown_in,
+            shown_in=lambda upstream: show_in(upstream, self._apps, self._views),
             revocation=self._revocations.held,
             runtime=self._built.everything,
             tasks=self._tasks,
@@ -265,7 +255,7 @@ class _Gateway:
         for app in self._apps.values():
             app.face.renew()
         self._held = EnteredContexts()
-        changing = Changing(
+        self._changing = Changing(
             self._apps,
             self._serving,
             self._upstreams,
@@ -281,13 +271,20 @@ class _Gateway:
         self._reloader = Reloader(
             config,
             reread=reread,
-            take=changing.apps,
-            take_upstreams=changing.upstreams,
+            take=self._changing.apps,
+            take_upstreams=self._changing.upstreams,
             notices=self._notices,
             recorder=self._recorder,
             approvals=self._approving.asked_of_policies,
         )
-        self._health = Health(self._checks(), self._facts)
+        self._health = health_of(
+            config,
+            database=self._database,
+            journal=self._journal,
+            notices=self._notices,
+            upstreams=self._upstreams,
+            calls=self._calls,
+        )
 
     def application(self) -> web.Application:
         """The doors, each on its own hosts, behind the guard."""
@@ -328,7 +325,7 @@ class _Gateway:
             apps=authentication.apps,
             console=origins.console,
         )
-        self._entitlements.watch(partial(self._access_changed, bridge, authentication.identify))
+        self._entitlements.watch(partial(self._changing.access, bridge, authentication.identify))
         root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
         mcp_routes = [
             *mcp_door.routes(self._everything, faces, self._upstreams, admits=self._entitlements.admits),
@@ -364,19 +361,28 @@ class _Gateway:
         peers = Peers(server.connections_each, server.connections, proxies_of(self._config))
         unread = Unread(self._config.mcp.bodies_each, self._config.mcp.bodies)
 
-        def look() -> None:
-            self._metrics.connections.set(peers.count)
-            self._metrics.sockets.set(bridge.count)
-            self._metrics.sessions.set(self._mcp_sessions.count)
-            self._metrics.streams.set(self._streams.count)
-            self._metrics.calls.set(self._calls.count)
-
-        self._metrics.look(look)
+        self._metrics.look(
+            gauge_callback(
+                self._metrics,
+                views=self._views,
+                approvals=self._approvals,
+                circuits=self._circuits,
+                journal=self._journal,
+                notices=self._notices,
+                counts={
+                    self._metrics.connections: peers,
+                    self._metrics.sockets: bridge,
+                    self._metrics.sessions: self._mcp_sessions,
+                    self._metrics.streams: self._streams,
+                    self._metrics.calls: self._calls,
+                },
+            )
+        )
         root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.malformed)
         if server.fast_path:
             mounts = (self._everything, faces, self._upstreams)
             routes = FastRoutes(
-                guard, self._revocations, self._in_flight, self._site, *mounts, admits=self._entitlements.admits
+                guard, self._revocations, self._in_flight, self._apps.site_at, *mounts, admits=self._entitlements.admits
             )
 
             def connection(server: ServerState) -> HttpConnection:
@@ -384,21 +390,6 @@ class _Gateway:
 
             root[CONNECTION] = connection
         return root
-
-    def _access_changed(self, bridge: BridgeDoor, identify: Identify, principal: Principal | None) -> None:
-        """End what is open of apps that `principal`, or any caller, may not use any more; update what they are shown.
-
-        Requests and streams are ended by `Revocations`.
-        """
-        identify.reconsider()
-        self._events.access_changed(principal)
-        self._merged.access_changed(principal)
-        for face in (self._everything, *(app.face for app in self._apps.values())):
-            face.tools_changed(principal)
-        for one in self._upstreams.mounted.values():
-            one.upstream.tools_changed(principal)
-        for job in (bridge.end_excluded(), self._approving.end_excluded(self._entitlements.admits)):
-            self._tasks.create_task(job)
 
     def announce(self) -> None:
         """Say at `/readyz` that the gateway stops."""
@@ -421,36 +412,11 @@ class _Gateway:
         """Answer all running calls with an error now."""
         self._calls.cut()
 
-    def _checks(self) -> dict[str, ReadinessCheck]:
-        """Return what all requests depend on; a record that may be missing is no such thing."""
-
-        async def journal() -> None:
-            if self._config.audit.on_failure != OnFailure.CONTINUE:
-                self._journal.check()
-
-        return {"database": ReadinessCheck(self._database.check), "journal": ReadinessCheck(journal)}
-
-    def _facts(self) -> dict[str, Json]:
-        """Return what `/readyz` tells besides: nothing of it refuses all requests."""
-        problems = Counter(notice.kind.value for notice in self._notices.now())
-        upstreams: dict[str, Json] = {name: state.value for name, (state, _) in self._upstreams.states().items()}
-        configuration: dict[str, Json] = dict(problems)
-        return {"running_calls": self._calls.count, "configuration": configuration, "upstreams": upstreams}
-
-    def _serves(self, principal: Principal, credential: str) -> bool:
-        """Return whether an app or upstream that `principal` may use sends this credential, or none does directly."""
-        users = [
-            app.config.id
-            for app in self._apps.values()
-            if any(backend.credential == credential for backend in app.config.policy.backends.values())
-        ]
+    def _may_connect(self, principal: Principal, credential: str) -> bool:
+        """Whether an app or upstream that `principal` may use sends this credential, or none does directly."""
+        users = self._apps.senders(credential)
         users += [name for name, spec in self._upstreams.specs.items() if spec.credential == credential]
         return not users or any(self._entitlements.admits(principal, name) for name in users)
-
-    def _site(self, host: str) -> SiteDoor | None:
-        """Return the site of the app at `host`, if there is one."""
-        app = self._apps.at(host)
-        return app.site if app is not None else None
 
     def _console(self, bridge: BridgeDoor, tickets: Tickets, authentication: AuthenticationParts) -> ConsoleDoor:
         rates = OfferRates()
@@ -468,36 +434,11 @@ class _Gateway:
             links=LinkDoor(self._views, self._recorder, rates),
             downloads=DownloadDoor(self._views, self._recorder, rates),
             live=self._live,
-            logout=self._logout(bridge, authentication),
-            connections=AccountsDoor(self._accounts.connecting, self._recorder, audience, self._serves),
+            logout=logout_handler(authentication.login, self._accounts.jars, self._events, bridge),
+            connections=AccountsDoor(self._accounts.connecting, self._recorder, audience, self._may_connect),
             csrf=self._accounts.ring.derive("csrf tokens"),
             admits=self._entitlements.admits,
         )
-
-    def _logout(self, bridge: BridgeDoor, authentication: AuthenticationParts) -> Logout:
-        """Return the logout handler: it ends a person's connections here and empties the cookie jars of backends."""
-
-        async def logout(request: web.Request, answer: web.StreamResponse) -> str:
-            principal = request[PRINCIPAL]
-            to = await authentication.login.end(request, answer)
-            self._accounts.jars.empty_person(principal.person)
-            self._events.end(principal)
-            await bridge.end_all(principal)
-            return to
-
-        return logout
-
-    def _shown_in(self, upstream: str) -> ShownIn:
-        """Find the view in one of our host pages that shows an app of this upstream."""
-
-        def find(principal: Principal, resource: str) -> Shown | None:
-            for id, app in self._apps.items():
-                source = app.config.source
-                if isinstance(source, UpstreamApp) and (source.upstream, source.resource) == (upstream, resource):
-                    return self._views.shown(principal, id)
-            return None
-
-        return find
 
     def _face(self, app: str | None, before: MountMiddleware | None = None) -> McpMount:
         return McpMount(

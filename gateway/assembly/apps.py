@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from gateway.apps import own_files, pack, with_snapshot
-from gateway.assembly.approvals import ApprovalParts
-from gateway.backends.asgi import Application, AsgiBackend
+from gateway.backends.asgi import AsgiBackend, load_application
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.backends.plugged import wrap_plugin
@@ -22,7 +20,6 @@ from gateway.callers.entitlements import AccessRule, Admits, Entitlements
 from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
 from gateway.doors.assets import Built
 from gateway.doors.console import AppCard
-from gateway.doors.events import Events
 from gateway.doors.sandbox import SandboxDoor, declared_csp
 from gateway.doors.site import SiteDoor
 from gateway.errors import StartError
@@ -31,15 +28,15 @@ from gateway.exchange.snapshot import Snapshot
 from gateway.hooks import make_plugin
 from gateway.hookspecs import BackendFactory
 from gateway.mcp.server import McpMount
+from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.calls.views import UpstreamAnswers
-from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.mount import Proxy
-from gateway.mcp.upstreams.registry import Upstreams
 from gateway.mcp.view_server import GatewayAnswers, ViewServer
-from gateway.model import Backend, Resource
+from gateway.model import Backend, Principal, Resource
 from gateway.policy import BackendSpec
 from gateway.shares import Shares
 from gateway.views.registry import Views
+from gateway.views.shown import Shown
 from gateway.views.view import AppRules
 
 T = TypeVar("T")
@@ -127,6 +124,16 @@ class Apps(Mapping[str, Running]):
         apps = self._now.values() if app is None else [self._now[app]] if app in self._now else []
         return max((one.config.policy.largest_request for one in apps), default=0)
 
+    def site_at(self, host: str) -> SiteDoor | None:
+        """Return the site at `host`, or None."""
+        app = self._hosts.get(host)
+        return app.site if app is not None else None
+
+    def senders(self, credential: str) -> list[str]:
+        """Return the apps whose backends are sent this credential."""
+        policies = ((id, app.config.policy) for id, app in self._now.items())
+        return [id for id, policy in policies if any(one.credential == credential for one in policy.backends.values())]
+
     def __getitem__(self, key: str) -> Running:
         return self._now[key]
 
@@ -195,38 +202,20 @@ class Backends:
             await backend.close()
 
     def _backend(self, app: App, spec: BackendSpec) -> Backend:
+        what = f"app {app.id}: backend {spec.name!r}"
         if spec.type == "http":
             backend: Backend = HttpBackend(spec, self._connections)
         elif spec.type == "asgi":
-            backend = AsgiBackend(spec.name, _application(app.id, spec))
+            backend = AsgiBackend(spec.name, load_application(str(spec.options["app"]), what))
         elif spec.type in self._types:
-            what = f"app {app.id}: backend {spec.name!r}"
             backend = wrap_plugin(
                 spec.name, make_plugin(self._types[spec.type], what, spec.name, spec.options, "send", "close")
             )
         else:
             known = ", ".join(["http", "asgi", *self._types])
-            raise StartError(
-                f"app {app.id}: backend {spec.name!r} has the type {spec.type!r}; known: {known}. "
-                "Other types come from plugins."
-            )
+            raise StartError(f"{what} has the type {spec.type!r}; known: {known}. Other types come from plugins.")
         self._made.append(backend)
         return backend
-
-
-def _application(app: str, spec: BackendSpec) -> Application:
-    """Import the ASGI application of a backend. Raises `StartError`."""
-    path = str(spec.options["app"])
-    module, _, name = path.partition(":")
-    try:
-        found: object = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # foreign code may raise anything on import; it stops the start
-        raise StartError(f"app {app}: backend {spec.name!r}: {path} cannot be imported: {error!r}") from error
-    if not callable(found):
-        raise StartError(f"app {app}: backend {spec.name!r}: {path} is no ASGI application, it cannot be called")
-    return cast(Application, found)
 
 
 class EnteredContexts:
@@ -435,80 +424,14 @@ def _page(app: App) -> tuple[object, ...]:
     return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames, app.story
 
 
-class Changing:
-    """Replaces running apps and upstreams, and voids what depended on them; `held` and `tasks` keep new faces open."""
+def show_in(upstream: str, apps: Apps, views: Views) -> ShownIn:
+    """Return a function that finds the view in one of our host pages that shows an app of this upstream."""
 
-    def __init__(
-        self,
-        apps: Apps,
-        serving: Serving,
-        upstreams: Upstreams,
-        *,
-        merged: Merged,
-        everything: McpMount,
-        approving: ApprovalParts,
-        views: Views,
-        events: Events,
-        held: EnteredContexts,
-        tasks: asyncio.TaskGroup,
-        entitlements: Entitlements,
-    ) -> None:
-        self._entitlements = entitlements
-        self._apps = apps
-        self._serving = serving
-        self._upstreams = upstreams
-        self._merged = merged
-        self._everything = everything
-        self._approving = approving
-        self._views = views
-        self._events = events
-        self._held = held
-        self._tasks = tasks
-
-    async def apps(self, configs: Mapping[str, App]) -> None:
-        """Replace the apps, without an await between the updates of the registries.
-
-        Raises `StartError` or `DocumentError` for unusable apps; nothing changed then.
-        """
-        apps = {id: await asyncio.to_thread(self._serving.of, app) for id, app in configs.items()}
-        before = dict(self._apps)
-        gone, new = before.keys() - apps.keys(), apps.keys() - before.keys()
-        for id in new:
-            await self._enter(apps[id].face)
-        for id in gone:
-            self._approving.outdated(id, "")
-            for view in self._views.of(None, id):
-                self._views.close(view)
-        entitle(self._entitlements, configs, self._upstreams.specs)
-        self._apps.replace(apps)
+    def find(principal: Principal, resource: str) -> Shown | None:
         for id, app in apps.items():
-            self._renew(before.get(id), app)
-        self._merged.forget(())
-        self._everything.renew()
-        self._events.apps_changed()
-        for id in gone:
-            before[id].face.drain()
-            await self._held.leave(before[id].face)
+            source = app.config.source
+            if isinstance(source, UpstreamApp) and (source.upstream, source.resource) == (upstream, resource):
+                return views.shown(principal, id)
+        return None
 
-    async def upstreams(self, specs: Mapping[str, UpstreamSettings]) -> None:
-        """Replace the upstreams; unchanged ones keep their connections."""
-        before = dict(self._upstreams.mounted)
-        entitle(self._entitlements, {id: app.config for id, app in self._apps.items()}, specs)
-        await self._upstreams.replace(specs, self._enter, self._held.leave)
-        self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
-        for name in before.keys() | specs.keys():
-            policy = specs[name].policy if name in specs else None
-            self._approving.outdated(name, policy.version if policy is not None else "")
-        self._everything.tools_changed()
-
-    def _renew(self, before: Running | None, now: Running) -> None:
-        """Renew or void the state that depends on a changed app."""
-        if before is None or before.packed is not now.packed:
-            now.face.renew()
-        if before is not None and before.config.policy is not now.config.policy:
-            self._approving.outdated(now.config.id, now.config.policy.version)
-        if before is not None and before.rules != now.rules:
-            self._views.renew(now.config.id)
-
-    async def _enter(self, face: McpMount) -> None:
-        await self._held.enter(self._tasks, face)
+    return find

@@ -26,7 +26,7 @@ from gateway.telemetry import Metrics
 from gateway.traces import Tracer
 
 if TYPE_CHECKING:
-    from gateway.assembly.telemetry import Spans  # it needs the extra `otlp`
+    from gateway.assembly.spans import Spans  # it needs the extra `otlp`
 
 RESOURCE: Final[Json] = {
     "attributes": [
@@ -144,5 +144,5 @@ class AuditParts:
 def _spans(collector: Collector, metrics: Metrics) -> Spans:
     if find_spec("opentelemetry.sdk") is None:
         raise StartError("telemetry.otlp needs the OpenTelemetry SDK: pip install 'webmcp-gateway[otlp]'")
-    made: Spans = import_module("gateway.assembly.telemetry").Spans(collector, metrics)
+    made: Spans = import_module("gateway.assembly.spans").Spans(collector, metrics)
     return made

@@ -6,15 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from aiohttp import web
+
 from gateway.assembly.apps import Apps
 from gateway.backends.connect import Connections, Network
 from gateway.backends.http import HttpBackend
 from gateway.callers.methods import Blocks, OAuthIssuer, ProxyAuth
 from gateway.config import Config
 from gateway.doors.access import Challenges
+from gateway.doors.bridge.bridge import BridgeDoor
+from gateway.doors.console import Logout
+from gateway.doors.events import Events
+from gateway.doors.guard import PRINCIPAL
 from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.login.login import LoginDoor, SiteLogins
+from gateway.exchange.cookies import CookieJars
 from gateway.model import Principal
 from gateway.stores.sessions import DatabaseSessions, Hints, IssuedTokens
 from gateway.stores.sql import Database
@@ -109,3 +116,17 @@ def build_authentication(
         visits=SiteLogins(sessions, site),
         apps=apps.hosts({}, lambda app: app.config.id),
     )
+
+
+def logout_handler(login: LoginDoor, jars: CookieJars, events: Events, bridge: BridgeDoor) -> Logout:
+    """Return the logout handler: it ends a person's connections here and empties the cookie jars of backends."""
+
+    async def logout(request: web.Request, answer: web.StreamResponse) -> str:
+        principal = request[PRINCIPAL]
+        to = await login.end(request, answer)
+        jars.empty_person(principal.person)
+        events.end(principal)
+        await bridge.end_all(principal)
+        return to
+
+    return logout

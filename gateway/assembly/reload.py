@@ -1,4 +1,4 @@
-"""Hot reload: watches the files of the configuration and applies changes while the gateway runs."""
+"""Hot reload: watches the files of the configuration, and replaces running apps and upstreams when they change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.callers.entitlements import widens
+from gateway.assembly.approvals import ApprovalParts
+from gateway.assembly.apps import Apps, EnteredContexts, Running, Serving, entitle
+from gateway.callers.entitlements import Entitlements, widens
 from gateway.config import (
     App,
     Config,
@@ -24,13 +26,20 @@ from gateway.config import (
     restart_problems,
     same_upstream,
 )
+from gateway.doors.bridge.bridge import BridgeDoor
+from gateway.doors.events import Events
+from gateway.doors.identify import Identify
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.approval_answers import Loosening
 from gateway.exchange.record import Record, Recorder
+from gateway.mcp.server import McpMount
+from gateway.mcp.upstreams.merged import Merged
+from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Caller, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, ChangeKind, Turn, diff
 from gateway.ports.approvals import Approvals
+from gateway.views.registry import Views
 
 LOOK = 1.0
 """Seconds between checks of the files; a change is applied after it was stable for one such interval."""
@@ -369,3 +378,97 @@ def _change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[
         "changes": listed,
         "message": f"{len(changes)} changes, {opened} of them open something",
     }
+
+
+class Changing:
+    """Replaces running apps and upstreams, and voids what depended on them; `held` and `tasks` keep new faces open."""
+
+    def __init__(
+        self,
+        apps: Apps,
+        serving: Serving,
+        upstreams: Upstreams,
+        *,
+        merged: Merged,
+        everything: McpMount,
+        approving: ApprovalParts,
+        views: Views,
+        events: Events,
+        held: EnteredContexts,
+        tasks: asyncio.TaskGroup,
+        entitlements: Entitlements,
+    ) -> None:
+        self._entitlements = entitlements
+        self._apps = apps
+        self._serving = serving
+        self._upstreams = upstreams
+        self._merged = merged
+        self._everything = everything
+        self._approving = approving
+        self._views = views
+        self._events = events
+        self._held = held
+        self._tasks = tasks
+
+    async def apps(self, configs: Mapping[str, App]) -> None:
+        """Replace the apps, without an await between the updates of the registries.
+
+        Raises `StartError` or `DocumentError` for unusable apps; nothing changed then.
+        """
+        apps = {id: await asyncio.to_thread(self._serving.of, app) for id, app in configs.items()}
+        before = dict(self._apps)
+        gone, new = before.keys() - apps.keys(), apps.keys() - before.keys()
+        for id in new:
+            await self._enter(apps[id].face)
+        for id in gone:
+            self._approving.outdated(id, "")
+            for view in self._views.of(None, id):
+                self._views.close(view)
+        entitle(self._entitlements, configs, self._upstreams.specs)
+        self._apps.replace(apps)
+        for id, app in apps.items():
+            self._renew(before.get(id), app)
+        self._merged.forget(())
+        self._everything.renew()
+        self._events.apps_changed()
+        for id in gone:
+            before[id].face.drain()
+            await self._held.leave(before[id].face)
+
+    async def upstreams(self, specs: Mapping[str, UpstreamSettings]) -> None:
+        """Replace the upstreams; unchanged ones keep their connections."""
+        before = dict(self._upstreams.mounted)
+        entitle(self._entitlements, {id: app.config for id, app in self._apps.items()}, specs)
+        await self._upstreams.replace(specs, self._enter, self._held.leave)
+        self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
+        for name in before.keys() | specs.keys():
+            policy = specs[name].policy if name in specs else None
+            self._approving.outdated(name, policy.version if policy is not None else "")
+        self._everything.tools_changed()
+
+    def access(self, bridge: BridgeDoor, identify: Identify, principal: Principal | None) -> None:
+        """End what is open of apps that `principal`, or any caller, may not use any more; update what they are shown.
+
+        Requests and streams are ended by `Revocations`.
+        """
+        identify.reconsider()
+        self._events.access_changed(principal)
+        self._merged.access_changed(principal)
+        for face in (self._everything, *(app.face for app in self._apps.values())):
+            face.tools_changed(principal)
+        for one in self._upstreams.mounted.values():
+            one.upstream.tools_changed(principal)
+        for job in (bridge.end_excluded(), self._approving.end_excluded(self._entitlements.admits)):
+            self._tasks.create_task(job)
+
+    def _renew(self, before: Running | None, now: Running) -> None:
+        """Renew or void the state that depends on a changed app."""
+        if before is None or before.packed is not now.packed:
+            now.face.renew()
+        if before is not None and before.config.policy is not now.config.policy:
+            self._approving.outdated(now.config.id, now.config.policy.version)
+        if before is not None and before.rules != now.rules:
+            self._views.renew(now.config.id)
+
+    async def _enter(self, face: McpMount) -> None:
+        await self._held.enter(self._tasks, face)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from gateway.backends.fields import (
     silence_timeout,
     without_coding,
 )
-from gateway.errors import Reason, Refusal
+from gateway.errors import Reason, Refusal, StartError
 from gateway.model import Arriving, Outbound, Response
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -220,3 +221,17 @@ class _Lifespan:
             return str(answer.result()["type"]) if answer.done() else None
         finally:
             answer.cancel()
+
+
+def load_application(place: str, what: str) -> Application:
+    """Import the ASGI application at `place`, `module:name`, for `what`. Raises `StartError`."""
+    module, _, name = place.partition(":")
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # foreign code may raise anything on import; it stops the start
+        raise StartError(f"{what}: {place} cannot be imported: {error!r}") from error
+    if not callable(found):
+        raise StartError(f"{what}: {place} is not an ASGI application: it cannot be called")
+    return cast(Application, found)

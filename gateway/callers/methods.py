@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeAlias
 
 from gateway.credentials.specs import Network
-from gateway.model import Secret
+from gateway.model import Principal, Secret
 
 Blocks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
@@ -108,3 +108,10 @@ class Roles:
         if values & self.admin:
             found.add("admin")
         return frozenset(found)
+
+
+def reaches(principal: Principal, owner: Principal) -> bool:
+    """Whether a client that `auth` names reaches, by its handle, a view of the same person at another client."""
+    if PERSON_VIEWS not in principal.capabilities or principal.shared or owner.shared:
+        return False
+    return (principal.issuer, principal.subject) == (owner.issuer, owner.subject)

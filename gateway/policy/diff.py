@@ -16,34 +16,8 @@ from gateway.policy.obligations import Limit, Obligations, Quota, Redirects
 from gateway.policy.policy import Policy, ReportMode
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, OrganisationRule, Route, ToolRule, rule_place
 from gateway.policy.schemas import BodySchema
-from gateway.policy.templates import REST, Template
+from gateway.policy.templates import Region, Template, region
 from gateway.token_buckets import Rate
-
-FRESH = "~{}"
-"""A segment that is no route's literal, so that only parameters match it."""
-
-OPAQUE = "~%2F{}"
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """The paths that two templates share, as a template; `witnesses` are samples of them."""
-
-    text: str
-    witnesses: tuple[str, ...] = field(compare=False)
-
-
-def region(one: Template, other: Template, depth: int) -> Region:
-    """Return the overlap of two templates, which must overlap. `depth` is more than the segments of any template."""
-    length = max(len(one.segments), len(other.segments))
-    shown = [_segment(one, other, place, shown=True) for place in range(length)]
-    filled = [_segment(one, other, place, shown=False) for place in range(length)]
-    rest = one.rest and other.rest
-    text = "/" + "/".join([*shown, REST] if rest else shown)
-    tails = range(depth - length + 1) if rest else range(1)
-    paths = ["/" + "/".join([*filled, *(FRESH.format(f"r{n}") for n in range(tail))]) for tail in tails]
-    opaque = _opaque(one, other, filled)
-    return Region(text, (*paths, *([opaque] if opaque else [])))
 
 
 class Overlaps:
@@ -87,26 +61,6 @@ class _RouteTree:
             branch = stack.pop()
             yield from (*branch.ends, *branch.rests)
             stack += branch.below.values()
-
-
-def _segment(one: Template, other: Template, place: int, *, shown: bool) -> str:
-    for template in (one, other):
-        literal = template.segments[place] if place < len(template.segments) else None
-        if literal is not None:
-            return literal
-    if not shown:
-        return FRESH.format(f"p{place}")
-    names = (template.names[place] for template in (one, other) if place < len(template.names))
-    return f"{{{next(names, 'any')}}}"
-
-
-def _opaque(one: Template, other: Template, filled: list[str]) -> str | None:
-    """Return a path that only `{name:encoded}` matches."""
-    places = [place for place in one.encoded | other.encoded if filled[place].startswith("~")]
-    if not places or (one.rest and other.rest):
-        return None
-    segments = [OPAQUE.format(place) if place in places else text for place, text in enumerate(filled)]
-    return "/" + "/".join(segments)
 
 
 T = TypeVar("T")

@@ -115,6 +115,14 @@ def is_head(link: ChainLink) -> bool:
     return link.phase == "note" and link.values is not None and b'"signature":' in link.values
 
 
+def copies_of(head: Mapping[str, Json]) -> dict[str, str]:
+    """Return, by sink, the hash of the last line that it had when a head was written."""
+    copied = head.get("copied")
+    if not isinstance(copied, dict):
+        return {}
+    return {sink: last for sink, last in copied.items() if isinstance(last, str)}
+
+
 def head_problem(link: ChainLink, trusted: Sequence[str] | None) -> str | None:
     """Return the problem of a signed line: its key is not `trusted` (None: any), or its signature is invalid."""
     fields = dict(fields_of(link))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -24,7 +23,7 @@ from gateway.errors import StartError
 from gateway.jsontext.writing import with_text_for_constants
 from gateway.model import AuditRecord, Json
 from gateway.randomness import Randomness
-from gateway.stores.heads import EVERY, JournalKey, new_key
+from gateway.stores.heads import EVERY, JournalKey, copies_of, new_key
 from gateway.stores.lines import (
     LINE_START,
     NO_HASH,
@@ -36,7 +35,7 @@ from gateway.stores.lines import (
     raw_lines_backwards,
     read_line,
 )
-from gateway.stores.segments import Disk, closed_path, closed_segments, lines_backwards, start_of
+from gateway.stores.segments import Disk, closed_path, closed_segments, lines_backwards, open_alone, start_of
 
 
 class Follower:
@@ -179,7 +178,7 @@ class Journal:
     async def __aenter__(self) -> Self:
         """Open or resume. Raises StartError if another process has the file, or it cannot be used."""
         try:
-            self._file = _open_alone(self.path)
+            self._file = open_alone(self.path)
             try:
                 self._resume()
             except BaseException:  # after any error, release the file for others
@@ -307,7 +306,7 @@ class Journal:
         fresh = self.path.with_name(f"{self.path.name}.new")
         with suppress(FileNotFoundError):
             fresh.unlink()  # left by a process that died here
-        descriptor = _open_alone(fresh)
+        descriptor = open_alone(fresh)
         try:
             self._disk.bring()
             os.link(self.path, place)  # the journal exists at every moment, so no other process can begin one
@@ -471,14 +470,6 @@ class Journal:
             self._file = -1
 
 
-def copies_of(head: Mapping[str, Json]) -> dict[str, str]:
-    """Return, by sink, the hash of the last line that it had when a head was written."""
-    copied = head.get("copied")
-    if not isinstance(copied, dict):
-        return {}
-    return {sink: last for sink, last in copied.items() if isinstance(last, str)}
-
-
 def _sayable(record: AuditRecord) -> AuditRecord:
     """Return the record with text for numbers that JSON cannot represent. Raises OSError.
 
@@ -489,22 +480,3 @@ def _sayable(record: AuditRecord) -> AuditRecord:
     except (TypeError, ValueError, RecursionError) as error:
         raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
     return replace(record, fields=fields)
-
-
-def _open_alone(path: Path) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            raise BlockingIOError  # its holder rotated the journal at this moment
-        os.fchmod(descriptor, 0o600)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise StartError(
-            f"another process writes the journal {path}: end it, or give this one a journal of its own"
-        ) from error
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from gateway.documents.reader import open_file
+from gateway.errors import StartError
 from gateway.stores.lines import fields_of, raw_lines, raw_lines_backwards, read_link
 
 _BLOCK: Final = 1024 * 1024
@@ -224,3 +226,23 @@ def line_before(path: Path, offset: int) -> bytes | None:
                         return None
                     return next((raw for _, raw in raw_lines_backwards(descriptor, at) if raw), None)
     return None
+
+
+def open_alone(path: Path) -> int:
+    """Open or create a journal that no other process may write. Raises `StartError` and OSError."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            raise BlockingIOError  # its holder rotated the journal at this moment
+        os.fchmod(descriptor, 0o600)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StartError(
+            f"another process writes the journal {path}: end it, or give this one a journal of its own"
+        ) from error
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -105,11 +105,11 @@ class PageToolCall:
         rule = self.views.apps[self.view.app].policy.tools.get(self.name)
         seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
         try:
-            await self.views.call_begins(self.view, id)
+            await self.views.taints.begin_call(self.view, id)
             async with self._deadline(seconds) as begin:
 
                 def started() -> None:
-                    self.views.call_started(self.view, id)
+                    self.views.taints.start_call(self.view, id)
                     begin()
 
                 with continue_trace(dict(trace.headers()) if trace is not None else None):
@@ -120,7 +120,7 @@ class PageToolCall:
             message = error.error.message
             raise _unanswered_refusal(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
         finally:
-            self.views.call_ended(self.view, id)
+            self.views.taints.end_call(self.view, id)
         return clean_result(check_output(self.tool, result))
 
     def status(self, result: mcp.CallToolResult) -> int:
@@ -230,7 +230,7 @@ class Forwarder:
     ) -> tuple[View, ViewTool]:
         if handle is not None:
             view = self._views.reach(handle, principal)
-            if await self._views.awaited(handle, principal, app):
+            if await self._views.launches.awaited(handle, principal, app):
                 words = "has not come up yet. Try again in a moment; list_view_tools shows it then."
                 raise Refusal(Reason.CONNECTION_LOST, f"The page of view {handle!r} {words}")
             if view is None or app not in (None, view.app):

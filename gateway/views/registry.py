@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,20 +13,19 @@ from mcp import types as mcp
 
 from gateway.bounds import Area, Bound
 from gateway.callers.entitlements import Admits, admit_all
-from gateway.callers.methods import PERSON_VIEWS
+from gateway.callers.methods import PERSON_VIEWS, reaches
 from gateway.digests import SigningKeys
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
-from gateway.policy import may_call_tool
-from gateway.ports.views import Launch, LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
-from gateway.views.initiator import CLAIMED, MOVED, Cause, Taint, Taints
+from gateway.ports.views import LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
+from gateway.views.initiator import CLAIMED, Cause
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Successions, Tell
-from gateway.views.tools import clean_tools
-from gateway.views.view import AppRules, Attached, Openings, PageCalls, View, ViewKey, split
+from gateway.views.tools import clean_tools, with_callable_tools
+from gateway.views.view import AppRules, Attached, Openings, PageCalls, SharedTaints, View, ViewKey, split
 
 LIVE = 32
 """Live views of one principal by default."""
@@ -73,18 +71,18 @@ class Views:
         keys: SigningKeys | None = None,
     ) -> None:
         self.apps = apps
-        self._admits = admits
+        self.admits = admits
         self._each = each
         self._clock = clock
         self.precedence = ModelPriority(clock)
         self._views: dict[str, View] = {}
         self._of: dict[str, dict[str, View]] = {}
         self._idle_from = float("inf")
-        self._launches = launches
+        self.launches = launches
         self._keys = keys or SigningKeys((secrets.token_bytes(32),))
         self._process = secrets.token_urlsafe(6)
         self._directory = directory
-        self._taints = Taints(self._tainted, clock, taints)
+        self.taints = SharedTaints(self._of, clock, taints)
         self._keeping: asyncio.Task[None] | None = None
         self._successions = Successions(clock)
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
@@ -93,9 +91,9 @@ class Views:
         self._openings = Openings()
 
     async def __aenter__(self) -> Self:
-        await self._taints.load()
+        await self.taints.kept.load()
         await self._sessions.__aenter__()
-        self._keeping = self._sessions.create_task(self._taints.run())
+        self._keeping = self._sessions.create_task(self.taints.kept.run())
         return self
 
     async def __aexit__(
@@ -106,8 +104,8 @@ class Views:
         if self._keeping is not None:
             self._keeping.cancel()
         await self._sessions.__aexit__(kind, error, trace)
-        if await self._taints.flush():
-            await self._launches.settle(self._taints.keys())
+        if await self.taints.kept.flush():
+            await self.launches.settle(self.taints.kept.keys())
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,11 +115,8 @@ class Views:
         `chosen`: its content was chosen by a model, so the view is tainted until a person acts in it.
         """
         if chosen:  # an open page may receive the launch value as well, and one that opens may attach with another
-            for view in self._launched(principal, app):
-                view.taint.model_reported(self._clock())
-            given = Taint(tainted="model-call-reported", ended=self._clock())
-            self._taints.leave((principal.id, app), given)
-        return await self._launches.give(principal, app, chosen=chosen)
+            self.taints.choose(principal, app)
+        return await self.launches.give(principal, app, chosen=chosen)
 
     async def attach(
         self,
@@ -142,10 +137,10 @@ class Views:
             id = f"{self._process}{secrets.token_urlsafe(12)}"
             view = self._add(View(id, principal, app, proven=False, key=self._key(id, principal, 0)))
         else:
-            apps = {one for one in self.apps if app in (None, one) and self._admits(principal, one)}
-            waiting = await self._launches.find(launch, principal, apps)
-            self._doubt(principal, waiting)
-            number = await self._launches.attach(launch)
+            apps = {one for one in self.apps if app in (None, one) and self.admits(principal, one)}
+            waiting = await self.launches.find(launch, principal, apps)
+            self.taints.doubt(principal, waiting)
+            number = await self.launches.attach(launch)
             if waiting.view in self._views:
                 if self._views[waiting.view].attached > number:
                     raise Refusal(Reason.VIEW_UNPROVEN, "Another page has attached as this view meanwhile.")
@@ -155,8 +150,8 @@ class Views:
                 self.close(was)
             key = self._key(waiting.view, principal, number)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True, attached=number, key=key))
-            if waiting.chosen or await self._launches.chosen(principal, waiting.app):
-                self._reported(view)
+            if waiting.chosen or await self.launches.chosen(principal, waiting.app):
+                self.taints.report(view)
         return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 
     def open_bridged(self, principal: Principal, app: str) -> View:
@@ -256,9 +251,7 @@ class Views:
             del mine[view.id]
             if not mine:
                 del self._of[view.principal.id]
-            view.taint.turned = lambda: None
-            if view.taint.tainted is not None:
-                self._taints.leave((view.principal.id, view.app), view.taint)
+            self.taints.keep(view)
             self._directory.remove(view.principal, view.id)
             self._successions.moved()
 
@@ -291,7 +284,7 @@ class Views:
         """Return the view that `proof` proves. Raises `Refusal` (`view-unproven`)."""
         parts = split(proof)
         view = self._views.get(parts[0]) if parts else None
-        if parts is None or view is None or app not in (None, view.app) or not self._admits(principal, view.app):
+        if parts is None or view is None or app not in (None, view.app) or not self.admits(principal, view.app):
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         if view.principal is not principal:
             if view.principal != principal:
@@ -314,7 +307,7 @@ class Views:
         parts = split(proof) if proof is not None and refusal.reason is Reason.VIEW_UNPROVEN else None
         if parts is None or parts[0] in self._views or parts[0].startswith(self._process):
             return refusal
-        attached = await self._launches.attachment(parts[0], principal)
+        attached = await self.launches.attachment(parts[0], principal)
         keys = map(ViewKey, self._keys.secrets("view", parts[0], principal.id, str(attached or 0)))
         if not any(key.accepts(*parts[1:]) for key in keys):
             return refusal
@@ -329,34 +322,14 @@ class Views:
 
         Raises `Refusal` (`view-unproven`) once it is closed.
         """
-        if self._views.get(view.id) is not view or not self._admits(view.principal, view.app):
+        if self._views.get(view.id) is not view or not self.admits(view.principal, view.app):
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is closed.")
         if reported_model:
-            self._reported(view)
+            self.taints.report(view)
         cause = view.taint.cause(self._clock())
         if not view.proven:
             cause = Cause(Initiator.MODEL, UNPROVEN, cause.id)
         return Caller(view.principal, view.app, door, cause.initiator, cause.evidence, view.id, view.proven, cause.id)
-
-    async def call_begins(self, view: View, id: str) -> None:
-        """Prepare a model's call into `view`: its taint will survive a restart."""
-        await self._taints.keep((view.principal.id, view.app), "model-call", id)
-
-    def call_started(self, view: View, id: str) -> None:
-        """The page of `view` may begin with a model's call."""
-        for one in self._sharing(view):
-            one.taint.call_started(id)
-
-    def call_ended(self, view: View, id: str) -> None:
-        """That call has its answer, or will have none."""
-        for one in self._sharing(view):
-            if one is view or id in one.taint.running:
-                one.taint.call_ended(id, self._clock())
-        self._taints.over((view.principal.id, view.app))
-
-    def gesture(self, view: View, age: float) -> None:
-        """A trusted host attests a person's gesture in `view`, at most `age` seconds ago."""
-        view.taint.gesture_seen(age, self._clock())
 
     # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -365,7 +338,7 @@ class Views:
         self._close_idle()
         if principal is not None:
             mine = self._directory.of(principal, app)
-            return tuple([self._seen(view, principal) for view in mine if self._admits(principal, view.app)])
+            return tuple([self._seen(view, principal) for view in mine if self.admits(principal, view.app)])
         return tuple(view for _, view in self._directory.all() if app in (None, view.app))
 
     def live_for(self, wanted: Callable[[Principal, str], bool]) -> tuple[LiveView, ...]:
@@ -379,11 +352,7 @@ class Views:
         if principal is None:
             return [view for view in self._views.values() if app in (None, view.app)]
         mine = self._of.get(principal.id, {}).values()
-        return [view for view in mine if app in (None, view.app) and self._admits(principal, view.app)]
-
-    def admits(self, principal: Principal, app: str) -> bool:
-        """Whether the principal may use the app."""
-        return self._admits(principal, app)
+        return [view for view in mine if app in (None, view.app) and self.admits(principal, view.app)]
 
     def is_open(self, view: View) -> bool:
         """Whether the view is live."""
@@ -392,7 +361,7 @@ class Views:
     def excluded(self, principal: Principal | None = None) -> list[View]:
         """Return the live views of apps that their principal may not use any more; of `principal`, or of all."""
         mine = self._views if principal is None else self._of.get(principal.id, {})
-        return [view for view in mine.values() if not self._admits(view.principal, view.app)]
+        return [view for view in mine.values() if not self.admits(view.principal, view.app)]
 
     def _close_idle(self) -> None:
         """Close the views that have been silent for too long; nothing is examined before the first one can be."""
@@ -406,7 +375,7 @@ class Views:
     def find(self, id: str, principal: Principal) -> View | None:
         """Return the live view `id`, if it is this principal's."""
         view = self._views.get(id)
-        mine = view is not None and view.principal == principal and self._admits(principal, view.app)
+        mine = view is not None and view.principal == principal and self.admits(principal, view.app)
         return view if mine else None
 
     def reach(self, id: str, principal: Principal) -> View | None:
@@ -414,7 +383,7 @@ class Views:
         view = self._views.get(id)
         if view is None or not (view.principal == principal or reaches(principal, view.principal)):
             return None
-        return view if self._admits(principal, view.app) and self._admits(view.principal, view.app) else None
+        return view if self.admits(principal, view.app) and self.admits(view.principal, view.app) else None
 
     def reachable(self, principal: Principal, app: str | None = None) -> list[tuple[Principal, LiveView]]:
         """Return the live views that `reach` returns, with their principals: the caller's own come first."""
@@ -427,10 +396,6 @@ class Views:
             if owner != principal and app in (None, view.app) and self.reach(view.id, principal) is not None
         ]
         return [*own, *others]
-
-    async def awaited(self, id: str, principal: Principal, app: str | None) -> bool:
-        """Whether `id` was issued to this principal, and no page has attached as this view yet."""
-        return await self._launches.awaited(id, principal, app)
 
     def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]:
         """Return the tools of all live views of `principal`, each name once; none for a shared principal."""
@@ -460,32 +425,15 @@ class Views:
             self._set_tools(view, clean_tools(app, self.apps[app].policy, view.listed or ()))
             self._publish(view)
 
-    def now(self) -> float:
-        """The clock of taints, in seconds."""
-        return self._clock()
-
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` whenever the views or tools of a principal change; the returned function unregisters it."""
         return self._directory.watch(callback)
-
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _doubt(self, principal: Principal, launch: Launch) -> None:
-        """Taint the views of a launch whose former process did not store whether a model had called it."""
-        key = principal.id, launch.app
-        if launch.unsure and self._taints.before(key) is None:
-            self._taints.leave(key, Taint(tainted=MOVED, ended=self._clock()))
 
     def _add(self, view: View) -> View:
         view.used = view.since = self._clock()
         self._openings.take(view.principal.id, view.used)
         mine = list(self._of.get(view.principal.id, {}).values())
-        key = (view.principal.id, view.app)
-        view.taint.turned = lambda: self._taints.turned(key, view.taint, view.came_from)
-        view.came_from = self._taints.before(key)
-        for before, beside in ((view.came_from, False), (self._taint_beside(view, mine), not view.bridged)):
-            if before is not None:  # a page that is reloaded is as tainted as before
-                view.taint.inherit(before, view.used, beside=beside)
+        self.taints.inherit(view)
         if len(mine) >= self._each:
             self._make_room(mine)
         for other in mine:
@@ -497,37 +445,6 @@ class Views:
             self._idle_from = min(self._idle_from, view.used)
         self._publish(view)
         return view
-
-    def _taint_beside(self, view: View, mine: Sequence[View]) -> Taint | None:
-        """Return the taint of a live view that `view` shares: of a lost one, and of any that came by a launch value.
-
-        Several launch values may belong to one page; our host page shows one page in each view.
-        """
-        for other in mine:
-            launched = not other.bridged and not view.bridged
-            if other.app == view.app and (other.lost or launched) and other.taint.tainted is not None:
-                return other.taint
-        return None
-
-    def _sharing(self, view: View) -> list[View]:
-        """Return the view, and those that share its taint."""
-        others = () if view.bridged else self._launched(view.principal, view.app)
-        return [view, *(other for other in others if other is not view)]
-
-    def _launched(self, principal: Principal, app: str) -> list[View]:
-        """Return the views of an app that are not on a bridge."""
-        mine = self._of.get(principal.id, {}).values()
-        return [view for view in mine if not view.bridged and view.app == app]
-
-    def _reported(self, view: View) -> None:
-        """Taint the view, because its page reports a model as the cause, or a model chose its content."""
-        for one in self._sharing(view):
-            one.taint.model_reported(self._clock())
-
-    def _tainted(self) -> dict[tuple[str, str], Taint]:
-        """Return the taints of live views, by principal and app."""
-        tainted = (view for view in self._views.values() if view.taint.tainted is not None)
-        return {(view.principal.id, view.app): view.taint for view in tainted}
 
     def _make_room(self, mine: Sequence[View]) -> None:
         """Evict the lost, unproven or quiet view that was silent longest. Raises `Refusal` if there is none."""
@@ -552,7 +469,7 @@ class Views:
 
     def _only_app(self, app: str | None, principal: Principal) -> str:
         """Return `app`, or the only app that the caller may use. Raises `Refusal`."""
-        admitted = [one for one in self.apps if app in (None, one) and self._admits(principal, one)]
+        admitted = [one for one in self.apps if app in (None, one) and self.admits(principal, one)]
         if len(admitted) != 1:
             raise Refusal(Reason.VIEW_UNPROVEN, "Nothing names the app of this call. Use /mcp/<app>.")
         return admitted[0]
@@ -560,11 +477,7 @@ class Views:
     def _seen(self, view: LiveView, principal: Principal) -> LiveView:
         """Return a live view with the tools that `principal` may call."""
         rules = self.apps.get(view.app)
-        if rules is None or not view.tools:
-            return view
-        policy, now = rules.policy, time.time()
-        tools = tuple(tool for tool in view.tools if may_call_tool(policy, tool.page_name, principal, now))
-        return view if len(tools) == len(view.tools) else replace(view, tools=tools)
+        return view if rules is None else with_callable_tools(view, rules.policy, principal)
 
     def _listed(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
         if view.calls is way:
@@ -583,10 +496,3 @@ class Views:
         if self._views.get(view.id) is view:
             title = self.apps[view.app].title
             self._directory.put(view.principal, LiveView(view.id, view.app, title, view.opened, view.tools))
-
-
-def reaches(principal: Principal, owner: Principal) -> bool:
-    """Whether a client that `auth` names reaches, by its handle, a view of the same person at another client."""
-    if PERSON_VIEWS not in principal.capabilities or principal.shared or owner.shared:
-        return False
-    return (principal.issuer, principal.subject) == (owner.issuer, owner.subject)

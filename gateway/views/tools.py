@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator, validators
@@ -20,8 +22,9 @@ from pydantic import ValidationError
 from gateway.bounds import Area, Bound, size
 from gateway.jsontext.sizes import MAX_DEPTH, nests_deeper
 from gateway.jsontext.writing import plain_json, plain_within
-from gateway.model import ViewTool
-from gateway.policy import Policy, tool_pin
+from gateway.model import Principal, ViewTool
+from gateway.policy import Policy, may_call_tool, tool_pin
+from gateway.ports.views import LiveView
 
 MOST_LISTED: Final = 200
 """Tools of one list that are parsed."""
@@ -262,3 +265,10 @@ def _depth_fits(schema: Any) -> bool:
         if not layer:
             return True
     return False
+
+
+def with_callable_tools(view: LiveView, policy: Policy, principal: Principal) -> LiveView:
+    """Return `view` with those of its tools that `principal` may call now."""
+    now = time.time()
+    tools = tuple(tool for tool in view.tools if may_call_tool(policy, tool.page_name, principal, now))
+    return view if len(tools) == len(view.tools) else replace(view, tools=tools)

@@ -17,9 +17,10 @@ from gateway.digests import equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, ViewTool
 from gateway.policy import Policy, Rate
+from gateway.ports.views import Launch, TaintKey, TaintStore
 from gateway.randomness import base64url
 from gateway.token_buckets import Buckets
-from gateway.views.initiator import Taint
+from gateway.views.initiator import MOVED, Taint, Taints
 from gateway.views.relay import Relay
 from gateway.views.session import PageSession
 from gateway.views.shown import Tell
@@ -162,6 +163,99 @@ class View:
     def calls(self) -> PageCalls | None:
         """The connection to its page, if there is one now."""
         return self.session or self.relay
+
+
+class SharedTaints:
+    """The taints of live views `of` each principal: views of one app share theirs, unless a bridge identifies them.
+
+    Several launch values may belong to one page, and one page may attach again; our host page shows one page in each
+    view. `kept` are those of closed views, also in `store`.
+    """
+
+    def __init__(
+        self, of: Mapping[str, Mapping[str, View]], clock: Callable[[], float], store: TaintStore | None
+    ) -> None:
+        self.kept = Taints(self._live, clock, store)
+        self._of = of
+        self._clock = clock
+
+    async def begin_call(self, view: View, id: str) -> None:
+        """Prepare a model's call into `view`: its taint will survive a restart."""
+        await self.kept.keep((view.principal.id, view.app), "model-call", id)
+
+    def start_call(self, view: View, id: str) -> None:
+        """Taint `view` before its page may begin with a model's call."""
+        for one in self._sharing(view):
+            one.taint.call_started(id)
+
+    def end_call(self, view: View, id: str) -> None:
+        """Note that the call has its answer, or will have none."""
+        for one in self._sharing(view):
+            if one is view or id in one.taint.running:
+                one.taint.call_ended(id, self._clock())
+        self.kept.over((view.principal.id, view.app))
+
+    def attest_gesture(self, view: View, age: float) -> None:
+        """Take a trusted host's report of a person's gesture in `view`, at most `age` seconds ago."""
+        view.taint.gesture_seen(age, self._clock())
+
+    def report(self, view: View) -> None:
+        """Taint `view`, because its page reports a model as the cause, or a model chose its content."""
+        for one in self._sharing(view):
+            one.taint.model_reported(self._clock())
+
+    def choose(self, principal: Principal, app: str) -> None:
+        """Taint the views to which a model's choice of content may go.
+
+        An open page may receive the launch value as well, and one that opens may attach with another.
+        """
+        for view in self._launched(principal, app):
+            view.taint.model_reported(self._clock())
+        self.kept.leave((principal.id, app), Taint(tainted="model-call-reported", ended=self._clock()))
+
+    def doubt(self, principal: Principal, launch: Launch) -> None:
+        """Taint the views of a launch whose former process did not store whether a model had called it."""
+        key = principal.id, launch.app
+        if launch.unsure and self.kept.before(key) is None:
+            self.kept.leave(key, Taint(tainted=MOVED, ended=self._clock()))
+
+    def inherit(self, view: View) -> None:
+        """Taint a new view as the closed one that it may replace, and as those with which it shares a taint."""
+        key = (view.principal.id, view.app)
+        view.taint.turned = lambda: self.kept.turned(key, view.taint, view.came_from)
+        view.came_from = self.kept.before(key)
+        for before, beside in ((view.came_from, False), (self._beside(view), not view.bridged)):
+            if before is not None:  # a page that is reloaded is as tainted as before
+                view.taint.inherit(before, view.used, beside=beside)
+
+    def keep(self, view: View) -> None:
+        """Keep the taint of a view that is closed."""
+        view.taint.turned = lambda: None
+        if view.taint.tainted is not None:
+            self.kept.leave((view.principal.id, view.app), view.taint)
+
+    def _live(self) -> dict[TaintKey, Taint]:
+        """Return the taints of live views, by principal and app."""
+        views = (view for mine in self._of.values() for view in mine.values() if view.taint.tainted is not None)
+        return {(view.principal.id, view.app): view.taint for view in views}
+
+    def _beside(self, view: View) -> Taint | None:
+        """Return the taint of a live view that `view` shares: of a lost one, and of any that came by a launch value."""
+        for other in self._of.get(view.principal.id, {}).values():
+            launched = not other.bridged and not view.bridged
+            if other.app == view.app and (other.lost or launched) and other.taint.tainted is not None:
+                return other.taint
+        return None
+
+    def _sharing(self, view: View) -> list[View]:
+        """Return the view, and those that share its taint."""
+        others = () if view.bridged else self._launched(view.principal, view.app)
+        return [view, *(other for other in others if other is not view)]
+
+    def _launched(self, principal: Principal, app: str) -> list[View]:
+        """Return the views of an app that are not on a bridge."""
+        mine = self._of.get(principal.id, {}).values()
+        return [view for view in mine if not view.bridged and view.app == app]
 
 
 class Openings:

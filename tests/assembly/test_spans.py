@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.assembly import telemetry
-from gateway.assembly.telemetry import Spans
+from gateway.assembly import spans
+from gateway.assembly.spans import Spans
 from gateway.backends.connect import Connections
 from gateway.backends.otlp import Collector
 from gateway.model import Secret
@@ -17,7 +17,7 @@ from tests.world import listening
 @pytest.mark.bound("spans queued for the trace collector")
 async def test_spans_that_nobody_takes_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The spans in the queue are kept until the collector is back."""
-    monkeypatch.setattr(telemetry, "WAITING", 3)
+    monkeypatch.setattr(spans, "WAITING", 3)
     metrics = Metrics()
     with listening() as nobody:
         async with Connections() as connections:

@@ -110,7 +110,7 @@ async def test_a_view_without_access_is_as_if_closed(house: tuple[Rooms, View]) 
     """Once the app excludes its caller, or the client that calls by the handle, the view is not there."""
     made, view = house
     admitted = {ANN, DESK}
-    made.views._admits = lambda principal, app: principal in admitted
+    made.views.admits = lambda principal, app: principal in admitted
     assert made.views.reach(view.id, DESK) is view
     admitted.remove(ANN)
     assert (made.views.reach(view.id, DESK), made.views.find(view.id, ANN)) == (None, None)

@@ -183,9 +183,9 @@ async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypa
 async def test_a_view_whose_launch_value_expired_is_awaited_no_more(views: Views, clock: Clock) -> None:
     """Its page no longer comes."""
     view = (await views.open(LOCAL, "cart")).view
-    assert await views.awaited(view, LOCAL, None)
+    assert await views.launches.awaited(view, LOCAL, None)
     clock.now += LIFE + 1
-    assert not await views.awaited(view, LOCAL, None)
+    assert not await views.launches.awaited(view, LOCAL, None)
 
 
 async def test_another_principal_cannot_use_a_proof(views: Views) -> None:
@@ -403,6 +403,6 @@ async def test_no_way_of_loading_again_washes_the_model_off(views: Views, clock:
         last = views.open_bridged(LOCAL, "cart")
         assert views.caller_of(last, Door.BRIDGE).initiator is Initiator.MODEL
     clock.now += GRACE + 1
-    views.gesture(last, 0.0)
+    views.taints.attest_gesture(last, 0.0)
     assert views.caller_of(last, Door.BRIDGE).initiator is Initiator.PERSON
     assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.PAGE

@@ -75,8 +75,8 @@ class Tab:
 
     def run(self, id: str = "call-1") -> None:
         """Run a whole call of the model."""
-        self.views.call_started(self.view, id)
-        self.views.call_ended(self.view, id)
+        self.views.taints.start_call(self.view, id)
+        self.views.taints.end_call(self.view, id)
 
     def close(self) -> None:
         """Report that the page is being closed."""
@@ -200,7 +200,7 @@ async def test_a_gateway_that_is_killed_forgets_nothing(clock: Clock, store: Dat
     async with asyncio.TaskGroup() as tasks:
         killed._sessions = tasks
         view = killed.open_bridged(LOCAL, "cart")
-        await killed.call_begins(view, "call-1")
+        await killed.taints.begin_call(view, "call-1")
     async with views_of(RULES, clock, taints=store) as views:
         caller = views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE)
         assert (caller.initiator, caller.evidence, caller.cause) == (Initiator.MODEL, "model-call", "call-1")
@@ -226,23 +226,23 @@ async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: Datab
     """Its taint is removed from the database."""
     async with views_of(RULES, clock, taints=store) as views:
         view = (await tab_of(views)).view
-        await views.call_begins(view, "call-1")
-        await views._taints.flush()
+        await views.taints.begin_call(view, "call-1")
+        await views.taints.kept.flush()
         assert (LOCAL.id, "cart") in await store.all(9)
-        views.call_ended(view, "call-1")
-        await views._taints.flush()
+        views.taints.end_call(view, "call-1")
+        await views.taints.kept.flush()
         assert await store.all(9) == {}
 
 
 async def test_a_gesture_in_one_tab_ends_nothing_in_another(views: Views, clock: Clock) -> None:
     """A gesture counts for its own page, after that page's calls; a page closed since then is another one."""
     first, second = await tab_of(views), await tab_of(views)
-    views.call_started(first.view, "call-1")
+    views.taints.start_call(first.view, "call-1")
     assert (first.asks(), second.asks()) == (Initiator.MODEL, Initiator.MODEL)
     third = await tab_of(views)
     clock.now += GRACE + 1
     assert [tab.asks(gesture=0.0) for tab in (second, third)] == [Initiator.MODEL] * 2  # it still runs
-    views.call_ended(first.view, "call-1")
+    views.taints.end_call(first.view, "call-1")
     clock.now += GRACE + 1
     assert [tab.asks(gesture=0.0) for tab in (second, third)] == [Initiator.PERSON] * 2
     assert first.asks() is Initiator.MODEL
@@ -258,7 +258,7 @@ async def test_a_page_in_our_host_does_not_answer_for_one_that_loads(views: View
     assert views.caller_of(beside, Door.BRIDGE).initiator is Initiator.PAGE
     views.close(tainted)
     clock.now += GRACE + 1
-    views.gesture(beside, 0.0)
+    views.taints.attest_gesture(beside, 0.0)
     assert views.caller_of(beside, Door.BRIDGE).initiator is Initiator.PERSON
     assert bridged(views) is Initiator.MODEL
 
@@ -333,12 +333,12 @@ async def test_a_database_that_is_down_holds_up_no_call(tmp_path: Path, clock: C
     async with database, views_of(RULES, clock, taints=store) as views:
         view = views.open_bridged(LOCAL, "cart")
         engine, database._engine = database._engine, None
-        await views.call_begins(view, "call-1")
-        views.call_started(view, "call-1")
-        views.call_ended(view, "call-1")
-        assert not await views._taints.flush()
+        await views.taints.begin_call(view, "call-1")
+        views.taints.start_call(view, "call-1")
+        views.taints.end_call(view, "call-1")
+        assert not await views.taints.kept.flush()
         database._engine = engine
-        assert await views._taints.flush()
+        assert await views.taints.kept.flush()
         assert await store.all(9)
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from mcp import Client
 from msgspec.structs import replace
 
-from gateway.assembly import telemetry
+from gateway.assembly import spans
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, Caller, Door, Initiator
@@ -83,7 +83,7 @@ async def far() -> AsyncIterator[Far]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits."""
-    monkeypatch.setattr(telemetry, "EVERY", 0.05)
+    monkeypatch.setattr(spans, "EVERY", 0.05)
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.01)
     monkeypatch.setattr(filler, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(filler, "LONGEST_PAUSE_SECONDS", 0.05)

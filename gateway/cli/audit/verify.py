@@ -23,8 +23,7 @@ from gateway.cli.audit.source import (
 from gateway.cli.group import Unusable
 from gateway.cli.output import FAILED, console, json_option, write_json
 from gateway.model import Json
-from gateway.stores.heads import is_head
-from gateway.stores.journal import copies_of
+from gateway.stores.heads import copies_of, is_head
 from gateway.stores.lines import NO_HASH, fields_of, read_link
 from gateway.stores.records import Records
 from gateway.stores.segments import all_segments, lines_backwards

@@ -16,8 +16,7 @@ from gateway.cli.init import network_of, yaml_text
 from gateway.jsontext.writing import indented_json_utf8
 from gateway.model import Json
 from gateway.policy import METHODS, SAFE_METHODS, Policy
-from gateway.policy.diff import region
-from gateway.policy.templates import parse_template
+from gateway.policy.templates import parse_template, region
 
 ENCODED: Final = ":encoded"
 

@@ -233,7 +233,7 @@ class HostPage:
                 await self._route(event)
             case mux.Gesture(view, age):
                 if self._ticket is not None and self._ticket.attest:
-                    self._state.views.gesture(self._seats[view].view, age / 1000)
+                    self._state.views.taints.attest_gesture(self._seats[view].view, age / 1000)
             case mux.Close(view, _):
                 await self._close(view)
             case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -205,7 +206,7 @@ async def test_nobody_pushes_out_the_questions_of_others(monkeypatch: pytest.Mon
 
         async def asks(who: Principal) -> View:
             view = views.open_bridged(who, "cart")
-            view.taint.model_reported(views.now())
+            view.taint.model_reported(time.monotonic())
             assert (await door.decide(LinkRequest(view.id, DOCS, None), who))["decision"] == "ask"
             return view
 

@@ -1,0 +1,80 @@
+"""The gauges that each scrape of the metrics reads, and the checks and facts of `/readyz`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from prometheus_client import Gauge
+
+from gateway.config import Config, NoticeKind, Notices
+from gateway.doors.admin import Health, ReadinessCheck
+from gateway.exchange.backend_protection import Circuits
+from gateway.exchange.drain import RunningCalls
+from gateway.exchange.record import OnFailure
+from gateway.mcp.upstreams.registry import Upstreams
+from gateway.model import Json
+from gateway.ports.approvals import Approvals
+from gateway.stores.journal import Journal
+from gateway.stores.sql import Database
+from gateway.telemetry import Metrics, level
+from gateway.views.registry import Views
+
+
+class Counted(Protocol):
+    """Something that can be counted."""
+
+    @property
+    def count(self) -> int: ...
+
+
+def gauge_callback(
+    metrics: Metrics,
+    *,
+    views: Views,
+    approvals: Approvals,
+    circuits: Circuits,
+    journal: Journal,
+    notices: Notices,
+    counts: Mapping[Gauge, Counted],
+) -> Callable[[], None]:
+    """Return a callback that sets the gauges of `metrics` from the current state."""
+
+    def set_gauges() -> None:
+        level(metrics.views, _count((view.app,) for view in views.of(None)))
+        level(metrics.questions, _count((one.question.app,) for one in approvals.open()))
+        level(metrics.circuits, dict.fromkeys(circuits.opened(), 1.0))
+        level(metrics.problems, _count((notice.kind.value,) for notice in notices.now()) | _none_of(notices))
+        metrics.journal_bytes.set(journal.size)
+        for gauge, counted in counts.items():
+            gauge.set(counted.count)
+
+    return set_gauges
+
+
+def _count(labels: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+    return {label: float(count) for label, count in Counter(labels).items()}
+
+
+def _none_of(notices: Notices) -> dict[tuple[str, ...], float]:
+    """Return 0 for each kind without a notice, so that its series always exists for alerts."""
+    there = {notice.kind for notice in notices.now()}
+    return {(kind.value,): 0.0 for kind in NoticeKind if kind not in there}
+
+
+def health_of(
+    config: Config, *, database: Database, journal: Journal, notices: Notices, upstreams: Upstreams, calls: RunningCalls
+) -> Health:
+    """Return the health of a gateway: all requests depend on its checks, and none on its facts."""
+
+    async def check_journal() -> None:
+        if config.audit.on_failure != OnFailure.CONTINUE:  # otherwise the record may be missing
+            journal.check()
+
+    def facts() -> dict[str, Json]:
+        problems: dict[str, Json] = dict(Counter(notice.kind.value for notice in notices.now()))
+        states: dict[str, Json] = {name: state.value for name, (state, _) in upstreams.states().items()}
+        return {"running_calls": calls.count, "configuration": problems, "upstreams": states}
+
+    return Health({"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}, facts)
