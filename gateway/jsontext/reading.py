@@ -122,11 +122,11 @@ class Reader:
     """Reads JSON texts with fixed options.
 
     `keys` are the rule for duplicate keys, or a function that makes an object of its pairs. NaN and Infinity are
-    accepted only with `constants`. `depth` limits the levels of nesting, `parts` the commas and opening brackets.
-    `decoder` has the same options except these two, for a value within a text.
+    accepted only with `constants`. `depth` limits the levels of nesting. `decoder` has the other options, for a value
+    within a text.
     """
 
-    __slots__ = ("_depth", "_parts", "decoder")
+    __slots__ = ("_depth", "decoder")
 
     def __init__(
         self,
@@ -135,7 +135,6 @@ class Reader:
         *,
         constants: bool = False,
         depth: int | None = None,
-        parts: int | None = None,
     ) -> None:
         hook = (keys.value[0] if keys.value else None) if isinstance(keys, Keys) else keys
         self.decoder = json.JSONDecoder(
@@ -145,14 +144,11 @@ class Reader:
             parse_constant=None if constants else _refuse,
         )
         self._depth = depth
-        self._parts = parts
 
     def read(self, text: str | bytes) -> Any:
         """Return the value of `text`. Raises `InvalidJson`, and UnicodeDecodeError for bytes in no encoding."""
         if not isinstance(text, str):
             text = text_of(text)
-        if self._parts is not None and is_bulky(text, self._parts):
-            raise InvalidJson(Flaw.PARTS, why(self._parts))
         try:
             value, end = self.decoder.raw_decode(text)
         except InvalidJson:

@@ -96,14 +96,14 @@ def compact_portable(value: object) -> str:
     return text
 
 
-def plain_within(value: object, depth: int = MAX_DEPTH) -> str:
-    """Encode with white space. Raises ValueError for NaN and infinities, and for nesting deeper than `depth`."""
+def plain_within(value: object) -> str:
+    """Encode with white space. Raises ValueError for NaN and infinities, and for nesting beyond `MAX_DEPTH`."""
     try:
         text = _checked(value)
     except RecursionError as error:
         raise InvalidJson(Flaw.DEPTH, "nested too deep") from error
-    if text.count("{") + text.count("[") > depth and nests_deeper(value, depth):
-        raise InvalidJson(Flaw.DEPTH, f"nested deeper than {depth}")
+    if text.count("{") + text.count("[") > MAX_DEPTH and nests_deeper(value, MAX_DEPTH):
+        raise InvalidJson(Flaw.DEPTH, f"nested deeper than {MAX_DEPTH}")
     return text
 
 

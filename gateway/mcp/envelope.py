@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
+import mcp_types as types
 from mcp.server.connection import Connection
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types import methods as surface
 from msgspec import Struct
 from pydantic import ValidationError
@@ -19,6 +19,8 @@ from gateway.jsontext.writing import quoted
 from gateway.mcp import own_tools
 from gateway.mcp.tools import shows_apps
 from gateway.model import Json
+
+T = TypeVar("T")
 
 VERSION: Final = "2026-07-28"
 TOOL: Final = "http_request"
@@ -122,7 +124,7 @@ class EnvelopeReader:
     """A reader of bodies with a cache of client descriptions that the SDK found valid."""
 
     def __init__(self) -> None:
-        self._clients: dict[bytes, bool] = {}
+        self._clients = ClientDescriptions(_describes_app)
 
     def read(self, body: bytes, name: bytes) -> FastCall | None:
         """Return the call of the tool `name` in `body`; None for anything that the SDK has to judge."""
@@ -149,39 +151,46 @@ class EnvelopeReader:
         for name in TRACE:
             if name in meta and type(meta.pop(name)) is not str:
                 return False
-        key = description_key(meta)
-        if key is None:
-            return False
-        known = self._clients.get(key)
-        if known is None:
-            known = _describes_app(meta)
-            if len(key) <= LONGEST_CLIENT:
-                if len(self._clients) >= CLIENTS:
-                    self._clients.clear()
-                self._clients[key] = known
-        return known
+        return self._clients.read(meta) is True
 
 
-def _describes_app(meta: Mapping[str, Json]) -> bool:
-    if meta.get(PROTOCOL_VERSION_META_KEY) != VERSION or CLIENT_CAPABILITIES_META_KEY not in meta:
-        return False
-    params = {"name": TOOL, "arguments": {}, "_meta": meta}
-    try:
-        surface.validate_client_request("tools/call", VERSION, params)
-        connection = Connection.from_envelope(
-            VERSION, cast(Any, meta.get(CLIENT_INFO_META_KEY)), cast(Any, meta[CLIENT_CAPABILITIES_META_KEY])
-        )
-    except (KeyError, ValidationError):
-        return False
-    return shows_apps(connection.client_capabilities)
+class ClientDescriptions(Generic[T]):
+    """A cache of what `describe` returns for clients' descriptions of themselves; None leaves a client to the SDK."""
+
+    def __init__(self, describe: Callable[[dict[str, Any]], T | None]) -> None:
+        self._describe = describe
+        self._known: dict[bytes, T | None] = {}
+
+    def read(self, meta: dict[str, Any]) -> T | None:
+        """Return the description in `meta`, which has no members that vary by request."""
+        try:
+            key = marshal.dumps(meta, 2)  # compact, differs where types do, and is never parsed
+        except ValueError:  # some Pythons parse deeper JSON than they marshal here
+            return None
+        if key in self._known:
+            return self._known[key]
+        described = self._describe(meta)
+        if len(key) <= LONGEST_CLIENT:
+            if len(self._known) >= CLIENTS:
+                self._known.clear()
+            self._known[key] = described
+        return described
 
 
-def description_key(meta: dict[str, Json]) -> bytes | None:
-    """Return a compact key that differs where types do, and is never parsed; None if `meta` is nested too deeply."""
-    try:
-        return marshal.dumps(meta, 2)
-    except ValueError:  # some Pythons parse deeper JSON than they marshal here
+def read_capabilities(meta: Mapping[str, Any]) -> types.ClientCapabilities | None:
+    """Return the capabilities of the client that `meta` describes; None if the SDK has to judge that."""
+    if meta.get(types.PROTOCOL_VERSION_META_KEY) != VERSION or types.CLIENT_CAPABILITIES_META_KEY not in meta:
         return None
+    capabilities, info = meta[types.CLIENT_CAPABILITIES_META_KEY], meta.get(types.CLIENT_INFO_META_KEY)
+    try:
+        surface.validate_client_request("tools/call", VERSION, {"name": TOOL, "arguments": {}, "_meta": meta})
+        return Connection.from_envelope(VERSION, cast(Any, info), capabilities).client_capabilities
+    except (KeyError, ValidationError):
+        return None
+
+
+def _describes_app(meta: Mapping[str, Any]) -> bool:
+    return shows_apps(read_capabilities(meta))
 
 
 def id_text(id: object) -> str | None:

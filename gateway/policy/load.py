@@ -313,9 +313,9 @@ def is_part(path: Path) -> bool:
     return isinstance(node.value, Mapping) and bool(node.value) and "version" not in node.value
 
 
-def check_part(path: Path, root: Path | None = None) -> Policy:
+def check_part(path: Path) -> Policy:
     """Parse a part alone, as if it were a policy with the backends that its routes name. Raises DocumentError."""
-    text, files = read_file(path), PolicyFiles(path, root)
+    text, files = read_file(path), PolicyFiles(path, None)
     node = parse(text, str(path), [])
     entries = node.value if isinstance(node.value, Mapping) else {}
     routes = entries["routes"].value if "routes" in entries else ()

@@ -358,10 +358,9 @@ class Views:
         """Whether the view is live."""
         return self._views.get(view.id) is view
 
-    def excluded(self, principal: Principal | None = None) -> list[View]:
-        """Return the live views of apps that their principal may not use any more; of `principal`, or of all."""
-        mine = self._views if principal is None else self._of.get(principal.id, {})
-        return [view for view in mine.values() if not self.admits(view.principal, view.app)]
+    def excluded(self) -> list[View]:
+        """Return the live views of apps that their principal may not use any more."""
+        return [view for view in self._views.values() if not self.admits(view.principal, view.app)]
 
     def _close_idle(self) -> None:
         """Close the views that have been silent for too long; nothing is examined before the first one can be."""

@@ -10,28 +10,16 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import mcp_types as types
-from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
-from mcp_types import methods as surface
 from msgspec import Struct
-from pydantic import ValidationError
 
 from gateway.jsontext.messages import Written
 from gateway.jsontext.writing import compact_json, gathered, is_large, plain_json, sorted_json, written
-from gateway.mcp.envelope import (
-    CLIENTS,
-    LONGEST_CLIENT,
-    TRACE,
-    VERSION,
-    Fields,
-    Heads,
-    description_key,
-    tool_call,
-)
+from gateway.mcp.envelope import TRACE, VERSION, ClientDescriptions, Fields, Heads, read_capabilities, tool_call
 from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.calls.client import LONGEST_CAPABILITIES, UpstreamClient
@@ -97,7 +85,7 @@ class UpstreamFast:
         self._calls = calls
         self._heads = Heads(hosts, origins, tools=None)
         self.silence = silence
-        self._clients: dict[bytes, _Client | None] = {}
+        self._clients = ClientDescriptions(_describe_client)
         self._mirrors = Mirrors()
 
     def tool(self, fields: Fields) -> bytes | None:
@@ -155,17 +143,7 @@ class UpstreamFast:
             if any(type(meta.get(name, "")) is not str for name in TRACE):
                 return None
             plain = {name: value for name, value in meta.items() if name not in TRACE}
-        key = description_key(plain)
-        if key is None:
-            return None
-        if key in self._clients:
-            return self._clients[key]
-        known = _describe_client(plain)
-        if len(key) <= LONGEST_CLIENT:
-            if len(self._clients) >= CLIENTS:
-                self._clients.clear()
-            self._clients[key] = known
-        return known
+        return self._clients.read(plain)
 
     def _is_plain(self, name: str) -> bool:
         """Whether the tool is known, mirrors no arguments in header fields, and never asks a person."""
@@ -178,16 +156,9 @@ def _pieces(id: str, result: Message) -> list[bytes]:
 
 
 def _describe_client(meta: Message) -> _Client | None:
+    declared = read_capabilities(meta)
     capabilities, info = meta.get(types.CLIENT_CAPABILITIES_META_KEY), meta.get(types.CLIENT_INFO_META_KEY)
-    if meta.get(types.PROTOCOL_VERSION_META_KEY) != VERSION or not isinstance(capabilities, dict):
-        return None
-    try:
-        surface.validate_client_request("tools/call", VERSION, {"name": "tool", "arguments": {}, "_meta": meta})
-        connection = Connection.from_envelope(VERSION, cast(Any, info), cast(Any, capabilities))
-    except (KeyError, ValidationError):
-        return None
-    if len(plain_json(capabilities)) > LONGEST_CAPABILITIES:
+    if declared is None or not isinstance(capabilities, dict) or len(plain_json(capabilities)) > LONGEST_CAPABILITIES:
         return None
     shown = info if isinstance(info, dict) else None
-    is_app = shows_apps(connection.client_capabilities)
-    return _Client(capabilities, shown, sorted_json(shown), is_app)
+    return _Client(capabilities, shown, sorted_json(shown), shows_apps(declared))
