@@ -12,7 +12,7 @@ from msgspec import Struct
 from opentelemetry import context
 from opentelemetry import trace as otel
 
-from gateway.randomness import Randomness
+from gateway.crypto import Randomness
 
 _PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STATE_LONGEST: Final = 512

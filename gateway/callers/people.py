@@ -14,12 +14,11 @@ from typing import Self
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from gateway.callers.methods import NOT_AT_MCP, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
-from gateway.digests import equals_secret
+from gateway.crypto import base64url, equals_secret
 from gateway.errors import Unidentified
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
-from gateway.randomness import base64url
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from gateway.callers.methods import CAPABILITIES, NOT_AT_MCP, PERSON_VIEWS
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.documents import suggestion
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret

@@ -14,10 +14,10 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from gateway.credentials.specs import SigningKey
+from gateway.crypto import base64url
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Headers, Json, Secret
-from gateway.randomness import base64url
 
 LIFE: Final = 60
 """Lifetime of an assertion in seconds."""

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.digests import equals_secret
+from gateway.crypto import equals_secret
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import fresh, object_of, refusal_response
 from gateway.errors import Refusal

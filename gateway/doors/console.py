@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
-from gateway.digests import SigningKeys
+from gateway.crypto import SigningKeys
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.accounts import AccountsDoor
 from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor

@@ -14,7 +14,7 @@ from gateway.callers import tokens as own
 from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import is_open, person_on_console, person_on_site, proxy_issuer, without_console_rights
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.doors.access import Access, IncomingRequest, Site
 from gateway.doors.issuers import UNAVAILABLE, RecentLookups
 from gateway.doors.login.session_cookies import SessionCookies

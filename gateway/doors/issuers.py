@@ -26,7 +26,7 @@ from gateway.callers.issuer_tokens import (
 )
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.callers.people import LoginAttempt
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.errors import Unidentified
 from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Backend, Json, Principal, Secret

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.digests import SigningKeys
+from gateway.crypto import SigningKeys
 from gateway.doors.access import PROBE, IncomingRequest
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json

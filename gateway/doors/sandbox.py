@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.digests import SigningKeys
+from gateway.crypto import SigningKeys
 from gateway.doors.assets import assets, file_response
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.jsontext.writing import plain_json

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from gateway.contract import problem
-from gateway.digests import framed
+from gateway.crypto import framed
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import DecidedRequest
 from gateway.exchange.record import Record

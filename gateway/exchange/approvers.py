@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from gateway.digests import equals_secret
+from gateway.crypto import equals_secret
 from gateway.errors import Refusal
 from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.jsontext.reading import parse_json

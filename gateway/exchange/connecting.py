@@ -24,7 +24,7 @@ from gateway.credentials import (
     start_attempt,
 )
 from gateway.credentials.flow_steps import failure
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.errors import Reason, Refusal, StartError
 from gateway.exchange.authenticate import MissingAccounts
 from gateway.exchange.cookies import CookieJars

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.digests import framed
+from gateway.crypto import framed
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request, Response

@@ -26,7 +26,7 @@ from webauthn.helpers.structs import (
 )
 
 from gateway.bounds import Area, Bound
-from gateway.digests import framed
+from gateway.crypto import framed
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json

@@ -16,11 +16,11 @@ from typing import Final, Protocol
 from anyio import CancelScope
 
 from gateway.client_address import CLIENT, SEEN
+from gateway.crypto import Randomness
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.refusals import KIND, LINES, PERIOD, Refusals
 from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
-from gateway.randomness import Randomness
 from gateway.telemetry import Metrics, status_class
 from gateway.throttle import ThrottledLog
 from gateway.traces import Span, Trace, Tracer, current

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gateway.bounds import Area, Bound
-from gateway.digests import equals_secret
+from gateway.crypto import equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Tell, Visit
 from gateway.shares import Shares

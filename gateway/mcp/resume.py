@@ -13,8 +13,8 @@ from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessa
 from mcp_types import JSONRPCMessage
 
 from gateway.bounds import Area, Bound, size
+from gateway.crypto import base64url
 from gateway.mcp.out_of_band import MARK
-from gateway.randomness import base64url
 
 EVENTS = 128
 """Events kept per session."""

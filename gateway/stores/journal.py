@@ -19,10 +19,10 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from gateway.crypto import Randomness
 from gateway.errors import StartError
 from gateway.jsontext.writing import with_text_for_constants
 from gateway.model import AuditRecord, Json
-from gateway.randomness import Randomness
 from gateway.stores.heads import EVERY, JournalKey, copies_of, new_key
 from gateway.stores.lines import (
     LINE_START,

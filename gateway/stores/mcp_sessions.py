@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Delete, Update, and_, delete, func, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gateway.digests import SigningKeys
+from gateway.crypto import SigningKeys
 from gateway.errors import StartError
 from gateway.model import Secret
 

@@ -13,7 +13,7 @@ from sqlalchemy import Row, delete, func, literal, select, update
 from gateway.bounds import Area, Bound
 from gateway.callers.people import principal_fields, principal_of
 from gateway.callers.tokens import TokenGrant, token_text
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, select, tuple_, update
 
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.ports.views import StoredLaunch, StoredTaint, TaintKey

@@ -14,7 +14,7 @@ from mcp import types as mcp
 from gateway.bounds import Area, Bound
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.callers.methods import PERSON_VIEWS, reaches
-from gateway.digests import SigningKeys
+from gateway.crypto import SigningKeys
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN

@@ -13,12 +13,11 @@ from typing import Any, Final, Protocol
 from mcp import types as mcp
 
 from gateway.bounds import Area, Bound
-from gateway.digests import equals_secret
+from gateway.crypto import base64url, equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, ViewTool
 from gateway.policy import Policy, Rate
 from gateway.ports.views import Launch, TaintKey, TaintStore
-from gateway.randomness import base64url
 from gateway.token_buckets import Buckets
 from gateway.views.initiator import MOVED, Taint, Taints
 from gateway.views.relay import Relay

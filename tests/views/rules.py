@@ -5,9 +5,9 @@ import hashlib
 import hmac
 from dataclasses import replace
 
+from gateway.crypto import base64url
 from gateway.model import LOCAL
 from gateway.policy import parse_policy
-from gateway.randomness import base64url
 from gateway.views.view import Attached
 
 POLICY = parse_policy(

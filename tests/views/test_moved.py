@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.digests import SigningKeys
+from gateway.crypto import SigningKeys
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Initiator
 from gateway.stores.sealing import KeyFile, KeyRing

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.randomness import base64url
+from gateway.crypto import base64url
 from gateway.views.view import WINDOW, ViewKey, split
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.bounds import Area, Bound
 from gateway.callers.entitlements import Admits, admit_all
-from gateway.digests import SigningKeys, digest
+from gateway.crypto import SigningKeys, digest
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams

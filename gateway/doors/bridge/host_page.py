@@ -18,7 +18,7 @@ from gateway import mux
 from gateway.backends.websocket_frames import NORMAL
 from gateway.bounds import Area, Bound
 from gateway.contract import Handed
-from gateway.digests import digest
+from gateway.crypto import digest
 from gateway.doors.bridge.bridge_state import CONNECTIONS, BridgeState, Ticket
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.responses import refusal_response

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.callers.methods import Method, OAuthIssuer, Roles, TokenAuth
 from gateway.callers.people import LoginAttempt, is_open, issuer_names, person_on_console, start_attempt
-from gateway.digests import equals_secret
+from gateway.crypto import equals_secret
 from gateway.doors.access import VISIT, Access, Site
 from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.login.session_cookies import SessionCookies

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gateway import mux
-from gateway.digests import SigningKeys
+from gateway.crypto import SigningKeys
 from gateway.doors.bridge.bridge_state import ResumeTokens
 from gateway.model import LOCAL
 from gateway.views.view import View

@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.randomness import Randomness
+from gateway.crypto import Randomness
 
 
 def test_nothing_is_drawn_twice() -> None:

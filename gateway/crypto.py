@@ -1,13 +1,16 @@
-"""Digests of secrets, and their comparison in constant time, for any string.
+"""Digests and signatures of secrets, their comparison in constant time, and random ids.
 
-The string may have no encoding: headers that are not UTF-8, JSON with a lone surrogate.
+Strings may have no encoding: header fields that are not UTF-8, JSON with a lone surrogate.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
+from binascii import b2a_base64
 from dataclasses import dataclass, field
+from typing import Final
 
 
 def equals_secret(given: str, known: str) -> bool:
@@ -52,3 +55,38 @@ def _signature(key: bytes, parts: tuple[str, ...]) -> str:
 
 def _raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+
+
+def base64url(value: bytes) -> str:
+    """Base64url without padding (RFC 4648, section 5)."""
+    return b2a_base64(value, newline=False).translate(_SAFE).rstrip(b"=").decode("ascii")
+
+
+_AT_ONCE: Final = 1024
+
+
+class Randomness:
+    """A buffer of the system's random bytes, each used once, for one process that does not fork."""
+
+    def __init__(self) -> None:
+        self._bytes = b""
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next `size` bytes, 1024 at most."""
+        at, end = self._at, self._at + size
+        if end > len(self._bytes):
+            self._bytes, at, end = os.urandom(_AT_ONCE), 0, size
+        self._at = end
+        return self._bytes[at:end]
+
+    def id(self) -> str:
+        """Return 128 bits as 22 characters (base64url, RFC 4648, section 5)."""
+        return base64url(self.take(16))
+
+    def hex(self, size: int) -> str:
+        """Return `size` bytes in hex."""
+        return self.take(size).hex()
