@@ -282,7 +282,7 @@ async def test_new_claims_announce_the_list(tmp_path: Path, path: str) -> None:
         await place.listed(HR, "tools", "tools", path)
         async with place.listening(HR, path) as hers:
             await place.listed(BOSS, "tools", "tools", path)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while b"notifications/tools/list_changed" not in await hers.readline():
                     pass
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import sys
-import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,19 +114,27 @@ class Flooding:
 
 async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the flood took to be detected."""
+    waits = []
+    failed = Link._failed
+
+    def noted(self: Link, *arguments: Any) -> float:
+        waits.append(failed(self, *arguments))
+        return waits[-1]
+
+    monkeypatch.setattr(Link, "_failed", noted)
     monkeypatch.setattr(link, "STEADY", 0.0)
     monkeypatch.setattr(link, "FIRST_WAIT", 0.02)
     one = Link(
         "up", Flooding, {}, modern=True, start=5, timeout=1, most=1,
         heard=lambda *_: None, prepare=nothing, renewed=lambda _: None, wanted=lambda: True,
     )  # fmt: skip
-    running, began = asyncio.ensure_future(one.run()), time.monotonic()
+    running = asyncio.ensure_future(one.run())
     told = set()
     while one.attempts < 6:
         await asyncio.sleep(0.01)
         told.add(one.problem)  # None while a connection is established
     running.cancel()
-    assert time.monotonic() - began > 0.02 * (1 + 2 + 4 + 8 + 16)
+    assert waits[:5] == [0.02, 0.04, 0.08, 0.16, 0.32]
     assert told - {None} == {"the upstream sent too many unsolicited messages"}
 
 

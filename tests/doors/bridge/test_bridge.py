@@ -19,6 +19,7 @@ from gateway import mux
 from gateway.doors.bridge.bridge_state import Tickets
 from gateway.doors.bridge.uploads import LIFE, Bodies
 from gateway.eventloop.model_priority import ModelPriority
+from gateway.exchange import approvals
 from gateway.jsontext.sizes import AT_ONCE
 from gateway.model import LOCAL, Channel
 from tests.world import World, running
@@ -276,15 +277,16 @@ async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
     assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
 
 
-async def test_a_question_dies_with_its_connection(world: World) -> None:
+async def test_a_question_dies_with_its_connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """No caller is left to receive the answer."""
+    monkeypatch.setattr(approvals, "SILENCE", 3600.0)  # no silent caller counts as gone
     async with console(world) as client:
         async with connected(world, client) as host:
             view = (await host.open()).view
             answer = await host.call(view, url="/api/cart/tea", method="DELETE", _initiator="model")
             assert answer["status"] == 202
         url = f"{world.console}/api/approvals/{answer['headers']['gateway-pending']}"
-        async with asyncio.timeout(5):  # well before a silent caller counts as gone
+        async with asyncio.timeout(60):
             while await questions(world, client) != "[]":
                 await asyncio.sleep(0.01)
         async with client.post(url, json={"answer": "approve"}) as said:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import WSMsgType, web
@@ -79,10 +80,16 @@ async def test_a_frame_too_large_ends_the_connection(world: World, more: int) ->
             pass
 
 
-async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) -> None:
+async def test_who_does_not_end_the_connection_is_heard_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gateway does not wait for the closing handshake: until then it would read everything that a flood sends."""
+    begin = web.WebSocketResponse.__init__
+
+    def patient(socket: web.WebSocketResponse, **options: Any) -> None:
+        begin(socket, **{**options, "timeout": 3600.0})
+
+    monkeypatch.setattr(web.WebSocketResponse, "__init__", patient)  # aiohttp's close would wait for that long
     async with (
-        asyncio.timeout(5),  # aiohttp's own close takes ten
+        asyncio.timeout(60),
         console(world) as client,
         client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL], autoclose=False) as socket,
     ):

@@ -45,5 +45,5 @@ async def test_what_upstreams_had_is_read_side_by_side() -> None:
     offer: Any = SimpleNamespace(fingerprints=Fingerprints())
     proxy: Any = SimpleNamespace(upstream=SimpleNamespace(offer=lambda _: offer))
     lists = Lists(lambda _: {"a": proxy, "b": proxy}, lambda _: None)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await lists.remember(None, TOOLS, PROMPTS)
