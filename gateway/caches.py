@@ -82,7 +82,7 @@ class Owned(Generic[K, V]):
             self.pop(next(iter(self._of[most])))
         self._values[key] = (owner, value)
         self._of.setdefault(owner, OrderedDict())[key] = None
-        self._moved(owner, len(self._of[owner]) - 1)
+        self._update_counts(owner, len(self._of[owner]) - 1)
 
     def pop(self, key: K) -> V | None:
         """Remove a value and return it."""
@@ -91,7 +91,7 @@ class Owned(Generic[K, V]):
             return None
         owner, value = found
         del self._of[owner][key]
-        self._moved(owner, len(self._of[owner]) + 1)
+        self._update_counts(owner, len(self._of[owner]) + 1)
         return value
 
     def clear(self) -> None:
@@ -101,7 +101,7 @@ class Owned(Generic[K, V]):
         self._having.clear()
         self._highest = 0
 
-    def _moved(self, owner: str, before: int) -> None:
+    def _update_counts(self, owner: str, before: int) -> None:
         """Update the counts after the owner gained or lost a value; it had `before`."""
         now = len(self._of[owner])
         if before:

@@ -141,7 +141,7 @@ class Tracer:
             span = self._tracer.start_span(name, around, kind=otel.SpanKind.SERVER)
             if span.is_recording():
                 return Span(self._tracer, span, _trace(span.get_span_context()), wanted=True)
-        return Span(self._tracer, None, self._unrecorded(parent), wanted=parent is not None)
+        return Span(self._tracer, None, self._unrecorded_trace(parent), wanted=parent is not None)
 
     def _is_provided(self) -> bool:
         """Return whether spans may be recorded. The embedding program may start later: check once a second.
@@ -153,7 +153,7 @@ class Tracer:
             self._provided = not isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider)
         return self._provided
 
-    def _unrecorded(self, parent: Trace | None) -> Trace:
+    def _unrecorded_trace(self, parent: Trace | None) -> Trace:
         """Return an unrecorded position in the trace of `parent`, or in a new one."""
         if parent is None:
             drawn = self._randomness.hex(24)

@@ -202,7 +202,7 @@ class Packing:
             return []
         if self._folder.left(href.value, self._path) is not None:
             sheet = late or "stylesheet" in rel
-            return [self._untyped(element, href)] if sheet and self._waits(element, href.value) else []
+            return [self._untype(element, href)] if sheet and self._waits(element, href.value) else []
         if "stylesheet" in rel and "alternate" in rel:
             self.notes.append(f"the alternate style sheet {href.value} is left out")
             return [remove_element(element)]
@@ -213,7 +213,7 @@ class Packing:
             return [Splice(href.start, href.end, f'href="{html.escape(packed)}"')]
         return []
 
-    def _untyped(self, element: Element, href: Attribute) -> Splice:
+    def _untype(self, element: Element, href: Attribute) -> Splice:
         """Give a stylesheet link an unknown type: a browser would otherwise request it in vain, with an error."""
         kind = element.attributes.get("type")
         if kind is None:

@@ -103,7 +103,7 @@ def _script(module: Module) -> dict[str, object]:
 
 def _run(node: str, job: str, root: Path) -> _ScriptReport:
     try:
-        return _ScriptReport.model_validate_json(run(node, _built("bundle.mjs"), "--stdin", text=job))
+        return _ScriptReport.model_validate_json(run(node, _bundle_path("bundle.mjs"), "--stdin", text=job))
     except subprocess.TimeoutExpired as error:
         raise DocumentError([Problem(str(root), 1, 1, f"its modules were not linked within {SECONDS} s")]) from error
     except (OSError, subprocess.CalledProcessError, ValidationError) as error:
@@ -125,7 +125,7 @@ def run(node: str, *program: str, text: str) -> str:
     return done.stdout
 
 
-def _built(name: str) -> str:
+def _bundle_path(name: str) -> str:
     return str(Path(str(files("gateway"))) / "static" / "pack" / name)
 
 
@@ -197,6 +197,6 @@ def _answers(scripts: Sequence[_Script]) -> list[str | None] | None:
         return None
     job = plain_json([{"code": script.code, "kind": script.kind} for script in scripts])
     try:
-        return _ANSWERS.validate_json(run(program, _built("location.mjs"), "--stdin", text=job))
+        return _ANSWERS.validate_json(run(program, _bundle_path("location.mjs"), "--stdin", text=job))
     except (OSError, subprocess.SubprocessError, ValidationError):
         return None  # most pages work without

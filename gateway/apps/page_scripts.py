@@ -235,13 +235,13 @@ class PageScripts:
                 except DocumentError as error:
                     self.problems += error.problems
                     continue
-            shared = self._shared()
+            shared = self._shared_promise()
             # It begins with a word: behind a line without a semicolon, a parenthesis would call that line's value.
             changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
             self._stand_behind(element, script, word, f"{shared}.resolve(()=>import({name.text}))")
         late = late_imports(statements) if self._named and not element.inert else []
         if late:
-            shared = self._shared()
+            shared = self._shared_promise()
             changes += [
                 Splice(word.start, word.end, f"Object(name=>{shared}.promise.then(part=>part(name)))") for word in late
             ]
@@ -251,7 +251,7 @@ class PageScripts:
             self._finding += script, self._stand_behind(element, script, late[0], part)
         return splice(code, changes)
 
-    def _shared(self) -> str:
+    def _shared_promise(self) -> str:
         """Return the expression for the promise that a classic script and the module behind it share."""
         return f'(globalThis[Symbol.for("webmcp-gateway.import.{len(self._modules)}")]??=Promise.withResolvers())'
 

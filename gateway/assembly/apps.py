@@ -328,15 +328,15 @@ class Serving:
             packed, site, card = before.packed, before.site, before.card
             answers: ViewServer = before.answers
         elif isinstance(app.source, Path):
-            packed, site, card = self._packed(app, app.source)
+            packed, site, card = self._pack_app(app, app.source)
             answers = GatewayAnswers(face.catalog)
         else:
-            packed, site, card = self._borrowed(app, app.source)
+            packed, site, card = self._borrow_app(app, app.source)
             answers = UpstreamAnswers(
                 app.source,
                 proxies=self._proxies,
                 own=GatewayAnswers(face.catalog),
-                sandbox=self._shown_by(app.source.upstream),
+                sandbox=self._url_function(app.source.upstream),
             )
         own = own_files(app.source) if isinstance(app.source, Path) else {}
         return Running(
@@ -351,7 +351,7 @@ class Serving:
             host=urlsplit(self._config.server.origins.app(app.id)).netloc,
         )
 
-    def _packed(self, app: App, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
+    def _pack_app(self, app: App, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
         """Build page, site and card of our own app. Raises `StartError`, `DocumentError`."""
         origins = self._config.server.origins
         keeps = app.storage is StorageKind.GATEWAY
@@ -387,13 +387,13 @@ class Serving:
         card = AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url, story=app.story)
         return packed, site, card
 
-    def _borrowed(self, app: App, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
+    def _borrow_app(self, app: App, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
         """Build the same for an upstream's app: its page is read from the upstream whenever it is shown."""
         packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream, app.story)
 
-    def _shown_by(self, upstream: str) -> Callable[[Mapping[str, Any]], str]:
+    def _url_function(self, upstream: str) -> Callable[[Mapping[str, Any]], str]:
         """Return a function from `_meta.ui` to the signed URL under which the console shows an app of this upstream."""
 
         def url(ui: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ class Accounts:
         self.fetched: dict[str, OAuthTokens] = {}
         for name, spec in config.credentials.items():
             if isinstance(spec, OAuth):
-                self.fetched[name] = self._fetched(spec)
+                self.fetched[name] = self._oauth_tokens(spec)
         self.jars = CookieJars()
         self.absences = MissingAccounts()
         self.connecting = Connecting(
@@ -83,7 +83,7 @@ class Accounts:
         """Return the console page where this principal connects an account; it has no secret and no side effect."""
         return f"{self.console}/connect/{quote(credential, safe='')}?for={audience(principal)}"
 
-    def _fetched(self, spec: OAuth) -> OAuthTokens:
+    def _oauth_tokens(self, spec: OAuth) -> OAuthTokens:
         personal = isinstance(spec.grant, AuthorizationCode)
         ownership = Ownership(
             per_person=spec.per_person,

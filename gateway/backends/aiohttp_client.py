@@ -118,7 +118,7 @@ class AiohttpClient:
             began = perf_counter()
             reading.feed(piece)
             while reading.paused and not reading.enough:
-                await self._resumed(reading, perf_counter() - began)
+                await self._wait_to_resume(reading, perf_counter() - began)
                 began = perf_counter()
                 reading.resume()
                 reading.feed(b"")
@@ -126,7 +126,7 @@ class AiohttpClient:
                 return
         reading.finish()
 
-    async def _resumed(self, reading: ResponseReader, worked: float) -> None:
+    async def _wait_to_resume(self, reading: ResponseReader, worked: float) -> None:
         """Wait until the consumer of the body has room again, or for a turn among other long responses."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -160,15 +160,15 @@ def _parts(data: bytes) -> tuple[str, str, CIMultiDict[str], bytes]:
     try:
         first, *lines = head.decode().split("\r\n")
     except UnicodeDecodeError as error:
-        raise _cannot_be_sent() from error
+        raise _header_refusal() from error
     if _CONTROL.search("".join(lines)):
-        raise _cannot_be_sent()
+        raise _header_refusal()
     method, target, _ = first.split(" ")
     fields = CIMultiDict((name, value) for name, _, value in (line.partition(": ") for line in lines))
     return method, target, fields, rest
 
 
-def _cannot_be_sent() -> Refusal:
+def _header_refusal() -> Refusal:
     return Refusal(Reason.BAD_REQUEST, "a header holds characters that aiohttp's client cannot send")
 
 

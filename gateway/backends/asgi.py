@@ -63,7 +63,7 @@ class AsgiBackend:
         try:
             start = await self._next(call, request.timeout)
             if start["type"] != "http.response.start":
-                raise self._broken("sent a body before its head")
+                raise self._protocol_refusal("sent a body before its head")
             headers = parse_fields(start.get("headers", ()), self._name)
             length = declared_length(start.get("headers", ()))
             answer = response_head(start["status"], without_coding(headers), None, self._name, length=length)
@@ -95,10 +95,10 @@ class AsgiBackend:
         if message is not None:
             return message
         if call.running.done():
-            raise self._broken("ended before its answer did")
+            raise self._protocol_refusal("ended before its answer did")
         raise self._too_slow(seconds)
 
-    def _broken(self, what: str) -> Refusal:
+    def _protocol_refusal(self, what: str) -> Refusal:
         return Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._name!r} {what}")
 
     def _too_slow(self, seconds: float) -> Refusal:

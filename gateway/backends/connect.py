@@ -209,7 +209,7 @@ class Connections:
         except TimeoutError:
             raise
         except (OSError, ssl.CertificateError) as error:
-            raise _not_connected(origin, error) from error
+            raise _connect_refusal(origin, error) from error
         self._dialled[made] = transport
         return made
 
@@ -331,7 +331,7 @@ async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo
     try:
         found = await resolver.resolve(origin.host, origin.port)
     except AddressDenied as error:
-        raise _not_connected(origin, error) from error
+        raise _connect_refusal(origin, error) from error
     except OSError as error:
         raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.authority}: the name does not resolve") from error
     if not found:
@@ -341,7 +341,7 @@ async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo
     ]
 
 
-def _not_connected(origin: Origin, error: OSError) -> Refusal:
+def _connect_refusal(origin: Origin, error: OSError) -> Refusal:
     if isinstance(error, AddressDenied):
         return _denial(origin.authority)
     kind = "no TLS connection" if isinstance(error, ssl.SSLError) else "no connection"
@@ -376,7 +376,7 @@ async def translate_errors(
     try:
         return await handler(request)
     except aiohttp.ClientConnectionError as error:
-        if request.method not in _RETRIED or _never_connected(error):
+        if request.method not in _RETRIED or _is_connect_error(error):
             raise refusal(request.url, error) from error
     except (aiohttp.ClientError, OSError) as error:
         raise refusal(request.url, error) from error
@@ -386,7 +386,7 @@ async def translate_errors(
         raise refusal(request.url, error) from error
 
 
-def _never_connected(error: aiohttp.ClientConnectionError) -> bool:
+def _is_connect_error(error: aiohttp.ClientConnectionError) -> bool:
     return isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError))
 
 

@@ -191,7 +191,7 @@ class HttpBackend:
         try:
             read = await pool.fetch(request.method, data, request.response_limit, request.timeout, request.body)
         except TimeoutError as error:
-            raise self._timed_out(request.timeout) from error
+            raise self._timeout_refusal(request.timeout) from error
         found = read.head
         length = kept_length(request.method, found.length if found.coding is None else None)
         return response_head(found.status, found.passed_on, found.reason, self._spec.name, read.body(), length)
@@ -205,7 +205,7 @@ class HttpBackend:
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
         """Yield the response while it arrives, with the same limits; `timeout` is for the head, `silence` after it."""
         async with AsyncExitStack() as stack:
-            async with self._limited(request.timeout):
+            async with self._time_limit(request.timeout):
                 response, found = await self._open(request, stack)
             length = found.length if found.coding is None else None
             answer = response_head(found.status, found.passed_on, found.reason, self._spec.name, length=length)
@@ -231,7 +231,7 @@ class HttpBackend:
             response = await stack.enter_async_context(asked)
             return response, await response.head()
 
-        with self._translated_errors():
+        with self._translate_errors():
             try:
                 return await ask()
             except Lost:
@@ -241,8 +241,8 @@ class HttpBackend:
 
     async def _pieces(self, response: StreamedResponse, decoder: Decoder, timeout: float) -> AsyncIterator[bytes]:
         while True:
-            async with self._limited(timeout):
-                with self._translated_errors():
+            async with self._time_limit(timeout):
+                with self._translate_errors():
                     data = await response.next()
             if not data:
                 if response.until_close:
@@ -253,18 +253,18 @@ class HttpBackend:
                     yield piece
 
     @asynccontextmanager
-    async def _limited(self, seconds: float) -> AsyncIterator[None]:
+    async def _time_limit(self, seconds: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            raise self._timed_out(seconds) from error
+            raise self._timeout_refusal(seconds) from error
 
-    def _timed_out(self, seconds: float) -> Refusal:
+    def _timeout_refusal(self, seconds: float) -> Refusal:
         return Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._spec.name!r} did not answer within {seconds:g} s")
 
     @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except Lost as error:
@@ -275,12 +275,12 @@ class HttpBackend:
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
 
-def _can_be_sent(name: str, value: str) -> bool:
+def _is_sendable(name: str, value: str) -> bool:
     """Whether the characters of `value` are bytes of a field (RFC 9110, 5.5) or of an event ID (HTML, 9.2.2)."""
     return _SENT_VALUE.match(value) is not None or (name == LAST_EVENT_ID and EVENT_ID.fullmatch(value) is not None)
 
 
-def _cannot_be_sent(name: str) -> Refusal:
+def _header_refusal(name: str) -> Refusal:
     return Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
 
 
@@ -295,8 +295,8 @@ def _request_head(request: Outbound) -> tuple[Origin, bytes]:
     for name, value in request.headers:
         if name in FRAMING or name == "accept-encoding":
             continue
-        if not _is_name(name) or not _can_be_sent(name, value):
-            raise _cannot_be_sent(name)
+        if not _is_name(name) or not _is_sendable(name, value):
+            raise _header_refusal(name)
         named = named or name == "user-agent"
         lines.append(f"{name}: {value}")
     if not named:

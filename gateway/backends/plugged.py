@@ -43,7 +43,7 @@ class _Plugged:
         except TimeoutError as error:
             raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer in time") from error
         answer, decoder = self._head(given, request)
-        body = b"".join(self._decoded(decoder, given.body))
+        body = b"".join(self._decode(decoder, given.body))
         return Response(answer.status, answer.headers, body, reason_phrase=answer.reason_phrase, length=answer.length)
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class _Plugged:
         except (TypeError, ValueError, AttributeError):
             raise self._wrong("gave headers that are no pairs of texts") from None
 
-    def _decoded(self, decoder: Decoder, body: object) -> Iterable[bytes]:
+    def _decode(self, decoder: Decoder, body: object) -> Iterable[bytes]:
         if not isinstance(body, bytes):
             raise self._wrong(f"gave {type(body).__name__} as a body, which takes bytes")
         return decoder.feed(body)
@@ -103,7 +103,7 @@ class _Streaming(_Plugged):
                         part = await anext(parts, None)
                 if part is None:
                     return
-                for piece in self._decoded(decoder, part):
+                for piece in self._decode(decoder, part):
                     yield piece
         except TimeoutError as error:
             raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} fell silent") from error

@@ -117,7 +117,7 @@ class _Check:
 
     async def plain(self) -> Found:
         """Check the address of MCP clients: forwarding, large bodies, buffering."""
-        site = self._probed("the address of MCP clients", "server.public_url", self._config.server.public_url)
+        site = self._probe_site("the address of MCP clients", "server.public_url", self._config.server.public_url)
         for step in (self._forwarding, self._body, self._stream, self._without_tls):
             async for problem in step(site):
                 yield problem
@@ -127,7 +127,7 @@ class _Check:
     async def console(self) -> Found:
         """Check the console: its bridge is a WebSocket."""
         origin = self._config.server.origins.console
-        site = self._probed("the console", "server.origins.console", origin)
+        site = self._probe_site("the console", "server.origins.console", origin)
         async for problem in self._forwarding(site):
             yield problem
             if problem.startswith(site.what):
@@ -155,7 +155,7 @@ class _Check:
             if isinstance(answer, str):
                 yield answer
 
-    def _probed(self, what: str, key: str, origin: str) -> _Site:
+    def _probe_site(self, what: str, key: str, origin: str) -> _Site:
         return _Site(what, key, origin, PROBE, lambda status, kind, _: status == 200 and kind == "application/json")
 
     def _headers(self) -> dict[str, str]:

@@ -235,7 +235,7 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
         path.parent.mkdir(0o755, exist_ok=True)
         with open(path, "w", encoding="utf-8", opener=opener) as file:
             file.write(text)
-    click.echo(_done(texts, found, app, port))
+    click.echo(_summary(texts, found, app, port))
 
 
 def _policy(app: str, backend: str, network: str, found: ScanResult) -> str:
@@ -286,7 +286,7 @@ def _plain(path: str) -> str:
     return re.sub(r"\{[^}]*\}|\*\*", "1", path)
 
 
-def _done(texts: dict[Path, str], found: ScanResult, app: str, port: int) -> str:
+def _summary(texts: dict[Path, str], found: ScanResult, app: str, port: int) -> str:
     lines = [f"Wrote {path}" for path in texts]
     lines.append(
         f"Paths that the app's files name, and that it may read: {len(found.paths)}."

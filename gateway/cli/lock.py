@@ -117,7 +117,7 @@ def _probe(state: Path, other: str) -> None:
         raise StartError(f"nothing can be written to the state folder {state}: {reason}; {remedy}") from error
 
 
-def _written(config: Config) -> Iterator[Path]:
+def _vital_files(config: Config) -> Iterator[Path]:
     """Yield the files of the state that make up what must not be lost: record, database, key."""
     yield config.journal
     scheme, _, database = config.database.reveal().partition(":///")
@@ -128,7 +128,7 @@ def _written(config: Config) -> Iterator[Path]:
 
 
 def _state_files(config: Config, state: Path) -> Iterator[Path]:
-    yield from (file for file in (place_of(state), config.audit.key_file, *_written(config)) if file.exists())
+    yield from (file for file in (place_of(state), config.audit.key_file, *_vital_files(config)) if file.exists())
 
 
 def _check_moved(config: Config) -> None:
@@ -136,7 +136,7 @@ def _check_moved(config: Config) -> None:
     folder, state = config.path.parent, config.state
     if folder == state:
         return
-    left = [file.name for file in _written(config) if file.parent == state and not file.exists()]
+    left = [file.name for file in _vital_files(config) if file.parent == state and not file.exists()]
     found = sorted(one for name in left for one in folder.glob(f"{name}*") if one.is_file())
     if any(one.name in left for one in found):
         files = " ".join(str(one) for one in found)

@@ -59,8 +59,8 @@ def pack(
             source,
             app=id,
             title=title or id,
-            runtime=_built("view/runtime.js"),
-            parts={word: [_built(name) for name in names] for word, names in PARTS.items()},
+            runtime=_bundle_text("view/runtime.js"),
+            parts={word: [_bundle_text(name) for name in names] for word, names in PARTS.items()},
             base=base,
             checked=True,
             frames=rules.frames if rules is not None else (),
@@ -84,7 +84,7 @@ def pack(
         click.echo(f"  error: {unread}", err=True)
 
 
-def _built(name: str) -> str:
+def _bundle_text(name: str) -> str:
     path = Path(str(files("gateway"))) / "static" / name
     try:
         return path.read_text("utf-8")

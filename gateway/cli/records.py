@@ -117,9 +117,9 @@ def _of_postgresql(record: PostgresRecord) -> Iterator[Read]:
     try:
         with asyncio.Runner() as runner:
             engine = _engine(record)
-            connection = runner.run(_connected(engine))
+            connection = runner.run(_connect(engine))
             try:
-                result = runner.run(_streamed(connection, wanted))
+                result = runner.run(_stream(connection, wanted))
                 while rows := runner.run(result.fetchmany(_ROWS)):
                     for (line,) in rows:
                         done += 1
@@ -131,12 +131,12 @@ def _of_postgresql(record: PostgresRecord) -> Iterator[Read]:
         raise Unusable(f"{record}: cannot be read: {first_line(error)}") from error
 
 
-async def _connected(engine: AsyncEngine) -> AsyncConnection:
+async def _connect(engine: AsyncEngine) -> AsyncConnection:
     connection = await engine.connect()
     return await connection.execution_options(postgresql_readonly=True)
 
 
-async def _streamed(connection: AsyncConnection, wanted: Select[tuple[str]]) -> AsyncResult[tuple[str]]:
+async def _stream(connection: AsyncConnection, wanted: Select[tuple[str]]) -> AsyncResult[tuple[str]]:
     return await connection.stream(wanted)
 
 

@@ -116,7 +116,7 @@ def encode_body(body_type: BodyType, body: object) -> Encoded:
         case BodyType.TEXT:
             return Encoded(_utf8("body", _string("body", body)), default_type(body_type))
         case BodyType.URL_ENCODED:
-            return Encoded(_url_encoded(body), default_type(body_type))
+            return Encoded(_encode_form(body), default_type(body_type))
         case BodyType.BASE64:
             data = body.get("data") if isinstance(body, Mapping) else body
             return Encoded(_base64("body", data), None)
@@ -153,7 +153,7 @@ def _json(body: object) -> bytes:
         raise WrongBody("body", str(error)) from error
 
 
-def _url_encoded(body: object) -> bytes:
+def _encode_form(body: object) -> bytes:
     if isinstance(body, str):
         return _utf8("body", body)
     if not isinstance(body, Mapping):

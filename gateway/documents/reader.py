@@ -199,11 +199,11 @@ class Section:
 
     def duration(self, key: str, default: float = 0.0) -> float:
         """Read a duration such as `10s`, in seconds."""
-        return self._parsed(key, default, parse_duration)
+        return self._parse_value(key, default, parse_duration)
 
     def size(self, key: str, default: int = 0) -> int:
         """Read a size such as `1MiB`, in bytes."""
-        return self._parsed(key, default, parse_size)
+        return self._parse_value(key, default, parse_size)
 
     def nodes(self, key: str, *, texts: bool = False) -> tuple[Node, ...]:
         """Return the items of a list, which with `texts` may be texts; none if the key is absent."""
@@ -265,7 +265,7 @@ class Section:
         line, column = self.node.keys.get(key, (self.node.line, self.node.column))
         self.report.problems.append(Problem(self._entries[key].file, line, column, message))
 
-    def _parsed(self, key: str, default: T, parse: Callable[[str], T]) -> T:
+    def _parse_value(self, key: str, default: T, parse: Callable[[str], T]) -> T:
         node = self.get(key)
         if node is None:
             return default

@@ -43,7 +43,7 @@ class ReadinessCheck:
         now = time.monotonic()
         if self._task is None and now - self._ended >= FRESH:
             self._began = now
-            self._task = asyncio.ensure_future(self._checked())
+            self._task = asyncio.ensure_future(self._check())
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=WAIT)
         if self._task is not None and time.monotonic() - self._began > SLOW:
@@ -55,7 +55,7 @@ class ReadinessCheck:
         if self._task is not None:
             self._task.cancel()
 
-    async def _checked(self) -> None:
+    async def _check(self) -> None:
         try:
             await self._run()
             self._problem = None

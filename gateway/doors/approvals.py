@@ -83,7 +83,7 @@ class ApprovalDoor:
         """Return the route for the webhook's answers, if they are enabled."""
         if self._webhook is None or not self._webhook.answers:
             return []
-        return [web.post(SIGNED, self._signed)]
+        return [web.post(SIGNED, self._take_signed)]
 
     def asked(self, by: Principal) -> list[Json]:
         """Return the open questions that `by` may answer."""
@@ -150,7 +150,7 @@ class ApprovalDoor:
             return refusal_response(404, "unknown-grant", "There is no such grant, or it has ended.")
         return fresh({"revoked": grant.id})
 
-    async def _signed(self, request: web.Request) -> web.Response:
+    async def _take_signed(self, request: web.Request) -> web.Response:
         if self._webhook is None:
             return refusal_response(404, "not-found", "No webhook is configured.")
         timestamp, given = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
@@ -221,10 +221,10 @@ class SecurityKeyDoor:
         """Return the routes; `changing` restricts changes to the console's own page."""
         return [
             web.get("/api/keys", self._list),
-            web.post("/api/keys/begin", changing(self._held(self._begin))),
-            web.post("/api/keys", changing(self._held(self._add))),
-            web.post("/api/keys/{id}/begin", changing(self._held(self._begin_removal))),
-            web.post("/api/keys/{id}/remove", changing(self._held(self._remove))),
+            web.post("/api/keys/begin", changing(self._with_presence(self._begin))),
+            web.post("/api/keys", changing(self._with_presence(self._add))),
+            web.post("/api/keys/{id}/begin", changing(self._with_presence(self._begin_removal))),
+            web.post("/api/keys/{id}/remove", changing(self._with_presence(self._remove))),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -232,7 +232,7 @@ class SecurityKeyDoor:
         listed: list[Json] = [{"id": key.id, "name": key.name, "created": key.created} for key in keys]
         return fresh({"presence": self._presence is not None, "keys": listed})
 
-    def _held(self, handler: Callable[[Presence, web.Request], Awaitable[web.Response]]) -> Handler:
+    def _with_presence(self, handler: Callable[[Presence, web.Request], Awaitable[web.Response]]) -> Handler:
         """Wrap a handler for people in their own browser; refuse if no keys are used."""
 
         async def handle(request: web.Request) -> web.Response:

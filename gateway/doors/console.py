@@ -116,7 +116,7 @@ class ConsoleDoor:
                 web.get("/api/audit", self._audit),
                 *self._approvals.routes(self._changing),
                 *self._keys_door.routes(self._changing),
-                web.post("/api/logout", self._changing(self._logged_out)),
+                web.post("/api/logout", self._changing(self._log_out)),
                 web.get("/connect/{name}", self._connections.page),
                 web.get(CALLBACK, self._connections.callback),
                 web.get(OWN_CALLBACK, self._connections.callback),
@@ -149,7 +149,7 @@ class ConsoleDoor:
                 "principal": {"id": principal.id, "name": display_name(principal)},
                 "may": {"answer": principal.session or principal.may("approve"), "logout": is_login(principal)},
                 "sandbox": self._sandbox,
-                "apps": [asdict(app) for app in self._offered(principal) if principal.may("bridge", app.id)],
+                "apps": [asdict(app) for app in self._admitted_apps(principal) if principal.may("bridge", app.id)],
                 "loopback": principal == LOCAL,
                 "accounts": self._connections.offered(principal),
                 "live": self._live,
@@ -158,7 +158,7 @@ class ConsoleDoor:
             }
         )
 
-    def _offered(self, principal: Principal) -> list[AppCard]:
+    def _admitted_apps(self, principal: Principal) -> list[AppCard]:
         """Return the apps that exist for a caller."""
         return [app for app in self._apps.values() if self._admits(principal, app.id)]
 
@@ -167,14 +167,14 @@ class ConsoleDoor:
         if not re.fullmatch("[1-9][0-9]{0,3}", limit) or int(limit) > 1000:
             return refusal_response(400, "bad-request", "limit: a whole number from 1 to 1000.")
         try:
-            records = await self._seen(request[PRINCIPAL], int(limit), request.query)
+            records = await self._visible_records(request[PRINCIPAL], int(limit), request.query)
         except OSError:
             return refusal_response(
                 503, "database-unavailable", "The database does not respond; the journal continues without it."
             )
         return fresh({"records": [_line(record) for record in records]})
 
-    async def _seen(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[StoredRecord]:
+    async def _visible_records(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[StoredRecord]:
         """Return the records that the caller may see; without `audit:read`, their own among the newest ones."""
         app, before = query.get("app"), query.get("before")
         if principal.may("audit:read"):
@@ -188,7 +188,7 @@ class ConsoleDoor:
             before = page[-1].id
         return found[:limit]
 
-    async def _logged_out(self, request: web.Request) -> web.Response:
+    async def _log_out(self, request: web.Request) -> web.Response:
         if not request[PRINCIPAL].session:
             return refusal_response(403, "not-allowed", "A person logs out, in the browser that is logged in.")
         answer = fresh({})
@@ -198,7 +198,7 @@ class ConsoleDoor:
     async def _ticket(self, request: web.Request) -> web.Response:
         wanted = (await object_of(request)).get("apps")
         principal = request[PRINCIPAL]
-        known = {app.id for app in self._offered(principal)}
+        known = {app.id for app in self._admitted_apps(principal)}
         if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
             return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
         apps = frozenset(str(app) for app in wanted)

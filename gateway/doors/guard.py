@@ -121,7 +121,7 @@ class Guard:
             objection = self._objection(request, _route(request), host, site)
             if objection is not None:
                 return refusal_response(403, "foreign-page", objection)
-            refusal = await self._identified(request, host, site, refused)
+            refusal = await self._identify_caller(request, host, site, refused)
             if refusal is not None:
                 return refusal
             with (
@@ -179,7 +179,7 @@ class Guard:
             request.refused = RefusedCaller(place, request.headers, error.with_traceback(None))
             return None
 
-    async def _identified(
+    async def _identify_caller(
         self, request: web.Request, host: str, site: Site, refused: RefusedCaller | None
     ) -> web.StreamResponse | None:
         """Mark the request with its principal if its route requires one; return None, or the refusal.

@@ -295,7 +295,7 @@ class Issuer:
         id_token = parse_token(tokens.id_token)
         if id_token is None:
             raise Unidentified("The authorization server's ID token is invalid.")
-        claims = await self._verified(id_token)
+        claims = await self._verify(id_token)
         principal = of_id_token(self._spec, claims, attempt.nonce, self._clock())
         if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:
             return principal, Secret(tokens.id_token)
@@ -311,7 +311,7 @@ class Issuer:
                 return None
             if str(unverified.header.get("typ", "jwt")).lower() not in TYPES:
                 raise Unidentified("This is a token for something else.")
-            return await self._verified(unverified)
+            return await self._verify(unverified)
         if not self._spec.introspection or self._bad.get(key):
             return None
         found = await self._metadata.get()
@@ -324,7 +324,7 @@ class Issuer:
             check_issuer(self._spec, claims)
         return claims
 
-    async def _verified(self, token: Unverified) -> dict[str, Json]:
+    async def _verify(self, token: Unverified) -> dict[str, Json]:
         """Return the verified claims; after an unknown key the keys are fetched again once."""
         keys = await self._keys.get()
         try:

@@ -237,7 +237,7 @@ class Revocations:
         for credential in list(self._credentials.values()):
             if credential.unknown is not None and steady - credential.unknown >= UNCHECKED:
                 log.warning("a stream or call is closed: its credential could not be checked for %g s", UNCHECKED)
-                self._lost(credential)
+                self._end_all(credential)
 
     async def _look_at(self, source: _Source) -> None:
         """Check a source's credentials, the least recently checked first."""
@@ -277,7 +277,7 @@ class Revocations:
             return False
         credential.unknown = None
         if not good:
-            self._lost(credential)
+            self._end_all(credential)
         return True
 
     def _access_changed(self, principal: Principal | None) -> None:
@@ -287,7 +287,7 @@ class Revocations:
             if concerned and self._entitlements is not None and not self._entitlements.admits(owner, app):
                 _end(end)
 
-    def _lost(self, credential: _Credential) -> None:
+    def _end_all(self, credential: _Credential) -> None:
         for end in list(credential.ends.values()):
             _end(end)
 

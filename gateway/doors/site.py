@@ -123,13 +123,13 @@ class SiteDoor:
             return refusal_response(
                 403, "foreign-page", "A link of another site leads to the app's pages, not to its API."
             )
-        return await self._carried(request)
+        return await self._forward(request)
 
-    async def _carried(self, request: web.Request) -> web.StreamResponse:
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
         with reserve_room(self._room, request[PRINCIPAL].id) as taken:
-            return await self._carried_whole(request, taken)
+            return await self._forward_whole(request, taken)
 
-    async def _carried_whole(self, request: web.Request, taken: Callable[[int], None]) -> web.StreamResponse:
+    async def _forward_whole(self, request: web.Request, taken: Callable[[int], None]) -> web.StreamResponse:
         largest = self._largest()
         principal = request[PRINCIPAL]
         try:

@@ -206,14 +206,14 @@ class MissingAccounts:
         )
         visit = Visit(secrets.token_urlsafe(16), url, f"Connect an account for {credential}: the call waits for it.")
         self._needs.add(need)
-        self._changed()
+        self._notify()
         tell(visit)
         try:
             yield need
         finally:
             self._needs.discard(need)
             tell(replace(visit, over=True))
-            self._changed()
+            self._notify()
 
     async def wait_for(
         self, ask: Callable[[], Awaitable[T]], caller: Caller, credential: str, tell: Tell | None = None
@@ -248,6 +248,6 @@ class MissingAccounts:
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
 
-    def _changed(self) -> None:
+    def _notify(self) -> None:
         for callback in list(self._watchers):
             callback()

@@ -168,9 +168,9 @@ class Connecting:
         several = self._several and not _has_own_callback(spec)
         flow = redeem(spec, _attempt(begun, state), answer, self._now(), several=several)
         token = await run_flow(flow, self._servers[spec.name])
-        before = await self._connected(spec.name, principal)
+        before = await self._connection_id(spec.name, principal)
         kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
-        await self._changed(spec.name, principal, before)
+        await self._drop_derived(spec.name, principal, before)
         self._absences.connected(spec.name, principal.person)
         return AccountConnection(spec.name, spec.title, spec.scope, kept.changed, token.account)
 
@@ -182,7 +182,7 @@ class Connecting:
         except SealBroken:
             kept = None
         await self._store.delete(credential, principal.person)
-        await self._changed(credential, principal, kept.connection if kept is not None else None)
+        await self._drop_derived(credential, principal, kept.connection if kept is not None else None)
         if kept is None:
             return False
         try:
@@ -204,14 +204,14 @@ class Connecting:
             raise Refusal(Reason.BAD_REQUEST, "There is no such account to connect here.", status=404)
         return self._specs[credential]
 
-    async def _connected(self, credential: str, principal: Principal) -> str | None:
+    async def _connection_id(self, credential: str, principal: Principal) -> str | None:
         try:
             kept = await self._store.load(credential, principal.person)
         except (SealBroken, StartError):
             return None
         return kept.connection if kept is not None else None
 
-    async def _changed(self, credential: str, principal: Principal, connection: str | None) -> None:
+    async def _drop_derived(self, credential: str, principal: Principal, connection: str | None) -> None:
         for name in self._derived:  # tokens derived from a person's token must not outlive it
             await self._store.delete(name, principal.person)
         for name in (credential, *self._derived):

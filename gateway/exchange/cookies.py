@@ -87,7 +87,7 @@ class CookieJars:
         given = [value for name, value in headers if name == "set-cookie"]
         if any(len(value) > LONGEST for value in given):
             _COOKIES.exceeded(key.principal)
-        fields = [_EPOCH.sub(r"\g<1>1", value) for value in given if _taken(value)]
+        fields = [_EPOCH.sub(r"\g<1>1", value) for value in given if _is_accepted(value)]
         if not fields:
             return
         jar = self._jars.get(key)
@@ -144,5 +144,5 @@ def jar_key(decided: DecidedRequest, caller: Caller, spec: BackendSpec, account:
     return JarKey(caller.principal.id, caller.app, str(URL(spec.url, encoded=True).origin()), credential, view)
 
 
-def _taken(field: str) -> bool:
+def _is_accepted(field: str) -> bool:
     return len(field) <= LONGEST and field.isascii() and not _DOMAIN.search(field)

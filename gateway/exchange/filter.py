@@ -33,7 +33,7 @@ class SecretRedactor:
     """Masks `values`; `heard` are those that were found."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._secrets = _looked_for(tuple(values))
+        self._secrets = _search_values(tuple(values))
         self._held = b""
         self.heard: set[str] = set()
 
@@ -87,7 +87,7 @@ class SecretRedactor:
 
 
 @lru_cache(maxsize=64)
-def _looked_for(values: tuple[str, ...]) -> tuple[bytes, ...]:
+def _search_values(values: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return the values to search for, longest first."""
     found = {value.encode() for value in values if len(value) >= SHORTEST}
     return tuple(sorted(found, key=len, reverse=True))
@@ -157,13 +157,13 @@ def mask_values(response: Response, paths: Sequence[JsonPath]) -> Response:
     if not paths or not response.body or _holds_no_object(response):
         return response
     try:
-        return replace(response, body=_hidden(response.body, paths))
+        return replace(response, body=_mask_body(response.body, paths))
     except (ValueError, RecursionError) as error:
         detail = "The backend's answer may hold JSON, but cannot be read, so that nothing in it can be masked."
         raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
 
-def _hidden(body: bytes, paths: Sequence[JsonPath]) -> bytes:
+def _mask_body(body: bytes, paths: Sequence[JsonPath]) -> bytes:
     reading = _JsonWithPlaceholders()
     value = found = reading.parsed(body)
     for path in paths:

@@ -121,7 +121,7 @@ class Limiter:
             if not isinstance(taken, TakenRates):
                 taken = await taken
             if taken.exceeded is not None:
-                raise _limit_exceeded(taken.exceeded, taken.retry_after)
+                raise _rate_refusal(taken.exceeded, taken.retry_after)
             if obligations.quotas:
                 await self._take_quotas(obligations, caller, taken)
         except Refusal as refusal:
@@ -141,10 +141,10 @@ class Limiter:
             raise Refusal(Reason.STATE_UNAVAILABLE, detail) from error
         if exceeded is not None:
             self._rates.give_back(obligations.limits, taken)
-            raise _quota_exceeded(exceeded, now)
+            raise _quota_refusal(exceeded, now)
 
 
-def _limit_exceeded(limit: Limit, seconds: float) -> Refusal:
+def _rate_refusal(limit: Limit, seconds: float) -> Refusal:
     wait = math.ceil(seconds)
     return Refusal(
         Reason.RATE_LIMITED,
@@ -153,7 +153,7 @@ def _limit_exceeded(limit: Limit, seconds: float) -> Refusal:
     )
 
 
-def _quota_exceeded(quota: Quota, now: float) -> Refusal:
+def _quota_refusal(quota: Quota, now: float) -> Refusal:
     wait = math.ceil(quota.resets(now))
     window = _SECONDS.get(quota.window)  # months differ
     return Refusal(

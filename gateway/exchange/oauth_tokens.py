@@ -225,15 +225,15 @@ class OAuthTokens:
 
     async def token(self, principal: Principal) -> Token:
         """Return a valid token. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
-        return (await self._kept(principal)).token
+        return (await self._load_token(principal)).token
 
     async def ready(self, principal: Principal) -> None:
         """Check that a valid token exists or can be obtained. Raises `Refusal`."""
-        await self._kept(principal)
+        await self._load_token(principal)
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
         """Return the token, with a DPoP proof for this request if it is bound to a key."""
-        kept = await self._kept(principal)
+        kept = await self._load_token(principal)
         token = kept.token
         headers: Headers = (token.header(),)
         if token.key is not None:
@@ -280,7 +280,7 @@ class OAuthTokens:
     def _renewable(self, kept: StoredToken) -> bool:
         return self._ownership.connect_url is None or kept.token.refresh is not None
 
-    async def _kept(self, principal: Principal) -> StoredToken:
+    async def _load_token(self, principal: Principal) -> StoredToken:
         if self._ownership.per_person and principal.shared:
             detail = f"credential {self._name!r} belongs to persons, and this caller represents several"
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
@@ -321,7 +321,7 @@ class OAuthTokens:
         except SealBroken as error:
             log.error("the token of credential %s cannot be opened: %s", self._name, error)
             if self._ownership.connect_url is not None:
-                raise self._needed(principal, "the stored token cannot be decrypted any more") from None
+                raise self._connect_refusal(principal, "the stored token cannot be decrypted any more") from None
             await self._store.delete(self._name, key)
             return await self._renew(principal, key, None)
         except (OSError, StartError) as error:
@@ -337,7 +337,7 @@ class OAuthTokens:
 
     async def _renew(self, principal: Principal, key: str, kept: StoredToken | None) -> StoredToken:
         if kept is None and self._ownership.connect_url is not None:
-            raise self._needed(principal, "not connected yet")
+            raise self._connect_refusal(principal, "not connected yet")
         holder = secrets.token_urlsafe(9)
         end = self._now() + LEASE
         while not await self._store.claim(self._name, key, holder, self._now(), LEASE):
@@ -350,7 +350,7 @@ class OAuthTokens:
             if stored is not None and self._good(key, stored):
                 return stored  # another process was faster
             if stored is None and self._ownership.connect_url is not None:
-                raise self._needed(principal, "not connected any more")
+                raise self._connect_refusal(principal, "not connected any more")
             return await self._succeed(principal, key, stored)
         finally:
             await self._store.release(self._name, key, holder)
@@ -362,14 +362,14 @@ class OAuthTokens:
         except GrantEnded as ended:
             if stored is not None:
                 await self._store.delete(self._name, key, stored.version)
-            raise self._needed(principal, ended.detail.partition(": ")[2] or ended.detail) from None
+            raise self._connect_refusal(principal, ended.detail.partition(": ")[2] or ended.detail) from None
         before = stored.version if stored is not None else None
         connection = stored.connection if stored is not None else ""
         saved = await self._store.save(self._name, key, token, connection, before=before, now=now)
         if saved is None:  # it was disconnected, or connected anew, while it was renewed
             saved = await self._store.load(self._name, key)
             if saved is None:
-                raise self._needed(principal, "not connected any more")
+                raise self._connect_refusal(principal, "not connected any more")
         return saved
 
     def _hold(self, key: str, kept: StoredToken, seen: float) -> None:
@@ -383,7 +383,7 @@ class OAuthTokens:
             return False
         return self._now() < _ends(kept)
 
-    def _needed(self, principal: Principal, why: str) -> Refusal:
+    def _connect_refusal(self, principal: Principal, why: str) -> Refusal:
         if self._ownership.connect_url is None:
             return Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: {why}")
         url = self._ownership.connect_url(principal)

@@ -92,7 +92,7 @@ class Presence:
             user_name=by.subject,
             user_id=hashlib.sha256(by.person.encode()).digest(),
             challenge=challenge,
-            exclude_credentials=_named(known),
+            exclude_credentials=_descriptors(known),
             authenticator_selection=AuthenticatorSelectionCriteria(
                 user_verification=UserVerificationRequirement.PREFERRED
             ),
@@ -175,7 +175,7 @@ class Presence:
         options = generate_authentication_options(
             rp_id=self._site,
             challenge=challenge,
-            allow_credentials=_named(known),
+            allow_credentials=_descriptors(known),
             user_verification=UserVerificationRequirement.PREFERRED,
         )
         values: Json = parse_json(options_to_json(options))
@@ -214,7 +214,7 @@ def _over(what: str, *parts: bytes) -> bytes:
     return hashlib.sha256(framed("webmcp-gateway", what, *parts)).digest()
 
 
-def _named(keys: Sequence[SecurityKey]) -> list[PublicKeyCredentialDescriptor]:
+def _descriptors(keys: Sequence[SecurityKey]) -> list[PublicKeyCredentialDescriptor]:
     return [PublicKeyCredentialDescriptor(id=base64url_to_bytes(key.id)) for key in keys]
 
 

@@ -169,7 +169,7 @@ class Sender:
         injected = await inject() if name is None else await self._absences.wait_for(inject, caller, name, tell)
         way = SendTarget(decided, backend, spec, caller, url, inject, stack)
         if obligations.retry is None and obligations.circuit is None:
-            return await self._authenticated(way, injected, obligations.timeout, record)
+            return await self._send_authenticated(way, injected, obligations.timeout, record)
 
         first: Injected | None = injected
 
@@ -180,9 +180,9 @@ class Sender:
                 if passage.state is not BreakerState.CLOSED:
                     record.note(circuit=passage.state)
                 try:
-                    answer = await self._authenticated(way, given or await inject(), timeout, record)
+                    answer = await self._send_authenticated(way, given or await inject(), timeout, record)
                 except Refusal as refusal:
-                    passage.worked = _worked(decided, refusal)
+                    passage.worked = _backend_outcome(decided, refusal)
                     raise
                 passage.worked = answer.response.status not in FAILING_STATUSES
                 return answer
@@ -201,7 +201,7 @@ class Sender:
             ready = partial(self._authenticator.ready, name, caller.principal)
             await self._absences.wait_for(ready, caller, name, tell)
 
-    async def _authenticated(
+    async def _send_authenticated(
         self, way: SendTarget, injected: Injected, timeout: float, record: Record
     ) -> BackendAnswer:
         """Make one attempt; repeat a safe request once after 401 if another credential can be sent."""
@@ -226,7 +226,7 @@ class Sender:
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         request = outbound_request(url, way.decided, injected.headers + cookies, timeout, trace)
         if way.decided.streams:
-            response, parts, close = await _begun(way, request)
+            response, parts, close = await _begin_answer(way, request)
         else:
             turn = (principal.id, way.caller.app, way.spec.name)
             await self._turns.enter(turn, timeout)
@@ -269,7 +269,7 @@ def _for(decided: DecidedRequest, spec: BackendSpec) -> BackendSpec:
     return replace(spec, credential=None) if decided.request.anonymous else spec
 
 
-async def _begun(way: SendTarget, request: Outbound) -> Begun:
+async def _begin_answer(way: SendTarget, request: Outbound) -> Begun:
     """Return an answer whose head has arrived. Earlier attempts shorten the wait for the head only."""
     if way.stack is None or not isinstance(way.backend, StreamingBackend):
         return await way.backend.send(request), None, do_nothing
@@ -283,7 +283,7 @@ async def _begun(way: SendTarget, request: Outbound) -> Begun:
     return arriving.head, arriving.parts, stack.aclose
 
 
-def _worked(decided: DecidedRequest, refusal: Refusal) -> bool | None:
+def _backend_outcome(decided: DecidedRequest, refusal: Refusal) -> bool | None:
     """Return False if the backend failed, else None. A timeout that the app lowered is not the backend's failure."""
     lowered = decided.canonical.timeout is not None and decided.canonical.timeout <= decided.obligations.timeout
     if refusal.reason not in FAILING_REASONS or (refusal.reason is Reason.BACKEND_TIMEOUT and lowered):

@@ -70,7 +70,7 @@ class Snapshot:
             if self._clock() >= self._stale:
                 await self._ask(policy.snapshot)
             kept = {url: self._kept[url] for url in policy.snapshot if url in self._kept}
-        return _bounded(kept, self._caller.app)
+        return _within_limit(kept, self._caller.app)
 
     def tools(self) -> tuple[str, ...]:
         """Return the page's tools that a host may offer without a call of the gateway, under the current policy."""
@@ -107,7 +107,7 @@ class Snapshot:
             log.warning("app %s: %s is not in the snapshot: %s", self._caller.app, url, refusal.detail)
 
 
-def _bounded(responses: Mapping[str, Json], app: str) -> Mapping[str, Json]:
+def _within_limit(responses: Mapping[str, Json], app: str) -> Mapping[str, Json]:
     """Return the first ones that fit."""
     kept: dict[str, Json] = {}
     size = 0

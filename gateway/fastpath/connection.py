@@ -222,7 +222,7 @@ class FastConnection(HttpConnection):
     def _head(self, data: bytes) -> tuple[KnownHead, int, int] | None:
         """Return the head at the beginning of `data`, its size, and that of the request; None if it has no route."""
         end = data.find(HEAD_END) + len(HEAD_END)
-        known = self._known(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._server.draining else None
+        known = self._known_head(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._server.draining else None
         if known is None or self._route(known) is None:
             return None
         if known.principal is None and time.monotonic() < known.until:
@@ -246,7 +246,7 @@ class FastConnection(HttpConnection):
         self.busy = True
         self._next.set_result(request)
 
-    def _known(self, raw: bytes) -> KnownHead | None:
+    def _known_head(self, raw: bytes) -> KnownHead | None:
         known = self._heads.get(raw)
         if known is None:
             head = read_head(raw)

@@ -70,7 +70,7 @@ def _long_integer(text: str) -> float:
     return int(text) if len(text) <= _DOUBLE_DIGITS else float(text)
 
 
-def _skipped(text: str) -> None:
+def _skip_number(text: str) -> None:
     """Skip a number: Python refuses to parse thousands of digits, which servers accept."""
 
 
@@ -86,7 +86,7 @@ EXACT_NUMBERS: Final = Numbers(_exact_integer, _exact_real)
 LONG_NUMBERS: Final = Numbers(_long_integer)
 """Integers of any length; the longest are infinite."""
 
-NO_NUMBERS: Final = Numbers(_skipped, _skipped)
+NO_NUMBERS: Final = Numbers(_skip_number, _skip_number)
 """Numbers are null."""
 
 PairsHook = Callable[[list[tuple[str, Any]]], dict[str, Any]]
@@ -159,14 +159,14 @@ class Reader:
             raise InvalidJson(Flaw.DEPTH, str(error)) from error
         # The library searches for surrounding white space, which is rare.
         if end != len(text) and (end < 0 or text[end:].strip(" \t\n\r")):
-            value = self._searched(text)
+            value = self._decode_slowly(text)
         depth = self._depth
         # Fewer brackets than the limit cannot nest deeper, so most texts need no walk.
         if depth is not None and text.count("[") + text.count("{") > depth and nests_deeper(value, depth):
             raise InvalidJson(Flaw.DEPTH, f"nested deeper than {depth}")
         return value
 
-    def _searched(self, text: str) -> Any:
+    def _decode_slowly(self, text: str) -> Any:
         try:
             return self.decoder.decode(text)
         except InvalidJson:

@@ -130,7 +130,7 @@ class Catalog:
         try:
             return await self._call(name, arguments, client)
         except Refusal as refusal:
-            return of_refusal(await self._explained(refusal, arguments, client))
+            return of_refusal(await self._explain(refusal, arguments, client))
         except MCPError:
             raise
         except Exception:  # the contract has a result for this
@@ -200,7 +200,7 @@ class Catalog:
                 return _open_result(packed, shown.id, None)
             opened = await self._views.open(client.principal, packed.id, chosen=bool(arguments))
             if not client.is_app:  # it would only show the launch value to its model
-                return _unseen(packed, opened.view)
+                return _unseen_result(packed, opened.view)
             return _open_result(packed, opened.view, {LAUNCH: opened.launch.reveal()})
 
         return run
@@ -219,7 +219,7 @@ class Catalog:
             # A value that is no string names nothing, and not every path reads a large number in it exactly.
             given = (arguments.get(name) for name in ("method", "url"))
             method, url = (value if isinstance(value, str) else "" for value in given)
-            refusal = await self._explained(refusal, arguments, client)
+            refusal = await self._explain(refusal, arguments, client)
             response = await self._exchange.refuse(refusal, caller or self._unknown(client), method, url)
             if (
                 refusal.reason is Reason.VIEW_MOVED
@@ -237,7 +237,7 @@ class Catalog:
         try:
             return await (self._relay.poll if name == own_tools.POLL else self._relay.result)(arguments, client)
         except Refusal as refusal:
-            raise await self._explained(refusal, arguments, client) from refusal
+            raise await self._explain(refusal, arguments, client) from refusal
 
     def _relaying(self, name: str) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
@@ -254,15 +254,15 @@ class Catalog:
             cancel, id = read_flag(arguments, "cancel"), read_text(arguments, "id")
             response = await self._exchange.resume(id, caller, wait=POLL, cancel=cancel)
             if client.push is not None and arguments.get("_bytes") is True:
-                response = await self._pushed(response, caller, client.push)
+                response = await self._push_parts(response, caller, client.push)
         except Refusal as refusal:
-            refusal = await self._explained(refusal, arguments, client)
+            refusal = await self._explain(refusal, arguments, client)
             response = await self._exchange.refuse(refusal, self._unknown(client), "", "")
             if refusal.reason is Reason.VIEW_MOVED:
                 raise refusal from None
         return await _answer(response, client, arguments)
 
-    async def _pushed(self, response: Response, caller: Caller, push: Push) -> Response:
+    async def _push_parts(self, response: Response, caller: Caller, push: Push) -> Response:
         """Push small parts; return the answer: the last part, a large or empty one, or the last that may be pushed."""
         for _ in range(MOST_PUSHED):
             if not _is_pushed(response) or response.part is None:
@@ -316,7 +316,7 @@ class Catalog:
             await self._forwarder.call(client.principal, tool, values, app=self._app, view=view, tell=client.tell)
         )
 
-    async def _explained(self, refusal: Refusal, arguments: Arguments, client: MountClient) -> Refusal:
+    async def _explain(self, refusal: Refusal, arguments: Arguments, client: MountClient) -> Refusal:
         """Return the refusal of a call, which tells a view of an earlier process to attach again."""
         proof = arguments.get("_view")
         if client.caller is not None or not isinstance(proof, str):
@@ -344,7 +344,7 @@ def _open_result(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> 
     return of_values({"view": view}, text, meta)
 
 
-def _unseen(packed: PackedApp, view: str) -> types.CallToolResult:
+def _unseen_result(packed: PackedApp, view: str) -> types.CallToolResult:
     text = (
         f"{packed.title} is not shown anywhere: this client declares no support for MCP Apps, and the person has not "
         f"opened it on the gateway's console. Ask them to open it there, or in a client that shows MCP Apps, then "

@@ -64,21 +64,21 @@ class Changes:
         feed = self._feeds.get(principal.id)
         if feed is not None and feed.has != (has := self._tools(principal)):
             feed.has = has
-            self._changed(feed)
+            self._notify_feed(feed)
 
     def changed_for(self, principal: Principal) -> None:
         """Notify the listeners of `principal`."""
         feed = self._feeds.get(principal.id)
         if feed is not None:
             feed.has = self._tools(principal)
-            self._changed(feed)
+            self._notify_feed(feed)
 
     def changed_for_all(self) -> None:
         """Notify the listeners of every principal."""
         for feed in list(self._feeds.values()):
-            self._changed(feed)
+            self._notify_feed(feed)
 
-    def _changed(self, feed: _Feed) -> None:
+    def _notify_feed(self, feed: _Feed) -> None:
         if feed.waits:
             return
         timers = self._timers or asyncio.get_running_loop()

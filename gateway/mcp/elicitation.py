@@ -274,7 +274,7 @@ class ElicitingCalls(Generic[Answer]):
         if (result := run.outcome()) is not None:
             return result
         asks: dict[str, types.InputRequest] = {
-            ask.visit.id: types.ElicitRequest(params=ask.params()) for ask in _drained(run)
+            ask.visit.id: types.ElicitRequest(params=ask.params()) for ask in _take_untold(run)
         }
         run.handed = True
         if not run.waiting:
@@ -287,7 +287,7 @@ class ElicitingCalls(Generic[Answer]):
         asked: dict[str, asyncio.Task[None]] = {}
         try:
             while (result := run.outcome()) is None:
-                for ask in _drained(run):
+                for ask in _take_untold(run):
                     asked[ask.visit.id] = self._tasks.create_task(_elicit(context, run, ask))
                 for id in run.over & asked.keys():
                     self._end(context, id, asked.pop(id))
@@ -366,7 +366,7 @@ async def _answer_typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: boo
         log.info("a typed answer was not taken: %s", refusal.detail)
 
 
-def _drained(run: _Run[Any]) -> list[_Ask]:
+def _take_untold(run: _Run[Any]) -> list[_Ask]:
     taken = [ask for ask in run.untold if ask.visit.id not in run.over]
     run.untold.clear()
     return taken

@@ -123,7 +123,7 @@ class FastPath:
         try:
             if call.tool != TOOL:
                 values = await self._catalog.relayed(call.tool, call.arguments, client)
-                return self._spliced(call.id, text_of(values), compact_ascii(values)), 200
+                return self._splice_result(call.id, text_of(values), compact_ascii(values)), 200
             response = await self._catalog.http_request(call.arguments, client)
             if len(response.body) > LONG:
                 return await asyncio.to_thread(self._long_answer, call.id, response), 200
@@ -134,16 +134,16 @@ class FastPath:
             log.exception("the call of %s failed", call.tool)
             failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
         content = compact_ascii({"reason": failed.reason.value, "detail": failed.detail})
-        return self._spliced(call.id, f"{failed.reason}: {failed.detail}", content, is_error=True), 200
+        return self._splice_result(call.id, f"{failed.reason}: {failed.detail}", content, is_error=True), 200
 
     def _answer(self, id: str, response: Response) -> str:
         text = text_of_json(response)
         if text is not None:
-            return self._spliced(id, text, text, is_error=is_failure(response))
+            return self._splice_result(id, text, text, is_error=is_failure(response))
         values, text, is_error = values_of(response, structured_arrives=False)
         # The text block is the same JSON unless it is the wording of a refusal; in ASCII it is the same text too.
         same = text.isascii() and DEL not in text and text.startswith("{")
-        return self._spliced(id, text, text if same else compact_ascii(values), is_error=is_error)
+        return self._splice_result(id, text, text if same else compact_ascii(values), is_error=is_error)
 
     def _long_answer(self, id: str, response: Response) -> list[bytes]:
         values, is_error = content_of(response)
@@ -151,7 +151,7 @@ class FastPath:
         text = escaped(written(values, lambda value: compact(value).decode()))
         return gathered(chain((start,), text, (middle,), written(values), (end,)))
 
-    def _spliced(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
+    def _splice_result(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
         start, middle, end = self._around(id, is_error=is_error)
         return f"{start}{quoted(text)}{middle}{structured}{end}"
 

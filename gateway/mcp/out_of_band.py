@@ -136,26 +136,26 @@ async def lighten_result(result: Result, request: Request | None) -> Result | ty
     texts: list[object] = [block.text for block in result.content if isinstance(block, types.TextContent)]
     if not is_large([*texts, result.structured_content]):
         return result
-    return await asyncio.to_thread(_lightened, result, request.scope)
+    return await asyncio.to_thread(_lighten, result, request.scope)
 
 
-def _lightened(result: types.CallToolResult, scope: Scope) -> types.CallToolResult:
+def _lighten(result: types.CallToolResult, scope: Scope) -> types.CallToolResult:
     content = [
-        block.model_copy(update={"text": _left_out(block.text, scope)})
+        block.model_copy(update={"text": _placeholder(block.text, scope)})
         if isinstance(block, types.TextContent) and is_large(block.text)
         else block
         for block in result.content
     ]
     structured = result.structured_content
-    made = _left_out(structured, scope) if is_large(structured) else structured
+    made = _placeholder(structured, scope) if is_large(structured) else structured
     return result.model_copy(update={"content": content, "structured_content": made})
 
 
 def _without_large(result: dict[str, Any], scope: Scope) -> dict[str, Any]:
-    return {key: _left_out(value, scope) if is_large(value) else value for key, value in result.items()}
+    return {key: _placeholder(value, scope) if is_large(value) else value for key, value in result.items()}
 
 
-def _left_out(value: object, scope: Scope) -> object:
+def _placeholder(value: object, scope: Scope) -> object:
     """Return a placeholder for `value`; the value itself if it cannot be serialized, for the SDK to report."""
     word = MARK + secrets.token_hex(16)
     # The placeholder keeps the type, so that code on the way still finds a list, an object or a text.

@@ -233,7 +233,7 @@ class McpMount:
         if large:
             MESSAGES.exceeded(principal.id)
         if request.method != "POST" or large:  # a body over the limit is refused unread
-            return await self._served(request, principal, None)
+            return await self._serve(request, principal, None)
         with reserve_room(self._room, principal.id) as taken:
             try:
                 body = await whole(request, limit, taken=taken)
@@ -242,9 +242,9 @@ class McpMount:
                 return _unread(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")
             except NoRoom:
                 return _unread(503, types.INTERNAL_ERROR, "Too many large messages are under way. Try again.")
-            return await self._served(request, principal, body)
+            return await self._serve(request, principal, body)
 
-    async def _served(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
         if self.fast is not None and body is not None:
             answer = await answer_fast(self.fast, request, principal, body)
             if answer is not None:
@@ -305,10 +305,10 @@ class McpMount:
             ending_of(context.request).calling(scope.cancel),
             continue_trace(_trace_carrier(context, params)),
         ):
-            return await lighten_result(await self._called(context, params, _client(context)), context.request)
+            return await lighten_result(await self._run_call(context, params, _client(context)), context.request)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
-    async def _called(self, context: Context, params: types.CallToolRequestParams, client: MountClient) -> Result:
+    async def _run_call(self, context: Context, params: types.CallToolRequestParams, client: MountClient) -> Result:
         arguments = params.arguments or {}
         asks = self._calls is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
         # A view uses the same client connection, but its answers and states must not count as the client's.

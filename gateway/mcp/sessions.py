@@ -166,10 +166,10 @@ class ResumableSessions(StreamableHTTPSessionManager):
     ) -> None:
         """Register the session before it is served. Raises `_Full` if the mount or the caller has too many."""
         id, first = str(http_transport.mcp_session_id), await receive()
-        state, principal = _declared(first), current_principal()
+        state, principal = _read_declaration(first), current_principal()
         if state is not None and principal is not None:  # the SDK refuses anything else without a session
             try:
-                await self._sessions.open(id, principal, self._mount, state, self._lost(id))
+                await self._sessions.open(id, principal, self._mount, state, self._end_callback(id))
             except TooManySessions as full:
                 await self._discard_session(id, http_transport)
                 raise _Full(_opener() or None, _words(full)) from full
@@ -185,7 +185,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         finally:
             self._ended(session_id)
 
-    def _lost(self, id: str) -> Callable[[], None]:
+    def _end_callback(self, id: str) -> Callable[[], None]:
         """Return a callback that ends the session here: another process has it now, or its row was deleted."""
 
         def end() -> None:
@@ -211,7 +211,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         async with lock:
             try:
                 if id not in self._server_instances:
-                    state = await self._sessions.adopt(id, principal, self._mount, self._lost(id))
+                    state = await self._sessions.adopt(id, principal, self._mount, self._end_callback(id))
                     if state is not None:
                         await self._begin_adopted(id, state, scope)
             finally:
@@ -308,7 +308,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         return result
 
 
-def _declared(first: Message) -> McpClientState | None:
+def _read_declaration(first: Message) -> McpClientState | None:
     """Return what a message that opens a session declares; None if it is no `initialize`, or an invalid one."""
     message = request_in(first)
     if message.get("method") != "initialize":
@@ -345,22 +345,22 @@ def _level(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientStat
     return replace(state, level=str(params.get("level")))
 
 
-def _subscribed(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientState:
+def _add_subscription(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientState:
     uri = str(params.get("uri"))
     if uri in state.subscriptions or len(uri) > LONGEST_URI or len(state.subscriptions) >= SUBSCRIPTIONS:
         return state
     return replace(state, subscriptions=(*state.subscriptions, uri))
 
 
-def _unsubscribed(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientState:
+def _remove_subscription(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientState:
     uri = str(params.get("uri"))
     return replace(state, subscriptions=tuple(one for one in state.subscriptions if one != uri))
 
 
 _CHANGES: Final = {
     "logging/setLevel": _level,
-    "resources/subscribe": _subscribed,
-    "resources/unsubscribe": _unsubscribed,
+    "resources/subscribe": _add_subscription,
+    "resources/unsubscribe": _remove_subscription,
 }
 """The requests that change the state of a session, by method."""
 

@@ -280,7 +280,7 @@ class UiPeer:
         if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
             await self._fail(None, types.INVALID_REQUEST, "This is no JSON-RPC 2.0 request.")
         elif "id" not in message:
-            self._notified(method, params)
+            self._take_notification(method, params)
         elif not _is_id(id):
             await self._fail(None, types.INVALID_REQUEST, "An id must be a string or an integer.")
         elif not isinstance(params, dict):
@@ -300,17 +300,17 @@ class UiPeer:
             task = self._tasks.create_task(self._answer(id, method, params, beside))
             self._calls[id] = task
             self._running.add(task)
-            task.add_done_callback(lambda task: self._ended(id, task))
+            task.add_done_callback(lambda task: self._forget_task(id, task))
             if beside is not None:
                 beside.taken = True
                 task.add_done_callback(lambda _: beside.release())
 
-    def _ended(self, id: Id, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, id: Id, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if self._calls.get(id) is task:
             del self._calls[id]
 
-    def _notified(self, method: str, params: Json) -> None:
+    def _take_notification(self, method: str, params: Json) -> None:
         if method == "notifications/cancelled" and isinstance(params, dict):
             id = params.get("requestId")
             task = self._calls.pop(id, None) if _is_id(id) else None

@@ -85,22 +85,22 @@ class Network:
                 return self._allows(address.ipv4_mapped)
             inner = _translate(address)
             if inner is not None:
-                opened = self.private or self._listed(address) or self._listed(inner)
+                opened = self.private or self._is_listed(address) or self._is_listed(inner)
                 return opened and self._allows(inner)
         if address.is_multicast or address.is_unspecified:
             return False
         if _within(address, _EXACT):
-            return self._listed_exactly(address)
+            return self._is_listed_exactly(address)
         return (
             (self.public and _is_public(address))
             or (self.private and _within(address, _PRIVATE))
-            or self._listed(address)
+            or self._is_listed(address)
         )
 
-    def _listed(self, address: Address) -> bool:
+    def _is_listed(self, address: Address) -> bool:
         return _within(address, self.blocks)
 
-    def _listed_exactly(self, address: Address) -> bool:
+    def _is_listed_exactly(self, address: Address) -> bool:
         return any(block.num_addresses == 1 and address in block for block in self.blocks)
 
 

@@ -148,7 +148,7 @@ def _candidate_routes(policy: Policy, request: CanonicalRequest, decision: Decis
     if any(rule.deny is not None for rule in above):
         return tuple(tried)
     for route in policy.routes.matching(request.path)[:MAX_TRIED]:
-        passed_over = _passed_over(route, request)
+        passed_over = _skip_reason(route, request)
         came = passed_over or _came_of(decision, route.deny)
         tried.append(CandidateRoute(route.template.text, route.line, came, route.file))
         if passed_over is None:
@@ -156,7 +156,7 @@ def _candidate_routes(policy: Policy, request: CanonicalRequest, decision: Decis
     return tuple(tried)
 
 
-def _passed_over(route: Route, request: CanonicalRequest) -> str | None:
+def _skip_reason(route: Route, request: CanonicalRequest) -> str | None:
     """Return why a route with a matching path does not decide; None if it does."""
     if route.methods is not None and request.method not in route.methods:
         return f"path matches, method does not ({', '.join(sorted(route.methods))})"

@@ -113,13 +113,13 @@ class _Inclusion:
     def all_of(self, node: Node, chain: tuple[str, ...]) -> list[tuple[Node, str]]:
         """Return a file and all of its parts, depth first; a part that is included twice is there once."""
         found = [(node, "")]
-        for named in self._named(node):
+        for named in self._included_parts(node):
             part = self._part(named, chain)
             if part is not None:
                 found += [(part[0], part[1]), *self.all_of(part[0], (*chain, part[0].file))[1:]]
         return found
 
-    def _named(self, node: Node) -> Iterator[Node]:
+    def _included_parts(self, node: Node) -> Iterator[Node]:
         listed = node.value.get("include") if isinstance(node.value, Mapping) else None
         if listed is None:
             return

@@ -163,15 +163,15 @@ class Routes:
                 if branch.parameter is not None and segment:
                     below.append(branch.parameter)
             if not below:
-                return _opaque_allowed(found, opaque) if opaque else found
+                return _keep_opaque(found, opaque) if opaque else found
             branches = below
         for branch in branches:
             found += branch.ends
             found += branch.rests
-        return _opaque_allowed(found, opaque) if opaque else found
+        return _keep_opaque(found, opaque) if opaque else found
 
 
-def _opaque_allowed(routes: list[Route], opaque: tuple[int, ...]) -> list[Route]:
+def _keep_opaque(routes: list[Route], opaque: tuple[int, ...]) -> list[Route]:
     """Keep the routes that may match an ambiguous segment: `{name:encoded}`, and rules that deny."""
     return [route for route in routes if route.deny is not None or route.template.encoded.issuperset(opaque)]
 

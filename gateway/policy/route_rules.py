@@ -123,10 +123,10 @@ class Schemas:
             if len(text) > MAX_SCHEMA:
                 raise ValueError(f'"{name[:80]}" is larger than {MAX_SCHEMA // 1024} KiB')
             self.texts.append(text)
-            self._found[shown] = self._parsed(name, shown, text)
+            self._found[shown] = self._parse_body_schema(name, shown, text)
         return self._found[shown]
 
-    def _parsed(self, name: str, shown: str, text: str) -> BodySchema | None:
+    def _parse_body_schema(self, name: str, shown: str, text: str) -> BodySchema | None:
         try:
             # A tab in JSON occurs only between values, where it means nothing; YAML refuses it.
             return parse_schema(load(text.replace("\t", " "), shown), name)

@@ -69,7 +69,7 @@ def back_up(state: State, to: Path) -> dict[str, Json]:
             copy = Path(scratch) / DATABASE
             version = _copy_database(state.database, copy)
             with tarfile.open(fileobj=file, mode="w") as tar:
-                sums = dict(_added(tar, copy, state))
+                sums = dict(_add_files(tar, copy, state))
                 manifest: dict[str, Json] = {
                     "format": FORMAT,
                     "gateway": __version__,
@@ -160,7 +160,7 @@ def check_database(url: str) -> str | None:
     return None
 
 
-def _added(tar: tarfile.TarFile, copy: Path, state: State) -> Iterator[tuple[str, str]]:
+def _add_files(tar: tarfile.TarFile, copy: Path, state: State) -> Iterator[tuple[str, str]]:
     """Add every file; yield names and hashes."""
     with copy.open("rb") as file:
         yield DATABASE, _add(tar, DATABASE, file, copy.stat().st_size)

@@ -53,7 +53,7 @@ class FillProcess:
     async def copy(self, stretch: Stretch) -> Copied:
         """Copy as `gateway.stores.copying.copy` does. Raises NoProcess, too."""
         try:
-            answer = await _asked(await self._there(), msgspec.json.encode(stretch) + b"\n")
+            answer = await _ask_child(await self._there(), msgspec.json.encode(stretch) + b"\n")
             if isinstance(answer, str):
                 raise OSError(answer)
         except BaseException:  # its late answer would be taken for the next one; without a database it exits
@@ -107,7 +107,7 @@ async def _start(url: str, file: Path | None) -> asyncio.subprocess.Process:
     return process
 
 
-async def _asked(process: asyncio.subprocess.Process, line: bytes) -> Copied | str:
+async def _ask_child(process: asyncio.subprocess.Process, line: bytes) -> Copied | str:
     """Send a request and return the answer: the copied lines, or an error."""
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018  # these are pipes
     with suppress(ConnectionError):
@@ -162,7 +162,7 @@ class Filler:
         self._epoch = 0
         self._witnessed = -math.inf
         self._failing = False
-        self._asked = asyncio.Event()
+        self._ask_child = asyncio.Event()
         self._moved = asyncio.Event()
 
     async def run(self) -> None:
@@ -179,7 +179,7 @@ class Filler:
         while True:
             try:
                 self._epoch = await self._sink.take_over(self._journal.chain)
-                self._end = await self._left_off()
+                self._end = await self._find_position()
                 self._witnessed = -math.inf
                 await self._copy(busy=False)
                 self._failing = False
@@ -204,7 +204,7 @@ class Filler:
         with suppress(TimeoutError):
             async with asyncio.timeout(ASKED_SECONDS):
                 while self._end < end and not self._failing:
-                    self._asked.set()
+                    self._ask_child.set()
                     self._moved.clear()
                     await self._moved.wait()
 
@@ -226,8 +226,8 @@ class Filler:
         """Wait for `seconds`; return True early if a query waits."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._asked.wait()
-        return self._asked.is_set()
+                await self._ask_child.wait()
+        return self._ask_child.is_set()
 
     async def _copy(self, *, busy: bool) -> None:
         """Copy all current lines, in one transaction for many lines.
@@ -243,7 +243,7 @@ class Filler:
             if busy and self._aside is None and self._end < end:
                 await self._pause(REST * (loop.time() - began))
         if self._end >= self._journal.position:
-            self._asked.clear()
+            self._ask_child.clear()
         if loop.time() - self._witnessed > WITNESS_SECONDS:
             self._journal.witness(await self._sink.chains())
             self._witnessed = loop.time()
@@ -264,7 +264,7 @@ class Filler:
             self._journal.copied(self._sink.name, copied.hash)
         self._moved.set()
 
-    async def _left_off(self) -> int:
+    async def _find_position(self) -> int:
         """Return the byte offset to resume at; 0 if the journal up to there is not the one that was copied."""
         position = await self._sink.position(self._journal.chain)
         known = position is not None and self._has(position)

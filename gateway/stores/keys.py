@@ -41,7 +41,7 @@ class IdempotencyKeys:
     async def secret(self) -> bytes:
         """Return the secret for hashing keys: created once, shared by all processes. Raises OSError."""
         if not self._secret:
-            self._secret = await whole(self._made())
+            self._secret = await whole(self._load_secret())
         return self._secret
 
     async def claim(self, owner: str, key: str, digest: str, now: float) -> bool:
@@ -51,7 +51,7 @@ class IdempotencyKeys:
         """
         return await whole(self._claim(owner, key, digest, now))
 
-    async def _made(self) -> bytes:
+    async def _load_secret(self) -> bytes:
         async with self._writing, self._database.connect() as connection:
             return await stored_secret(connection, "idempotency")
 

@@ -128,7 +128,7 @@ class DatabaseMcpSessions:
             return
         opened.state = state
         key = _key(id)
-        seal, sealed = self._sealed(key, opened)
+        seal, sealed = self._seal(key, opened)
         try:
             await whole(self._run(update(MCP_SESSIONS).where(self._mine([key])).values(seal=seal, state=sealed)))
         except OSError as error:
@@ -171,7 +171,7 @@ class DatabaseMcpSessions:
 
     async def _insert(self, id: str, opened: _Open) -> None:
         key, now = _key(id), self._clock()
-        seal, sealed = self._sealed(key, opened)
+        seal, sealed = self._seal(key, opened)
         row = {
             "key": key,
             "principal": opened.principal.id,
@@ -256,7 +256,7 @@ class DatabaseMcpSessions:
         if here.total() >= self._most:
             raise TooManySessions(self._most, of_all=True)
 
-    def _sealed(self, key: str, opened: _Open) -> tuple[str, bytes]:
+    def _seal(self, key: str, opened: _Open) -> tuple[str, bytes]:
         state = opened.state
         written = plain_json([state.version, state.info, state.capabilities, state.level, state.subscriptions])
         text = written if len(written) <= LARGEST else ""

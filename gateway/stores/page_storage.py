@@ -99,7 +99,7 @@ class PageStorage:
                     size = sum(len(key) + len(value) for key, value in kept.items())
                     if size > QUOTA:
                         return False
-                    key, sealed = await asyncio.to_thread(self._sealed, kept, _place(person, app))
+                    key, sealed = await asyncio.to_thread(self._seal, kept, _place(person, app))
                     row = {"person": person, "app": app, "version": version + 1, "size": size}
                     row |= {"key": key, "sealed": sealed, "changed": now}
                     if await _put(connection, row, version):
@@ -111,13 +111,13 @@ class PageStorage:
         row = (await connection.execute(select(PAGE_STORAGE).where(_at(person, app)))).first()
         if row is None:
             return 0, {}
-        return row.version, await asyncio.to_thread(self._opened, row)
+        return row.version, await asyncio.to_thread(self._open, row)
 
-    def _opened(self, row: Any) -> dict[str, str]:
+    def _open(self, row: Any) -> dict[str, str]:
         items: dict[str, str] = parse_json(self._ring.open(row.key, bytes(row.sealed), _place(row.person, row.app)))
         return items
 
-    def _sealed(self, items: Mapping[str, str], place: str) -> tuple[str, bytes]:
+    def _seal(self, items: Mapping[str, str], place: str) -> tuple[str, bytes]:
         return self._ring.seal(plain_json(items), place)
 
     async def _delete(self, person: str | None, app: str | None) -> int:

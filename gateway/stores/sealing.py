@@ -173,7 +173,7 @@ class KeyRing:
         self.load()
         id, key = next(iter(self._keys.items()))
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        return id, nonce + AESGCM(key).encrypt(nonce, text.encode(), _bound(id, place))
+        return id, nonce + AESGCM(key).encrypt(nonce, text.encode(), _associated_data(id, place))
 
     def open(self, id: str, sealed: bytes, place: str) -> str:
         """Return the text. Raises `SealBroken`; StartError if the keys are unavailable."""
@@ -184,7 +184,9 @@ class KeyRing:
         if key is None:
             raise SealBroken(f"it is sealed with the key {id}, which is not there")
         try:
-            return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound(id, place)).decode()
+            return (
+                AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _associated_data(id, place)).decode()
+            )
         except (InvalidTag, ValueError) as error:
             raise SealBroken("it was altered, or belongs to another place") from error
 
@@ -241,5 +243,5 @@ def parse_keys(text: str) -> dict[str, bytes]:
     return found
 
 
-def _bound(id: str, place: str) -> bytes:
+def _associated_data(id: str, place: str) -> bytes:
     return f"{id}\n{place}".encode()

@@ -41,7 +41,7 @@ class SecurityKeys:
 
     async def used(self, id: str, count: int) -> None:
         """Store the signature counter after a touch."""
-        await whole(self._changed(id, count))
+        await whole(self._store_count(id, count))
 
     async def remove(self, person: str, id: str) -> bool:
         """Delete a key. Return False if this person has no such key."""
@@ -57,7 +57,7 @@ class SecurityKeys:
             await connection.commit()
         return True
 
-    async def _changed(self, id: str, count: int) -> None:
+    async def _store_count(self, id: str, count: int) -> None:
         async with self._database.connect() as connection:
             await connection.execute(update(TOUCH_KEYS).where(TOUCH_KEYS.c.id == id).values(count=count))
             await connection.commit()

@@ -41,7 +41,7 @@ class Disk:
         """
         _, end = self._now()
         while self._safe < end:
-            await asyncio.shield(self._turn or self._begun())
+            await asyncio.shield(self._turn or self._begin_turn())
 
     def bring(self) -> None:
         """Sync at once, blocking, for rare calls. Raises OSError."""
@@ -55,18 +55,18 @@ class Disk:
             self._thread.shutdown(wait=False)
             self._thread = None
 
-    def _begun(self) -> asyncio.Task[None]:
+    def _begin_turn(self) -> asyncio.Task[None]:
         file, end = self._now()
         own = os.dup(file)  # the original may be closed meanwhile
         again = self._path if self._doubtful else None
         self._thread = self._thread or ThreadPoolExecutor(1, "disk")
         loop = asyncio.get_running_loop()
         brought = loop.run_in_executor(self._thread, _bring, own, again)
-        turn = self._turn = loop.create_task(self._ended(brought, own, end))
+        turn = self._turn = loop.create_task(self._end_turn(brought, own, end))
         turn.add_done_callback(_retrieve)  # the callers that wait may be gone
         return turn
 
-    async def _ended(self, brought: asyncio.Future[None], own: int, end: int) -> None:
+    async def _end_turn(self, brought: asyncio.Future[None], own: int, end: int) -> None:
         """Note a turn's result together with its end: a caller between the two would wait forever."""
         try:
             await brought

@@ -122,7 +122,7 @@ class DatabaseSessions:
     async def secret(self) -> bytes:
         """Return the secret for login states: created once, shared by all processes."""
         if not self._secret:
-            self._secret = await whole(self._made())
+            self._secret = await whole(self._load_secret())
         return self._secret
 
     async def put(
@@ -203,7 +203,7 @@ class DatabaseSessions:
             await connection.execute(delete(MCP_SESSIONS).where(MCP_SESSIONS.c.proof == f"session:{family}"))
             await connection.commit()
 
-    async def _made(self) -> bytes:
+    async def _load_secret(self) -> bytes:
         async with self._database.connect() as connection:
             return await stored_secret(connection, "login")
 

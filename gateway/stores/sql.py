@@ -84,7 +84,7 @@ class Database:
             shown = url.render_as_string(hide_password=True)
             url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
             self._engine = _engine(url)
-            await _migrated(url)
+            await _migrate_in_turn(url)
             if url.get_backend_name() == "sqlite" and url.database:
                 self._file = Path(url.database), os.stat(url.database)
         except (SQLAlchemyError, OSError, ImportError, ValueError) as error:
@@ -157,7 +157,7 @@ async def _start_connection(connection: AsyncConnection) -> None:
     await connection.start()
 
 
-async def _migrated(url: URL) -> None:
+async def _migrate_in_turn(url: URL) -> None:
     """Migrate the tables, waiting for other processes that do so first."""
     engine = _engine(url, MIGRATING_SECONDS)
     try:

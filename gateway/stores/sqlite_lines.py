@@ -49,7 +49,7 @@ class SqliteLines:
         self._connection: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
-        self._opened()
+        self._connect()
         return self
 
     def __exit__(
@@ -63,7 +63,7 @@ class SqliteLines:
         Raises `Superseded` for an older epoch, and OSError while the database is down.
         """
         try:
-            with self._opened() as connection:
+            with self._connect() as connection:
                 # The first statement, and a write: no other process can take over between it and the commit.
                 if not connection.execute(_MINE, {"chain": chain, "epoch": epoch}).rowcount:
                     raise Superseded
@@ -74,7 +74,7 @@ class SqliteLines:
             self._close()  # the file may have been replaced
             raise DatabaseUnavailable(f"the database cannot be used: {error}") from error
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         """Return the connection, opened anew after an error."""
         if self._connection is None:
             try:

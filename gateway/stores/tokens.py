@@ -62,13 +62,13 @@ class TokenStore:
 
     async def load(self, credential: str, principal: str) -> StoredToken | None:
         """Return the token. Raises `Unreadable` if it cannot be opened."""
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             row = (await connection.execute(select(TOKENS).where(_at(credential, principal)))).first()
         return _read_row(self._ring, row) if row is not None else None
 
     async def version(self, credential: str, principal: str) -> str | None:
         """Return the version of the stored token, None if there is none."""
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             found: str | None = await connection.scalar(select(TOKENS.c.version).where(_at(credential, principal)))
         return found
 
@@ -101,7 +101,7 @@ class TokenStore:
         wanted = select(TOKENS).order_by(TOKENS.c.credential, TOKENS.c.principal)
         if principal is not None:
             wanted = wanted.where(TOKENS.c.principal == principal)
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             rows = (await connection.execute(wanted)).all()
         return [_read_listed(self._ring, row) for row in rows]
 
@@ -204,7 +204,7 @@ class TokenStore:
         }
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[AsyncConnection]:
+    async def _connect(self) -> AsyncIterator[AsyncConnection]:
         try:
             async with self._database.connect() as connection:
                 yield connection
@@ -215,7 +215,7 @@ class TokenStore:
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[AsyncConnection]:
-        async with self._writing, self._connected() as connection:
+        async with self._writing, self._connect() as connection:
             yield connection
             await connection.commit()
 

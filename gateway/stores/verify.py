@@ -219,7 +219,7 @@ class Check:
             self._say(found, problem + between)
             return
         fields = fields_of(link)
-        self._replaced(found, fields.get("key"))
+        self._check_replaced(found, fields.get("key"))
         verdict = self.verdict
         number, chain, before = fields.get("head"), fields.get("chain"), fields.get("deleted_before")
         number = number if isinstance(number, int) else 0
@@ -241,7 +241,7 @@ class Check:
             verdict.tail = 0
             self._tail_began = None
 
-    def _replaced(self, found: FoundLine, key: Json) -> None:
+    def _check_replaced(self, found: FoundLine, key: Json) -> None:
         """Check that a replaced key signs no more: it may have been stolen or broken."""
         if self._trusted is None or not self._in_order or not isinstance(key, str):
             return

@@ -40,11 +40,11 @@ class DatabaseLaunches:
 
     async def find(self, value: str, principal: str) -> StoredLaunch | None:
         """Return the launch of a valid value of this principal."""
-        return await whole(self._found(LAUNCHES.c.key == _key(value), principal))
+        return await whole(self._load(LAUNCHES.c.key == _key(value), principal))
 
     async def of_view(self, view: str, principal: str) -> StoredLaunch | None:
         """Return the launch of a view of this principal."""
-        return await whole(self._found(LAUNCHES.c.view == view, principal))
+        return await whole(self._load(LAUNCHES.c.view == view, principal))
 
     async def replace(self, launches: Mapping[str, StoredLaunch], before: Mapping[str, int]) -> set[str]:
         """Store changed launches, each if it still has as many attachments as before."""
@@ -60,7 +60,7 @@ class DatabaseLaunches:
             "app": launch.app,
             "created": self._newest,
             "expires": now + launch.left,
-            **self._sealed(_key(value), launch),
+            **self._seal(_key(value), launch),
         }
         mine = select(table.key).where(table.principal == launch.principal).order_by(table.created.desc())
         async with self._writing, self._database.connect() as connection:
@@ -71,13 +71,13 @@ class DatabaseLaunches:
             await connection.execute(delete(LAUNCHES).where(table.expires <= now))
             await connection.commit()
 
-    async def _found(self, wanted: Any, principal: str) -> StoredLaunch | None:
+    async def _load(self, wanted: Any, principal: str) -> StoredLaunch | None:
         now, table = self._clock(), LAUNCHES.c
         async with self._database.connect() as connection:
             query = select(LAUNCHES).where(wanted, table.principal == principal, table.expires > now)
             row = (await connection.execute(query)).first()
         try:
-            return self._opened(row, now) if row is not None else None
+            return self._open(row, now) if row is not None else None
         except SealBroken as error:
             log.warning("a launch value of %s is not accepted: %s", principal, error)
             return None
@@ -87,18 +87,18 @@ class DatabaseLaunches:
         async with self._writing, self._database.connect() as connection:
             for value, launch in launches.items():
                 wanted = (table.key == _key(value), table.attached == before[value])
-                sealed = self._sealed(_key(value), launch)
+                sealed = self._seal(_key(value), launch)
                 if (await connection.execute(update(LAUNCHES).where(*wanted).values(sealed))).rowcount:
                     done.add(value)
             await connection.commit()
         return done
 
-    def _sealed(self, key: str, launch: StoredLaunch) -> dict[str, Any]:
+    def _seal(self, key: str, launch: StoredLaunch) -> dict[str, Any]:
         text = plain_json([launch.chosen, launch.attached, launch.clean])
         seal, state = self._ring.seal(text, _place(key, launch.view, launch.principal, launch.app))
         return {"attached": launch.attached, "seal": seal, "state": state}
 
-    def _opened(self, row: Row[Any], now: float) -> StoredLaunch:
+    def _open(self, row: Row[Any], now: float) -> StoredLaunch:
         """Return the launch of a row. Raises `SealBroken`."""
         place = _place(row.key, row.view, row.principal, row.app)
         chosen, attached, clean = parse_json(self._ring.open(row.seal, bytes(row.state), place))

@@ -245,7 +245,7 @@ class Taints:
             good = await self._put({key: taint for key, taint in began.items() if key not in self._stored})
             gone = [key for key in touched & self._stored if key not in now and key not in self._calls]
             if ended and good and gone and not self._full:
-                good = await self._tried(self._store.remove(gone))
+                good = await self._try(self._store.remove(gone))
                 self._stored.difference_update(gone if good else ())
             self._touched.update(() if ended and good else touched)
             return good
@@ -253,11 +253,11 @@ class Taints:
     async def _put(self, taints: Mapping[TaintKey, StoredTaint]) -> bool:
         if not taints or self._store is None:
             return True
-        good = await self._tried(self._store.put(taints))
+        good = await self._try(self._store.put(taints))
         self._stored.update(taints if good else ())
         return good
 
-    async def _tried(self, work: Awaitable[None]) -> bool:
+    async def _try(self, work: Awaitable[None]) -> bool:
         try:
             await work
         except OSError as error:

@@ -77,7 +77,7 @@ class Launches:
         given = _Given(opened.view, principal, app, self._clock() + LIFE, chosen)
         self._add(opened.launch.reveal(), given)
         if self._store is not None:
-            await self._tried(self._store.put(opened.launch.reveal(), self._stored(given), EACH))
+            await self._try(self._store.put(opened.launch.reveal(), self._stored_launch(given), EACH))
         return opened
 
     async def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
@@ -85,7 +85,7 @@ class Launches:
 
         Raises `Refusal` (`view-unproven`).
         """
-        launch = self._given.get(value) or await self._loaded(value, principal)
+        launch = self._given.get(value) or await self._load(value, principal)
         if launch is None or launch.principal != principal or launch.app not in apps:
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
         if self._clock() > launch.expires:
@@ -103,20 +103,20 @@ class Launches:
         number, store = launch.attached, self._store
         if store is None:
             return number
-        done = await self._tried(store.replace({value: self._stored(launch)}, {value: number - 1}))
+        done = await self._try(store.replace({value: self._stored_launch(launch)}, {value: number - 1}))
         if done is None or value in done:
             return number
-        stored = await self._tried(store.find(value, launch.principal.id))  # another process was faster
+        stored = await self._try(store.find(value, launch.principal.id))  # another process was faster
         if stored is not None:
             launch.attached = number = max(launch.attached, stored.attached) + 1
-            await self._tried(store.replace({value: self._stored(launch)}, {value: stored.attached}))
+            await self._try(store.replace({value: self._stored_launch(launch)}, {value: stored.attached}))
         return number
 
     async def attachment(self, view: str, principal: Principal) -> int | None:
         """Return the number of the latest attachment of a view of an earlier process."""
         if self._store is None or self._mine(view, principal) is not None:
             return None
-        stored = await self._tried(self._store.of_view(view, principal.id))
+        stored = await self._try(self._store.of_view(view, principal.id))
         return stored.attached if stored is not None and stored.attached else None
 
     async def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
@@ -124,7 +124,7 @@ class Launches:
         launch = self._mine(view, principal)
         if launch is not None:
             return not launch.attached and app in (None, launch.app) and launch.expires > self._clock()
-        stored = await self._tried(self._store.of_view(view, principal.id)) if self._store is not None else None
+        stored = await self._try(self._store.of_view(view, principal.id)) if self._store is not None else None
         return stored is not None and not stored.attached and app in (None, stored.app)
 
     async def chosen(self, principal: Principal, app: str) -> bool:
@@ -143,15 +143,15 @@ class Launches:
             if launch.here and (launch.principal.id, launch.app) not in tainted
         }
         if self._store is not None and clean:
-            rows = {value: replace(self._stored(launch), clean=True) for value, launch in clean.items()}
-            await self._tried(self._store.replace(rows, {value: row.attached for value, row in rows.items()}))
+            rows = {value: replace(self._stored_launch(launch), clean=True) for value, launch in clean.items()}
+            await self._try(self._store.replace(rows, {value: row.attached for value, row in rows.items()}))
 
     def _mine(self, view: str, principal: Principal) -> _Given | None:
         """Return the launch of a view of this principal, if this process issued or attached it."""
         mine = map(self._given.__getitem__, self._of.get(principal, ()))
         return next((launch for launch in mine if launch.view == view and (launch.here or not launch.attached)), None)
 
-    async def _loaded(self, value: str, principal: Principal) -> _Given | None:
+    async def _load(self, value: str, principal: Principal) -> _Given | None:
         """Return the launch of a value of an earlier process. Raises `Refusal` while the store is down."""
         if self._store is None:
             return None
@@ -168,14 +168,14 @@ class Launches:
         self._add(value, given)
         return given
 
-    async def _tried(self, work: Awaitable[T]) -> T | None:
+    async def _try(self, work: Awaitable[T]) -> T | None:
         try:
             return await work
         except OSError as error:
             log.warning("views may not survive a restart: the database does not know their launch values: %s", error)
             return None
 
-    def _stored(self, launch: _Given) -> StoredLaunch:
+    def _stored_launch(self, launch: _Given) -> StoredLaunch:
         left = launch.expires - self._clock()
         return StoredLaunch(launch.view, launch.principal.id, launch.app, launch.chosen, left, launch.attached)
 
@@ -223,7 +223,7 @@ class MemoryDirectory:
         if mine.get(view.id) != view:
             mine[view.id] = view
             self._all[view.id] = (principal, view)
-            self._changed(principal)
+            self._notify(principal)
 
     def remove(self, principal: Principal, id: str) -> None:
         """Remove a view."""
@@ -232,7 +232,7 @@ class MemoryDirectory:
             del self._all[id]
             if not mine:
                 del self._of[principal.id]
-            self._changed(principal)
+            self._notify(principal)
 
     def of(self, principal: Principal, app: str | None = None) -> tuple[LiveView, ...]:
         """Return the live views of `principal`, oldest first."""
@@ -250,6 +250,6 @@ class MemoryDirectory:
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
 
-    def _changed(self, principal: Principal) -> None:
+    def _notify(self, principal: Principal) -> None:
         for watcher in list(self._watchers):
             watcher(principal)

@@ -192,7 +192,7 @@ class Views:
             await send(message)
             self.precedence.gone(view.principal.id)
 
-        session = PageSession(first, lambda listed: self._listed(view, session, listed), view.principal.id)
+        session = PageSession(first, lambda listed: self._take_list(view, session, listed), view.principal.id)
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
 
@@ -200,7 +200,7 @@ class Views:
         """Return the relay of the view that `proof` proves, which polls for the model's calls. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if view.relay is None:
-            relay = view.relay = Relay(lambda listed: self._listed(view, relay, listed), principal.id)
+            relay = view.relay = Relay(lambda listed: self._take_list(view, relay, listed), principal.id)
             if self._draining:
                 relay.drain()
         return view.relay
@@ -478,7 +478,7 @@ class Views:
         rules = self.apps.get(view.app)
         return view if rules is None else with_callable_tools(view, rules.policy, principal)
 
-    def _listed(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
+    def _take_list(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
         if view.calls is way:
             view.listed = listed
             self._set_tools(view, clean_tools(view.app, self.apps[view.app].policy, listed, view.principal.id))

@@ -88,7 +88,7 @@ class PageSession:
         if self._closed:
             return False
         if "method" not in message:
-            self._answered(message)
+            self._take_answer(message)
         elif "id" in message:  # a ping: the only request that a page may send
             return self._say({"jsonrpc": "2.0", "id": message["id"], "result": {}})
         elif message["method"] == "notifications/tools/list_changed":
@@ -210,7 +210,7 @@ class PageSession:
         finally:
             del self._asked[id]
 
-    def _answered(self, message: JsonObject) -> None:
+    def _take_answer(self, message: JsonObject) -> None:
         id, error = message.get("id"), message.get("error")
         answer = self._asked.get(int(id)) if isinstance(id, int | float) else None
         if answer is None or answer.done():

@@ -54,7 +54,7 @@ class Shown:
         """Notify of input and result of a finished call; `result`, in MCP's JSON form, may depend on the handle."""
         try:
             await self.input(arguments)
-            await self._moved()
+            await self._follow()
             await self.result(result(self.id) if callable(result) else result)
         except asyncio.CancelledError:
             await self.cancelled("the call was cancelled")
@@ -69,15 +69,15 @@ class Shown:
 
     async def result(self, result: Mapping[str, Any]) -> None:
         """The call has its result, in MCP's JSON form."""
-        await self._moved()
+        await self._follow()
         await self._say("tool-result", dict(result))
 
     async def cancelled(self, reason: str) -> None:
         """The call will have no result."""
-        await self._moved()
+        await self._follow()
         await self._say("tool-cancelled", {"reason": reason})
 
-    async def _moved(self) -> None:
+    async def _follow(self) -> None:
         """Switch to the view that the host page opened for this call, if it did."""
         moving, self._moving = self._moving, None
         view = await asyncio.shield(moving) if moving is not None else None

@@ -208,7 +208,7 @@ class SharedTaints:
 
         An open page may receive the launch value as well, and one that opens may attach with another.
         """
-        for view in self._launched(principal, app):
+        for view in self._launched_views(principal, app):
             view.taint.model_reported(self._clock())
         self.kept.leave((principal.id, app), Taint(tainted="model-call-reported", ended=self._clock()))
 
@@ -248,10 +248,10 @@ class SharedTaints:
 
     def _sharing(self, view: View) -> list[View]:
         """Return the view, and those that share its taint."""
-        others = () if view.bridged else self._launched(view.principal, view.app)
+        others = () if view.bridged else self._launched_views(view.principal, view.app)
         return [view, *(other for other in others if other is not view)]
 
-    def _launched(self, principal: Principal, app: str) -> list[View]:
+    def _launched_views(self, principal: Principal, app: str) -> list[View]:
         """Return the views of an app that are not on a bridge."""
         mine = self._of.get(principal.id, {}).values()
         return [view for view in mine if not view.bridged and view.app == app]

@@ -115,13 +115,13 @@ class Flooding:
 async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the flood took to be detected."""
     waits = []
-    failed = Link._failed
+    failed = Link._note_failure
 
     def noted(self: Link, *arguments: Any) -> float:
         waits.append(failed(self, *arguments))
         return waits[-1]
 
-    monkeypatch.setattr(Link, "_failed", noted)
+    monkeypatch.setattr(Link, "_note_failure", noted)
     monkeypatch.setattr(link, "STEADY", 0.0)
     monkeypatch.setattr(link, "FIRST_WAIT", 0.02)
     one = Link(

@@ -242,14 +242,14 @@ async def slow(connections: Connections, place: RawTarget, patience: float, wait
             why = f"{CLIENTS} clients that stop in the middle of a {name} delay no others"
             yield f"slow-{name}", why, next(iter(healthy.statuses), 0), matches_answers(_HEALTHY["expect"], healthy)
             if patience:
-                given_up = await asyncio.gather(*(_given_up(wire, patience) for wire in wires))
+                given_up = await asyncio.gather(*(_gives_up(wire, patience) for wire in wires))
                 yield f"endless-{name}", f"a {name} that is never whole is given up", 0, all(given_up)
         finally:
             for wire in wires:
                 wire.transport.abort()
 
 
-async def _given_up(wire: Wire, seconds: float) -> bool:
+async def _gives_up(wire: Wire, seconds: float) -> bool:
     """Return whether it was answered with a refusal, or closed."""
     await wire.silence(1, seconds)
     return wire.closed or matches_answers("refused", wire)

@@ -70,7 +70,7 @@ class Tally:
             case "http" | "tool":
                 self._call(record)
             case "refused":
-                self._refused(record)
+                self._count_refusals(record)
             case _:
                 pass
 
@@ -92,7 +92,7 @@ class Tally:
             doings.refused += 1
             self.reasons[reason] += 1
 
-    def _refused(self, record: StoredRecord) -> None:
+    def _count_refusals(self, record: StoredRecord) -> None:
         """Count a line that sums up refusals without separate lines."""
         fields, more = record.fields, record.fields.get("more")
         if not isinstance(more, int) or fields.get("of") == CALLER:  # an unauthenticated caller did nothing
@@ -149,7 +149,7 @@ def page(tally: Tally, title: str) -> str:
     parts = (
         f"<h1>{_text(title)}</h1><p>{since} to {until}, UTC</p>",
         _figures(tally),
-        _section("Who caused it", _key() + _drawn(tally)),
+        _section("Who caused it", _key() + _draw(tally)),
         _section("Who did what", _callers(tally), wide=True),
         _section("Why calls ended early", _count_table(tally.reasons.most_common(), ("reason", "times"))),
         _section("Answers to approvals", _list_table(tally.answers, "answer", tally.more["answers"]), wide=True),
@@ -185,7 +185,7 @@ def _key() -> str:
     )
 
 
-def _drawn(tally: Tally) -> str:
+def _draw(tally: Tally) -> str:
     """Draw calls over time as stacked columns by cause."""
     highest = max((sum(one.values()) for one in tally.slices), default=0) or 1
     width, bars = 1000 / len(tally.slices), []

@@ -157,7 +157,7 @@ class BodySchemas:
             if key not in _UNSAID and not key.startswith("x-"):
                 self._keyword(found, key, value, definitions, depth + 1)
         nullable = node.value.get("nullable")
-        self._required(found, node)
+        self._relax_required(found, node)
         if self._legacy:
             _bounds(found)
             if nullable is not None and nullable.value is True:
@@ -193,7 +193,7 @@ class BodySchemas:
             definitions[name] = self._schema(target, definitions, depth)
         return f"#/$defs/{name}"
 
-    def _required(self, found: Schema, node: Node) -> None:
+    def _relax_required(self, found: Schema, node: Node) -> None:
         """Remove read-only properties from `required`: requests lack them (OpenAPI, Schema Object, readOnly)."""
         required, properties = found.get("required"), found.get("properties")
         if isinstance(required, list) and isinstance(properties, dict):

@@ -80,7 +80,7 @@ class _PolicyReading:
             yield from self._folder(file)
         elif is_test_file(file):
             yield from self._alone(file)
-        elif self._taken(is_whole, file) and (policy := self._taken(load, file)) is not None:
+        elif self._try_load(is_whole, file) and (policy := self._try_load(load, file)) is not None:
             yield self.suite(str(file), policy)
 
     def suite(self, name: str, policy: Policy) -> Suite:
@@ -111,15 +111,15 @@ class _PolicyReading:
         if not found.policy.is_file():
             message = f"its policy {found.policy} is not there: name it as `policy`"
             self.problems.append(Problem(str(file), 1, 1, message))
-        elif (policy := self._taken(load, found.policy)) is not None:
+        elif (policy := self._try_load(load, found.policy)) is not None:
             yield Suite(str(file), policy, found.tests)
 
     def _test_file(self, file: Path) -> TestFile | None:
         if file not in self._tests:
-            self._tests[file] = self._taken(load_tests, file)
+            self._tests[file] = self._try_load(load_tests, file)
         return self._tests[file]
 
-    def _taken(self, load: Callable[[Path], T], file: Path) -> T | None:
+    def _try_load(self, load: Callable[[Path], T], file: Path) -> T | None:
         try:
             return load(file)
         except DocumentError as error:

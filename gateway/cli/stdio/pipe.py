@@ -217,9 +217,9 @@ class Pipe:
             self._modern.add(id)
         if listens:
             self._endless.add(task)
-        task.add_done_callback(lambda task: self._ended(id, task))
+        task.add_done_callback(lambda task: self._end_stream(id, task))
 
-    def _ended(self, id: Id, task: asyncio.Task[None]) -> None:
+    def _end_stream(self, id: Id, task: asyncio.Task[None]) -> None:
         self._endless.discard(task)
         if self._calls.get(id) is task:
             del self._calls[id]
@@ -243,15 +243,15 @@ class Pipe:
         try:
             async with self._post(message, line) as answer:
                 if not session or answer.status != 404:
-                    await self._answered(message, id, answer)
+                    await self._forward_answer(message, id, answer)
                     return
             await self._renew(session)
             async with self._post(message, line) as answer:
-                await self._answered(message, id, answer)
+                await self._forward_answer(message, id, answer)
         except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
             await self._unreachable(id, error)
 
-    async def _answered(self, message: Message, id: Id, answer: aiohttp.ClientResponse) -> None:
+    async def _forward_answer(self, message: Message, id: Id, answer: aiohttp.ClientResponse) -> None:
         answered = False
         async for received in _messages(answer):
             text = received if answer.status < 400 else _about(received, id)
@@ -325,7 +325,7 @@ class Pipe:
                     if begun and answer.status >= 500:
                         raise ValueError(await self._refusal(answer))
                     if answer.content_type != EVENTS:
-                        await self._answered(message, id, answer)
+                        await self._forward_answer(message, id, answer)
                         return
                     async for text in _messages(answer):
                         received = parse_json(text) if _is_message(text) else {}

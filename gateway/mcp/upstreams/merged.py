@@ -47,8 +47,8 @@ class Merged:
         self._proxies = proxies
         self._admits = admits
         self._mount: Mount | None = None
-        self._lists = Lists(self._open_to, self._changed)
-        self._names = Naming(self._open_to, self._lists, self._taken)
+        self._lists = Lists(self._open_to, self._announce)
+        self._names = Naming(self._open_to, self._lists, self._is_own_tool)
         self._gathering = MergedChanges(self._open_to, self._owner)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message | None]]] = {
@@ -142,13 +142,13 @@ class Merged:
         """End the long-lived streams."""
         self._gathering.streams.drain()
 
-    def _changed(self, method: str) -> None:
+    def _announce(self, method: str) -> None:
         if method != "tools/list":
             self._gathering.changed(method)
         elif self._mount is not None:
             self._mount.tools_changed()
 
-    def _taken(self, name: str) -> bool:
+    def _is_own_tool(self, name: str) -> bool:
         return self._mount is not None and self._mount.catalog.owns(name)
 
     async def _follow(self, ctx: Context, call_next: CallNext) -> None:
@@ -230,13 +230,13 @@ class Merged:
 
     async def _call_tool(self, client: UpstreamClient, params: Message, ctx: Context) -> Message | None:
         public = str(params.get("name"))
-        if self._taken(public):
+        if self._is_own_tool(public):
             return None
         heard = self._lists.known("tools/list", client.principal)
         if public not in self._names.tools(client.principal) and len(heard) < len(self._open_to(client.principal)):
             await self._lists.refresh(client, "tools/list")
         try:
-            named = await self._heard_of("tools/list", client, public, self._names.tools)
+            named = await self._wait_for_name("tools/list", client, public, self._names.tools)
             if named is None and client.is_app:
                 named = await self._of_page(client, public)
         except Refusal as refusal:
@@ -271,7 +271,7 @@ class Merged:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}: {why} ({those}); take /mcp/<upstream>")
         return for_apps[0]
 
-    async def _heard_of(
+    async def _wait_for_name(
         self, method: str, client: UpstreamClient, public: str, known: Callable[[Principal], Mapping[str, T]]
     ) -> T | None:
         """Return the thing named `public` among those `known`, after waiting for upstreams that may have it and have
@@ -299,7 +299,7 @@ class Merged:
         """Return the upstream of a resource, and its own address of it; None if no upstream has it."""
         found = merging.original_uri(uri, self._open_to(client.principal))
         if found is not None:
-            await self._heard(client, "tools/list")
+            await self._request_list(client, "tools/list")
             if not self._apps(client):
                 raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
             return found
@@ -334,7 +334,7 @@ class Merged:
                         return name, None
         return None, kept
 
-    async def _heard(self, client: UpstreamClient, method: str) -> None:
+    async def _request_list(self, client: UpstreamClient, method: str) -> None:
         """Request a list that no upstream has sent yet."""
         if not self._lists.known(method, client.principal):
             await self._lists.refresh(client, method)
@@ -357,7 +357,7 @@ class Merged:
                 return await self._proxies()[found.upstream].relay.forward(client, "completion/complete", out)
         if isinstance(uri, str):
             await self._lists.refresh(client, "resources/templates/list")
-            owner = await self._heard_of("resources/templates/list", client, uri, self._templates)
+            owner = await self._wait_for_name("resources/templates/list", client, uri, self._templates)
             if owner is not None:
                 return await self._proxies()[owner].relay.forward(client, "completion/complete", params)
         raise MCPError(types.INVALID_PARAMS, "There is no such prompt or template.")
@@ -371,7 +371,7 @@ class Merged:
     async def _prompt(self, client: UpstreamClient, public: str) -> Named | None:
         if public not in self._names.prompts(client.principal):
             await self._lists.refresh(client, "prompts/list")
-        return await self._heard_of("prompts/list", client, public, self._names.prompts)
+        return await self._wait_for_name("prompts/list", client, public, self._names.prompts)
 
 
 def _introduce(result: HandlerResult) -> HandlerResult:

@@ -109,7 +109,7 @@ class Proxy:
         context = ctx
         match context.method:
             case "initialize" | "server/discover":
-                return await self._introduced(context, await call_next(context))
+                return await self._introduce(context, await call_next(context))
             case "notifications/initialized":
                 await call_next(context)
                 await self._follow(context)
@@ -137,12 +137,12 @@ class Proxy:
             continue_trace(said_trace(context)),
         ):
             answering = self.call_tool(client, params, context) if handler is None else handler(client, params)
-            return await self._answered(client, answering)
+            return await self._reply(client, answering)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
     async def carry(self, client: UpstreamClient, params: Message) -> Message:
         """Return the answer to a tool call, in the form for `client`. Raises `MCPError`."""
-        return await self._answered(client, self.call_tool(client, params))
+        return await self._reply(client, self.call_tool(client, params))
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> UpstreamFast:
         """Return the fast path of this mount."""
@@ -156,9 +156,9 @@ class Proxy:
         """Whether a call of the tool may send the client's person to a page."""
         return self._tools.may_ask(name)
 
-    async def _answered(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:
+    async def _reply(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:
         try:
-            return self._stamped(client, await answering)
+            return self._stamp(client, await answering)
         except Refusal as refusal:
             raise as_error(refusal) from refusal
 
@@ -267,7 +267,7 @@ class Proxy:
 
         return forward
 
-    async def _introduced(self, context: Context, result: HandlerResult) -> HandlerResult:
+    async def _introduce(self, context: Context, result: HandlerResult) -> HandlerResult:
         """Return the introduction for the client: the upstream's own description, and the gateway's versions."""
         if not isinstance(result, dict):
             return result
@@ -300,7 +300,7 @@ class Proxy:
             made["_meta"] = {**result.get("_meta", {}), types.SERVER_INFO_META_KEY: session.terms.info}
         return made
 
-    def _stamped(self, client: UpstreamClient, result: Message) -> Message:
+    def _stamp(self, client: UpstreamClient, result: Message) -> Message:
         """Return a modern answer with the name of the server that made it."""
         if not client.modern:
             return result

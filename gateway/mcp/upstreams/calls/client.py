@@ -109,7 +109,7 @@ class UpstreamClient(Struct, frozen=True):
         self.check_askable(method)
         if self.way is None:
             raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
-        if (light := await outline_params(_untasked(params), self.way.request)) is None:
+        if (light := await outline_params(_without_task(params), self.way.request)) is None:
             raise MCPError(types.INVALID_REQUEST, "The connection of this client is gone.")
         request = cast(types.ServerRequest, _Words(method=method, params=light))
         try:
@@ -141,7 +141,7 @@ def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
     session_id = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
     modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
     meta = context.meta if isinstance(context.meta, Mapping) else {}
-    capabilities, info = _declared(context, meta, modern=modern)
+    capabilities, info = _declaration(context, meta, modern=modern)
     return UpstreamClient(
         principal=principal,
         who=session_id or f"{principal.id}\n{sorted_json(info)}",
@@ -154,7 +154,7 @@ def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
     )
 
 
-def _declared(
+def _declaration(
     context: Context, meta: Mapping[str, Any], *, modern: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     if modern:
@@ -163,8 +163,8 @@ def _declared(
         capabilities, info = raw.get(types.CLIENT_CAPABILITIES_META_KEY), raw.get(types.CLIENT_INFO_META_KEY)
     else:
         params = context.session.client_params
-        capabilities = _dumped(params.capabilities) if params is not None else {}
-        info = _dumped(params.client_info) if params is not None else None
+        capabilities = _dump(params.capabilities) if params is not None else {}
+        info = _dump(params.client_info) if params is not None else None
     if not isinstance(capabilities, Mapping) or len(plain_json(capabilities)) > LONGEST_CAPABILITIES:
         capabilities = {}
     return able(capabilities), info if isinstance(info, Mapping) else None
@@ -175,12 +175,12 @@ def able(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in capabilities.items() if name != "tasks"}
 
 
-def _untasked(params: Message) -> Message:
+def _without_task(params: Message) -> Message:
     """Return a request without its task, so that it is carried out at once."""
     return {name: value for name, value in params.items() if name != "task"}
 
 
-def _dumped(model: BaseModel) -> Mapping[str, Any]:
+def _dump(model: BaseModel) -> Mapping[str, Any]:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 

@@ -116,9 +116,9 @@ class UpstreamFast:
             info=known.info,
             is_app=known.is_app,
         )
-        return await self._carried(client, call.params, call.id)
+        return await self._carry(client, call.params, call.id)
 
-    async def _carried(self, client: UpstreamClient, params: Message, id: str) -> tuple[str | list[bytes], int]:
+    async def _carry(self, client: UpstreamClient, params: Message, id: str) -> tuple[str | list[bytes], int]:
         """Return the JSON-RPC message that answers, and its HTTP status."""
         try:
             result = await self._calls.carry(client, params)

@@ -232,7 +232,7 @@ class UpstreamRelay:
     async def _take_up(
         self, parked: _Parked, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
-        if (parked.owner, parked.bound) != (client.principal.id, _bound(method, params)):
+        if (parked.owner, parked.bound) != (client.principal.id, _call_digest(method, params)):
             raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState")
         del self._parked[parked.id]
         if parked.expiry is not None:
@@ -259,7 +259,7 @@ class UpstreamRelay:
             if len(mine) >= MAX_PARKED:
                 _PARKED_CALLS.exceeded(parked.owner)
                 raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
-            parked.bound = _bound(method, params)  # only now: hashing may be slow, and most calls never park
+            parked.bound = _call_digest(method, params)  # only now: hashing may be slow, and most calls never park
             self._park(parked)
         except BaseException as given_up:  # on cancellation too
             for note in await _end(parked.task):
@@ -320,7 +320,7 @@ def _read_input_request(request: object) -> tuple[str, Message]:
     return method, legacy_request(params)
 
 
-def _bound(method: str, params: Mapping[str, Any]) -> str:
+def _call_digest(method: str, params: Mapping[str, Any]) -> str:
     """Return the digest of a call without the members that change when it is repeated."""
     plain = {key: value for key, value in params.items() if key not in ("_meta", "inputResponses", "requestState")}
     return hashlib.sha256(sorted_json([method, plain]).encode()).hexdigest()

@@ -293,7 +293,7 @@ class UpstreamToolCall:
 
     def _denied_by_pin(self) -> Decision | None:
         """Return the denial if the policy pins the tool to another form, else None."""
-        rule, tool = rule_of(self.spec, self.name), self._listed()
+        rule, tool = rule_of(self.spec, self.name), self._listed_tool()
         if rule is None or rule.pin is None or (tool is not None and not held_back(rule, tool)):
             return None
         now = f"it is {pin_of(tool)} now" if tool is not None else "it is not listed now"
@@ -301,12 +301,12 @@ class UpstreamToolCall:
 
     def definition(self) -> Sequence[str]:
         """Return the pin of the tool as it is listed now; an upstream may have tools that it does not list."""
-        tool = self._listed()
+        tool = self._listed_tool()
         return (pin_of(tool) if tool is not None else "",)
 
     def rule(self) -> str:
         """Return the tool with its pin; empty for an unlisted tool."""
-        tool = self._listed()
+        tool = self._listed_tool()
         return f"upstream {self.spec.name} tool {self.name} {pin_of(tool)}" if tool is not None else ""
 
     def policy_version(self) -> str:
@@ -329,7 +329,7 @@ class UpstreamToolCall:
         if self.own:
             await self.owner.upstream.session(self.client)
             return account_connected(spec)
-        params = self.params if trace is None else _traced(self.params, trace)
+        params = self.params if trace is None else _with_trace(self.params, trace)
         rule = rule_of(spec, self.name)
         seconds = rule.timeout if rule is not None else None
         if seconds is None:
@@ -346,7 +346,7 @@ class UpstreamToolCall:
             raise Refusal(Reason.BACKEND_TIMEOUT, f"{detail}{timeout_notes(error)}.") from error
 
     async def _forward(self, params: Message) -> Message:
-        result = await self.owner.forward(self.client, self._listed(), params)
+        result = await self.owner.forward(self.client, self._listed_tool(), params)
         self.owner.services.repeated.remember(self.caller, self.params, result)
         return result
 
@@ -364,7 +364,7 @@ class UpstreamToolCall:
         """Return the upstream's own words, which its client gets as they are."""
         return f"the upstream refused: {error.error.message[:300]}" if isinstance(error, MCPError) else None
 
-    def _listed(self) -> Mapping[str, Any] | None:
+    def _listed_tool(self) -> Mapping[str, Any] | None:
         return self.owner.listed(self.client, self.name)
 
 
@@ -379,7 +379,7 @@ def complete(client: UpstreamClient, result: Message) -> Message:
     return {**result, "resultType": "complete"} if client.modern and "resultType" not in result else result
 
 
-def _traced(params: Message, trace: Trace) -> Message:
+def _with_trace(params: Message, trace: Trace) -> Message:
     """Return a call with its trace context, as in MCP (`_meta`, W3C Trace Context)."""
     meta = params.get("_meta")
     kept = {key: value for key, value in meta.items() if key != "tracestate"} if isinstance(meta, dict) else {}

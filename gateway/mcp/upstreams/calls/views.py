@@ -105,7 +105,7 @@ class UpstreamAnswers:
         try:
             with continue_trace(meta if isinstance(meta, dict) else None):
                 if method in GREETINGS:
-                    return await _greeted(proxy, method, params, speaker)
+                    return await _greet(proxy, method, params, speaker)
                 result = await self._ask(proxy, method, dict(params), speaker)
                 return result if version_of(params) == LATEST_HANDSHAKE_VERSION else modern_result(method, result)
         except Refusal as refusal:
@@ -143,11 +143,11 @@ class UpstreamAnswers:
                 result = _theirs(await proxy.read_resource(client, params))
                 if params.get("uri") != self._source.resource:
                     return result
-                return await self._shown(proxy, client, result)
+                return await self._with_display(proxy, client, result)
             case _:
                 return _theirs(await proxy.relay.forward(client, method, params))
 
-    async def _shown(self, proxy: Proxy, client: UpstreamClient, result: Message) -> Message:
+    async def _with_display(self, proxy: Proxy, client: UpstreamClient, result: Message) -> Message:
         """Return the app with its display settings, which are declared with its content, or else in the list."""
         contents = result.get("contents")
         first = contents[0] if isinstance(contents, list) and contents else None
@@ -170,7 +170,7 @@ def _theirs(result: Message) -> Message:
     return {**result, "_meta": {key: value for key, value in meta.items() if not key.startswith(OURS)}}
 
 
-async def _greeted(proxy: Proxy, method: str, params: Params, speaker: Speaker) -> BaseModel:
+async def _greet(proxy: Proxy, method: str, params: Params, speaker: Speaker) -> BaseModel:
     """Return the upstream's capabilities for views, with its own instructions."""
     _, session = await proxy.upstream.session(_client(speaker))
     terms = session.terms

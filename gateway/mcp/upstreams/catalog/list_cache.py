@@ -102,11 +102,11 @@ class Lists:
 
     async def refresh(self, client: UpstreamClient, method: str) -> None:
         """Request every upstream's list concurrently, and wait for each no longer than `Heard.timeout` allows."""
-        waiting = [self._refreshed(proxy, client, method) for proxy in self._proxies(client.principal).values()]
+        waiting = [self._refresh(proxy, client, method) for proxy in self._proxies(client.principal).values()]
         await asyncio.gather(*waiting)
 
-    async def _refreshed(self, proxy: Proxy, client: UpstreamClient, method: str) -> None:
-        heard, task = self._asked(proxy, client, method)
+    async def _refresh(self, proxy: Proxy, client: UpstreamClient, method: str) -> None:
+        heard, task = self._request_list(proxy, client, method)
         timeout = heard.timeout(method, starts=proxy.upstream.spec.kind in STARTED)
         if timeout > 0:
             await asyncio.wait({task}, timeout=timeout)
@@ -136,7 +136,7 @@ class Lists:
     async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str, proxy: Proxy) -> Refusal | None:
         """Wait for lists of one upstream, each as long as one of its calls may take; return the refusal, if any."""
         for method in methods:
-            heard, task = self._asked(proxy, client, method)
+            heard, task = self._request_list(proxy, client, method)
             await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
             if name not in self.known(method, client.principal):
                 return heard.refused.get(method) or unreachable(name, "it has not answered yet")
@@ -147,7 +147,7 @@ class Lists:
         offers = [proxy.upstream.offer(principal) for proxy in self._proxies(principal).values()]
         await asyncio.gather(*(offer.fingerprints.load(method) for offer in offers for method in methods))
 
-    def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[Heard, asyncio.Task[None]]:
+    def _request_list(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[Heard, asyncio.Task[None]]:
         """Return what is known of an upstream, and the task that requests a list now."""
         heard = self._heard.setdefault(proxy.upstream.offer(client.principal), Heard())
         task = heard.asking.get(method)

@@ -254,13 +254,15 @@ class Naming:
 
     def tools(self, principal: Principal | None) -> dict[str, Named]:
         """Return the tools by their public names, as listed to `principal`."""
-        return self._named("tools/list", self._tools, is_offered, principal)
+        return self._public_names("tools/list", self._tools, is_offered, principal)
 
     def prompts(self, principal: Principal | None) -> dict[str, Named]:
         """Return the prompts by their public names."""
-        return self._named("prompts/list", self._prompts, lambda _, one: isinstance(one.get("name"), str), principal)
+        return self._public_names(
+            "prompts/list", self._prompts, lambda _, one: isinstance(one.get("name"), str), principal
+        )
 
-    def _named(
+    def _public_names(
         self, method: str, names: Names, is_offered: Callable[[Spec, Message], bool], principal: Principal | None
     ) -> dict[str, Named]:
         """Return the things by their public names, cached while the lists are the same: naming thousands is slow."""

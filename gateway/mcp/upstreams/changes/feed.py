@@ -202,7 +202,7 @@ class Feed:
             for follower in [one for one in self.followers if not one.uris.isdisjoint(means)]:
                 follower.tell(method, params)
         elif method in KINDS.values():
-            self._changed(method, params)
+            self._notify_change(method, params)
         elif method not in (ACKNOWLEDGED, "notifications/message", "notifications/progress"):
             for follower in list(self.followers):
                 follower.tell(method, params)
@@ -212,7 +212,7 @@ class Feed:
         for follower in [one for one in self.followers if one.owner == owner]:
             follower.tell(method, {})
 
-    def _changed(self, method: str, params: Message) -> None:
+    def _notify_change(self, method: str, params: Message) -> None:
         """Notify followers of a list's change: at once, and then at most once per `INTERVAL`."""
         now, due = asyncio.get_running_loop().time(), self._told.get(method, -math.inf) + INTERVAL
         if method in self._due:
@@ -270,7 +270,7 @@ class Feed:
         except (MCPError, UpstreamLost, TimeoutError, Refusal) as error:
             log.warning("what was followed could not be followed again: %s", error)
         if again:
-            self._missed()
+            self._report_gap()
 
     async def log_again(self, session: LinkSession) -> None:
         """Set the former log level on a new connection, before its first use."""
@@ -291,7 +291,7 @@ class Feed:
                     resource.asked = False
                     log.warning("a resource could not be followed again: %s", error)
 
-    def _missed(self) -> None:
+    def _report_gap(self) -> None:
         """Report every list and resource as changed after a gap."""
         for method in KINDS.values():
             self.heard(method, {})
@@ -306,7 +306,7 @@ class Feed:
         while True:
             began = time.monotonic()
             try:
-                await self._listened(session, self._missed if told.done() else partial(told.set_result, None))
+                await self._listen_once(session, self._report_gap if told.done() else partial(told.set_result, None))
             except (UpstreamLost, MCPError) as error:
                 log.debug("an upstream sends no notifications of changes: %s", error)
                 if isinstance(error, MCPError) and not told.done():
@@ -321,7 +321,7 @@ class Feed:
             failures = 0 if time.monotonic() - began > STEADY else failures + 1
             await asyncio.sleep(min(FIRST_WAIT * 2 ** min(failures, 10), LONGEST_WAIT))
 
-    async def _listened(self, session: LinkSession, begun: Callable[[], None]) -> None:
+    async def _listen_once(self, session: LinkSession, begun: Callable[[], None]) -> None:
         """Read one stream until it ends; `begun` is called when the upstream acknowledges it."""
         uris = frozenset(self._uris)
         wanted: Message = dict.fromkeys(KINDS, True) | ({"resourceSubscriptions": list(uris)} if uris else {})

@@ -85,7 +85,7 @@ class Gathered:
         refused: list[MCPError | Refusal] = []
         for begin in range(0, len(uris), AT_ONCE):
             some = uris[begin : begin + AT_ONCE]
-            for uri, found in zip(some, await asyncio.gather(*map(self._owned, some)), strict=True):
+            for uri, found in zip(some, await asyncio.gather(*map(self._find_owner, some)), strict=True):
                 if isinstance(found, tuple):
                     part, theirs = found
                     own.setdefault(part, {})[theirs] = uri
@@ -101,7 +101,7 @@ class Gathered:
         if refused and self.uris.keys().isdisjoint(uris):
             raise refused[0]
 
-    async def _owned(self, uri: str) -> tuple[_MergedPart, str] | MCPError | Refusal:
+    async def _find_owner(self, uri: str) -> tuple[_MergedPart, str] | MCPError | Refusal:
         """Return the upstream of a resource, and its own address of it, or the error."""
         try:
             with refuse_if_lost():
@@ -130,7 +130,7 @@ class Gathered:
             joined = proxy.upstream.link(self.client)
         except Refusal:
             return  # no room for this client at this upstream; the others are followed
-        follower = ChangeListener(partial(self._heard, name), self.client.principal.id)
+        follower = ChangeListener(partial(self._pass_on, name), self.client.principal.id)
         self._parts[name] = _MergedPart(name, proxy, joined, follower)
         joined.feed.add(follower)
         if joined.link.now is not None:
@@ -138,7 +138,7 @@ class Gathered:
         for uri in [uri for uri, owner in self.uris.items() if owner == name]:
             proxy.upstream.spawn(self.subscribe(uri))
 
-    def _heard(self, name: str, method: str, params: Message) -> None:
+    def _pass_on(self, name: str, method: str, params: Message) -> None:
         if method == feed.UPDATED:
             params = {**params, "uri": public_uri(name, str(params.get("uri")))}
         if method != TOOLS:  # `/mcp` has its own names of tools, and reports their changes itself

@@ -277,13 +277,13 @@ class UpstreamConversation:
             return False
         method, id, params = message.get("method"), message.get("id"), message.get("params", {})
         if method is None:
-            return self._answered(id, message)
+            return self._take_answer(id, message)
         if not isinstance(method, str) or not isinstance(params, dict | None):
-            self._unwanted()
+            self._count_unwanted()
         elif "id" in message:
             self._asks(id, method, params or {}, related)
         else:
-            self._notified(method, params or {}, related, size)
+            self._take_notification(method, params or {}, related, size)
         return False
 
     async def _run(self) -> None:
@@ -316,10 +316,10 @@ class UpstreamConversation:
             params: Message = {"requestId": call.id, "reason": "The client gave the request up."}
             self._spawn(partial(self.notify, "notifications/cancelled", params))
 
-    def _answered(self, id: object, message: Message) -> bool:
+    def _take_answer(self, id: object, message: Message) -> bool:
         call = self._calls.get(_number(id))
         if call is None or call.answer.done():
-            self._unwanted()
+            self._count_unwanted()
             return False
         self._flood.ebb()
         self.answers += 1
@@ -332,7 +332,7 @@ class UpstreamConversation:
 
     def _strange(self, message: object) -> None:
         """Count an invalid message, and fail the call that it seems to answer."""
-        self._unwanted()
+        self._count_unwanted()
         if not isinstance(message, Unreadable) or message.id is None:
             return
         call = self._calls.get(message.id)
@@ -340,7 +340,7 @@ class UpstreamConversation:
             call.answer.set_exception(UpstreamLost(f"its response is invalid: {message.why}"))
 
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
-        self._unwanted(ASKED)
+        self._count_unwanted(ASKED)
         if len(self._asked) >= MAX_REPLIES:
             _ASKED.exceeded()
             return
@@ -371,8 +371,8 @@ class UpstreamConversation:
             call.asked -= 1
             call.touched()
 
-    def _notified(self, method: str, params: Message, related: int | None, size: int) -> None:
-        self._unwanted()
+    def _take_notification(self, method: str, params: Message, related: int | None, size: int) -> None:
+        self._count_unwanted()
         if method == "notifications/cancelled":
             return  # the upstream's request is answered anyway, and it ignores the answer
         call = None
@@ -408,7 +408,7 @@ class UpstreamConversation:
             return None
         return max(calls, key=lambda call: (asked is None or calls[call].takes(asked), call.id))
 
-    def _unwanted(self, counts: float = 1.0) -> None:
+    def _count_unwanted(self, counts: float = 1.0) -> None:
         if (why := self._flood.over(counts)) is not None:
             self.flooded = True
             raise Flooded(why)

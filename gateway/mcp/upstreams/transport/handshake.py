@@ -107,7 +107,7 @@ async def _modern_first(
     version, named = LATEST_MODERN_VERSION, list[str]()
     for _ in range(2):
         try:
-            found = await _discovered(conversation, version, capabilities, timeout)
+            found = await _try_discover(conversation, version, capabilities, timeout)
         except (MCPError, TimeoutError) as error:
             named = named_versions(error)
             if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
@@ -123,7 +123,7 @@ async def _modern_first(
     return await _initialize(conversation, capabilities, timeout, named)
 
 
-async def _discovered(
+async def _try_discover(
     conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], timeout: float
 ) -> HandshakeResult | list[str]:
     """Return the result of `_discover`; a silent server may be a handshake one, or starting, so both eras are tried."""

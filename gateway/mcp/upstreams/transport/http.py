@@ -92,7 +92,7 @@ class StreamableHttp:
             raise SessionEnded
         self._sending += 1
         try:
-            await self._sent(message, headers)
+            await self._send_message(message, headers)
         except UpstreamLost as lost:
             if _unreachable(lost) and self._sending == 1:  # other calls may still get their answers
                 self._lose(lost)
@@ -100,7 +100,7 @@ class StreamableHttp:
         finally:
             self._sending -= 1
 
-    async def _sent(self, message: Message, headers: Mapping[str, str]) -> None:
+    async def _send_message(self, message: Message, headers: Mapping[str, str]) -> None:
         if (version := headers.get(MCP_PROTOCOL_VERSION_HEADER)) is not None:
             self._version = version
         method = message.get("method")
@@ -118,14 +118,14 @@ class StreamableHttp:
         if opening and (session := answer.header(SESSION)) is not None:
             self._session = session if session.isascii() and session.isprintable() else None
         if answer.status >= 300:
-            await self._failed(answer, method, related)
+            await self._take_failure(answer, method, related)
         elif related is None:
             if method == "notifications/initialized":
                 self._standing.set()
         elif answer.status == 202:
             raise UpstreamLost("the upstream took a request and gave no answer")
         else:
-            await self._answered(answer, related, stream)
+            await self._take_answer(answer, related, stream)
 
     async def _exchange(
         self, method: str, body: bytes | None, headers: Mapping[str, str], stream: StreamPosition
@@ -142,7 +142,7 @@ class StreamableHttp:
 
         return await self._requests.ask(method, body, fields, answer)
 
-    async def _failed(self, answer: HttpAnswer, method: str | None, related: int | None) -> None:
+    async def _take_failure(self, answer: HttpAnswer, method: str | None, related: int | None) -> None:
         message: object = None
         if answer.kind == "application/json":
             with suppress(ValueError):
@@ -159,7 +159,7 @@ class StreamableHttp:
             return
         raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {answer.status}.")
 
-    async def _answered(self, answer: HttpAnswer, related: int, stream: StreamPosition) -> None:
+    async def _take_answer(self, answer: HttpAnswer, related: int, stream: StreamPosition) -> None:
         if answer.kind == "application/json":
             try:
                 message = await answer.message()
@@ -174,7 +174,7 @@ class StreamableHttp:
             self._take(message, related, 0)
         elif answer.kind == EVENTS:
             if not stream.answered:
-                await self._resumed(stream)
+                await self._resume(stream)
         else:
             kind = self._credentials.hide_text(answer.kind)[:80]
             raise UpstreamLost(
@@ -182,7 +182,7 @@ class StreamableHttp:
                 "an MCP server"
             )
 
-    async def _resumed(self, stream: StreamPosition) -> None:
+    async def _resume(self, stream: StreamPosition) -> None:
         """Resume the stream of one request until its answer."""
         failures = 0
         self._resuming += 1
@@ -341,7 +341,7 @@ class OlderSse:
             if method == "GET":
                 self._url = at  # the endpoint is relative to the final URL
             return HttpAnswer(
-                method, self._limit, StreamPosition(None), take, self._credentials, self._moments, self._named
+                method, self._limit, StreamPosition(None), take, self._credentials, self._moments, self._take_endpoint
             )
 
         try:
@@ -349,7 +349,7 @@ class OlderSse:
         except Lost as error:
             raise UpstreamLost("the connection to the upstream broke") from error
 
-    def _named(self, event: Event) -> None:
+    def _take_endpoint(self, event: Event) -> None:
         """Take the endpoint for requests from the stream."""
         if event.type != "endpoint" or self._endpoint.done():
             return

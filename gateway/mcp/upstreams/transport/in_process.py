@@ -58,7 +58,7 @@ class InProcess:
         except UpstreamLost:
             raise
         except (Exception, SystemExit) as error:  # foreign code, whatever its lifespan raises
-            raise self._failed(f"{self._place} failed: {error}") from error
+            raise self._fail(f"{self._place} failed: {error}") from error
         raise UpstreamLost("the server ended")
 
     async def _serve(self, server: Server[Any], receive: Receive) -> None:
@@ -100,16 +100,16 @@ class InProcess:
             if not isinstance(found, Server | MCPServer) and callable(found):
                 found = found()
         except (Exception, SystemExit) as error:  # foreign code, whatever it raises
-            raise self._failed(f"{self._place} cannot be had: {error}") from error
+            raise self._fail(f"{self._place} cannot be had: {error}") from error
         if isinstance(found, MCPServer):
             found = found._lowlevel_server  # the SDK's own client does the same; there is no public name
         if not isinstance(found, Server):
-            raise self._failed(f"{self._place} is no server of the MCP SDK")
+            raise self._fail(f"{self._place} is no server of the MCP SDK")
         if _staying not in found.middleware:
             found.middleware.append(_staying)
         return found
 
-    def _failed(self, why: str) -> UpstreamLost:
+    def _fail(self, why: str) -> UpstreamLost:
         lost = UpstreamLost(why, unsent=not self._to.done())
         if not self._to.done():
             self._to.set_exception(lost)

@@ -163,9 +163,9 @@ class Link:
                     continue
                 lasted = self.state is LinkState.READY and time.monotonic() - started > STEADY
                 failures = 0 if lasted and not over.flooded else failures + 1
-                await asyncio.sleep(self._failed(over, failures))
+                await asyncio.sleep(self._note_failure(over, failures))
 
-    def _failed(self, over: _Over, failures: int) -> float:
+    def _note_failure(self, over: _Over, failures: int) -> float:
         """Report the failure to all that wait, after so many in a row; return the seconds until the next attempt."""
         self.problem = over.why
         gone = over.refusal is not None and over.refusal.reason is Reason.BACKEND_UNREACHABLE

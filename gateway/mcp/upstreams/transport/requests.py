@@ -130,7 +130,7 @@ class HttpAnswer:
                 if event is not None and len(event.data) > LONG:
                     self._hold(chain([event], events))
                     return
-                if event is not None and self._is_message(event) and self._heard(self._decoded(event), event):
+                if event is not None and self._is_message(event) and self._take_event(self._decode_event(event), event):
                     began = perf_counter()
                 if self.reading.enough:
                     return
@@ -151,8 +151,8 @@ class HttpAnswer:
         try:
             for event in chain([None], events):
                 if event is not None and self._is_message(event):
-                    message = self._decoded(event) if len(event.data) <= LONG else await self._long(event)
-                    if self._heard(message, event):
+                    message = self._decode_event(event) if len(event.data) <= LONG else await self._long(event)
+                    if self._take_event(message, event):
                         began = perf_counter()
                 if self.reading.enough:
                     return
@@ -170,7 +170,7 @@ class HttpAnswer:
             self._other(event)
         return event.type == "message" and event.data != b""
 
-    def _decoded(self, event: Event) -> object:
+    def _decode_event(self, event: Event) -> object:
         with self._credentials.hiding() as echo:
             try:
                 return decode(echo.whole(bytes(event.data)))
@@ -189,7 +189,7 @@ class HttpAnswer:
             raise error
         return Unreadable.of(event.data, error)
 
-    def _heard(self, message: object, event: Event) -> bool:
+    def _take_event(self, message: object, event: Event) -> bool:
         awaited = self._take(message, self._stream.related, len(event.data))
         if self._stream.answers(message):
             self.reading.enough = True

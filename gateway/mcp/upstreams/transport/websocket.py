@@ -55,7 +55,7 @@ class WebSocket:
 
     async def run(self, receive: Receive) -> None:
         try:
-            socket = await self._opened()
+            socket = await self._open_socket()
             connection = socket._response.connection  # there is no public name
             handler = connection.protocol if connection is not None else None
             try:
@@ -64,18 +64,18 @@ class WebSocket:
             finally:
                 await _leave(socket)
         except Refusal as refusal:
-            raise self._failed(UpstreamLost.refused(refusal)) from refusal
+            raise self._fail(UpstreamLost.refused(refusal)) from refusal
         except UpstreamLost as lost:
-            self._failed(lost)
+            self._fail(lost)
             raise
         except aiohttp.WSServerHandshakeError as error:
             why = f"the upstream refused the WebSocket with HTTP status {error.status}"
-            raise self._failed(UpstreamLost(why)) from error
+            raise self._fail(UpstreamLost(why)) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._failed(UpstreamLost("the upstream refused the WebSocket, or closed it")) from error
+            raise self._fail(UpstreamLost("the upstream refused the WebSocket, or closed it")) from error
         raise UpstreamLost("the upstream closed the connection")
 
-    async def _opened(self) -> aiohttp.ClientWebSocketResponse:
+    async def _open_socket(self) -> aiohttp.ClientWebSocketResponse:
         """Return the connection, after redirects within the origin (RFC 6455, 4.1)."""
         trail, url = RedirectTrail(self._url), self._url
         while True:
@@ -121,7 +121,7 @@ class WebSocket:
             except ValueError as error:
                 return Unreadable.of(text, error)
 
-    def _failed(self, lost: UpstreamLost) -> UpstreamLost:
+    def _fail(self, lost: UpstreamLost) -> UpstreamLost:
         if not self._socket.done():
             self._socket.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
             self._socket.exception()  # marks the exception as retrieved
