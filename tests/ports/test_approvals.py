@@ -291,6 +291,17 @@ async def test_a_closed_view_voids_its_questions(approvals: Approvals) -> None:
     assert call.state is ApprovalState.VOID
 
 
+async def test_questions_of_those_who_may_not_use_the_app_any_more_are_void(approvals: Approvals) -> None:
+    """Open ones and approved ones; others stay."""
+    bob = structs.replace(CALLER, principal=replace(LOCAL, subject="bob"), view="v2")
+    approved, open_one, other = [
+        await parked(approvals, one) for one in (CALLER, bob, structs.replace(bob, app="notes"))
+    ]
+    await approvals.answer(approved.question.id, True, "ann")
+    approvals.cancel_excluded(lambda principal, app: app == "notes")
+    assert [call.state for call in (approved, open_one, other)] == ["void", "void", "open"]
+
+
 async def test_what_has_ended_is_forgotten(approvals: Approvals, clock: Clock) -> None:
     """Finished questions are removed."""
     call = await parked(approvals)

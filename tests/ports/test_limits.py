@@ -94,8 +94,9 @@ async def test_rates_are_taken_together_or_not_at_all(rates: Rates) -> None:
 
 
 async def test_one_limit_named_twice_counts_twice(rates: Rates) -> None:
-    """As a policy that repeats it says."""
-    assert [await allowed(rates, (PER_VIEW, PER_VIEW)) for _ in range(2)] == [True, False]
+    """As a policy that repeats it says, also once its bucket exists."""
+    four = Limit(Rate(4, 60.0), Per.VIEW, "rule")
+    assert [await allowed(rates, (four, four)) for _ in range(3)] == [True, True, False]
 
 
 async def test_each_scope_has_buckets_of_its_own(rates: Rates) -> None:
@@ -139,12 +140,16 @@ async def test_quotas_are_exact_over_processes(
     assert sorted(outcome is None for outcome in outcomes) == [False] * 7 + [True] * 5
 
 
-async def test_quotas_are_counted_together_or_not_at_all(counting: MakeQuotas, database: Database) -> None:
-    """The one that is used up is returned; the other ones lose nothing."""
+@pytest.mark.parametrize("scopes", [("a", "b"), ("b", "a")])
+async def test_quotas_are_counted_together_or_not_at_all(
+    counting: MakeQuotas, database: Database, scopes: tuple[str, str]
+) -> None:
+    """The one that is used up is returned; the other ones lose nothing, in whichever order they are counted."""
     quotas = counting(database)
-    outcomes = [await quotas.take((HOURLY, DAILY), CALLER, NOON) for _ in range(4)]
-    assert outcomes == [None, None, DAILY, DAILY]
-    assert [await quotas.take((HOURLY,), CALLER, NOON) for _ in range(4)] == [None, None, None, HOURLY]
+    wide, narrow = replace(HOURLY, scope=scopes[0]), replace(HOURLY, scope=scopes[1], count=2)
+    outcomes = [await quotas.take((wide, narrow), CALLER, NOON) for _ in range(4)]
+    assert outcomes == [None, None, narrow, narrow]
+    assert [await quotas.take((wide,), CALLER, NOON) for _ in range(4)] == [None, None, None, wide]
 
 
 async def test_quotas_outlive_a_restart(counting: MakeQuotas, url: str) -> None:
