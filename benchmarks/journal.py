@@ -103,7 +103,7 @@ async def _synced(what: str, journal: Journal, lines: int, at_once: int) -> Cost
     async def write(number: int) -> None:
         for line in range(each):
             journal.append(_record(f"{number}-{line}"))
-            await journal.synced()
+            await journal.sync()
 
     passes = []
     async with journal:

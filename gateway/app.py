@@ -241,7 +241,7 @@ class _Gateway:
             tools=UpstreamTools(self._database),
             asking=self._approving.elicitation(),
             shown_in=lambda upstream: show_in(upstream, self._apps, self._views),
-            revocation=self._revocations.held,
+            revocation=self._revocations.hold,
             runtime=self._built.everything,
             tasks=self._tasks,
             notices=self._notices,
@@ -331,7 +331,7 @@ class _Gateway:
             *mcp_door.routes(self._everything, faces, self._upstreams, admits=self._entitlements.admits),
             *authentication.challenges.routes(),
         ]
-        mcp_routes += self._approving.door.signed()
+        mcp_routes += self._approving.door.webhook_routes()
         metrics = MetricsDoor(self._metrics)
         probe = ProbeDoor(lambda: self._accounts.ring.derive(PURPOSE), guard.client).routes()
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *probe, *entrances(origins.console)]

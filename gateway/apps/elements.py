@@ -167,7 +167,7 @@ class Packing:
         return not element.inert and not all(map(is_embedded, urls))
 
     def _file(self, attribute: Attribute, url: str) -> str:
-        if (left := self._folder.left(url, self._path)) is not None:
+        if (left := self._folder.url_to_write(url, self._path)) is not None:
             return left
         try:
             return self._folder.data_url(self._reference(attribute, url), self._path)
@@ -200,7 +200,7 @@ class Packing:
             return [remove_element(element)]
         if href is None:
             return []
-        if self._folder.left(href.value, self._path) is not None:
+        if self._folder.url_to_write(href.value, self._path) is not None:
             sheet = late or "stylesheet" in rel
             return [self._untype(element, href)] if sheet and self._waits(element, href.value) else []
         if "stylesheet" in rel and "alternate" in rel:

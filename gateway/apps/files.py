@@ -91,7 +91,7 @@ class Folder:
     base: str = "/"
     routed: Callable[[str], bool] = lambda _: False
 
-    def left(self, url: str, beside: Path) -> str | None:
+    def url_to_write(self, url: str, beside: Path) -> str | None:
         """Return the URL to write for `url`, found in the file `beside`, if it is embedded or a file of the backend.
 
         The result is `url` itself, or its path from the root; None if it is a file of the folder.

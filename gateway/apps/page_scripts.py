@@ -176,7 +176,7 @@ class PageScripts:
             asking = self._classic_script(element, Module(self._path, text, code))
             return [Splice(element.end, element.text_end, asking)] if asking != code else []
         reference = Reference(source.value, self._page.text, source.start)
-        if not is_embedded(source.value) and self._folder.left(source.value, self._path) is not None:
+        if not is_embedded(source.value) and self._folder.url_to_write(source.value, self._path) is not None:
             return self._script_of_backend(element, reference)
         path = self._folder.find(reference, self._path)
         if path.suffix not in (".js", ".mjs"):

@@ -84,7 +84,7 @@ def pack_styles(
         if not named:
             return match[0]
         url, at = _value(match, *named)
-        if (left := folder.left(url, beside)) is not None:
+        if (left := folder.url_to_write(url, beside)) is not None:
             # The view runtime loads the files of url().
             if left == url and (named[0] != "string" or is_embedded(url)):
                 return match[0]
@@ -109,7 +109,7 @@ def _import(
 ) -> str:
     url, at = _value(match, "string", "url_quoted", "url_bare")
     reference = Reference(url, text, at)
-    if not is_embedded(url) and folder.left(url, beside) is not None:
+    if not is_embedded(url) and folder.url_to_write(url, beside) is not None:
         raise reference.error(f"{url} is a sheet of the backend, which cannot be imported: name it in a <link>")
     path = folder.find(reference, beside, routable=False)
     if path in within:

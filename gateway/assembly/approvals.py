@@ -62,7 +62,7 @@ class ApprovalParts:
         asks = Named.ELICITATION in self._settings.ask
         return Asking(visits=asks, interactive=self._settings.interactive, typed=self.answers)
 
-    def outdated(self, app: str, policy_version: str) -> None:
+    def void_outdated(self, app: str, policy_version: str) -> None:
         """Void questions, approvals and grants under older policies: the app has another policy now, or none."""
         self.questions.cancel_outdated(app, policy_version)
         self.grants.cancel_outdated(app, policy_version)

@@ -98,7 +98,7 @@ class Apps(Mapping[str, Running]):
         self._now = apps
         self._hosts = {app.host: app for app in apps.values()}
         for part in self._parts:
-            part.taken_from(apps)
+            part.recompute(apps)
 
     def at(self, host: str) -> Running | None:
         """Return the app whose site is at `host`, or None."""
@@ -107,7 +107,7 @@ class Apps(Mapping[str, Running]):
     def part(self, take: Callable[[Running], T]) -> Mapping[str, T]:
         """Return a live mapping of one part of each app."""
         part = _PartOfApps(take)
-        part.taken_from(self._now)
+        part.recompute(self._now)
         self._parts.append(part)
         return part
 
@@ -115,7 +115,7 @@ class Apps(Mapping[str, Running]):
         """Return the same by the hosts of their sites, beside `others`."""
         return _Hosts(self, others, take)
 
-    def ruled(self, app: str, path: str) -> bool:
+    def has_rule(self, app: str, path: str) -> bool:
         """Return whether a route of the app may match `path`, by its first segment."""
         return app in self._now and self._now[app].config.policy.routes.begins(path)
 
@@ -150,7 +150,7 @@ class _PartOfApps(dict[str, T]):
     def __init__(self, take: Callable[[Running], T]) -> None:
         self._take = take
 
-    def taken_from(self, apps: Mapping[str, Running]) -> None:
+    def recompute(self, apps: Mapping[str, Running]) -> None:
         """Recompute the mapping from the running apps."""
         now = {id: self._take(app) for id, app in apps.items()}
         self.clear()
@@ -379,7 +379,7 @@ class Serving:
             source,
             self._exchange,
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
-            ruled=lambda path: self._apps.ruled(app.id, path),
+            ruled=lambda path: self._apps.has_rule(app.id, path),
             room=self._room,
             admits=self._admits,
         )

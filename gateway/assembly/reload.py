@@ -421,7 +421,7 @@ class Changing:
         for id in new:
             await self._enter(apps[id].face)
         for id in gone:
-            self._approving.outdated(id, "")
+            self._approving.void_outdated(id, "")
             for view in self._views.of(None, id):
                 self._views.close(view)
         entitle(self._entitlements, configs, self._upstreams.specs)
@@ -443,7 +443,7 @@ class Changing:
         self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
         for name in before.keys() | specs.keys():
             policy = specs[name].policy if name in specs else None
-            self._approving.outdated(name, policy.version if policy is not None else "")
+            self._approving.void_outdated(name, policy.version if policy is not None else "")
         self._everything.tools_changed()
 
     def access(self, bridge: BridgeDoor, identify: Identify, principal: Principal | None) -> None:
@@ -466,7 +466,7 @@ class Changing:
         if before is None or before.packed is not now.packed:
             now.face.renew()
         if before is not None and before.config.policy is not now.config.policy:
-            self._approving.outdated(now.config.id, now.config.policy.version)
+            self._approving.void_outdated(now.config.id, now.config.policy.version)
         if before is not None and before.rules != now.rules:
             self._views.renew(now.config.id)
 

@@ -146,7 +146,7 @@ def list_tokens(also_ended: bool, path: Path, as_json: bool) -> None:
     Example: webmcp-gateway token list --all
     """
     now = time.time()
-    grants = run(load_database_config(path), lambda database: IssuedTokens(database).listed())
+    grants = run(load_database_config(path), lambda database: IssuedTokens(database).list_all())
     found = [grant for grant in grants if also_ended or grant.good(now)]
     if as_json:
         write_json([_grant_json(grant, now) for grant in found])

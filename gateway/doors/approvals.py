@@ -79,25 +79,25 @@ class ApprovalDoor:
             web.post("/api/grants/{id}/revoke", changing(self._revoke)),
         ]
 
-    def signed(self) -> list[web.RouteDef]:
+    def webhook_routes(self) -> list[web.RouteDef]:
         """Return the route for the webhook's answers, if they are enabled."""
         if self._webhook is None or not self._webhook.answers:
             return []
         return [web.post(SIGNED, self._take_signed)]
 
-    def asked(self, by: Principal) -> list[Json]:
+    def open_questions(self, by: Principal) -> list[Json]:
         """Return the open questions that `by` may answer."""
         return [question_json(question, by) for question in self._answers.questions(by)]
 
-    def granted(self, by: Principal) -> list[Json]:
+    def revocable_grants(self, by: Principal) -> list[Json]:
         """Return the grants that `by` may revoke."""
         return [_describe_grant(grant) for grant in self._answers.grants(by)]
 
     async def _list(self, request: web.Request) -> web.Response:
-        return fresh({"approvals": self.asked(request[PRINCIPAL])})
+        return fresh({"approvals": self.open_questions(request[PRINCIPAL])})
 
     async def _grants(self, request: web.Request) -> web.Response:
-        return fresh({"grants": self.granted(request[PRINCIPAL])})
+        return fresh({"grants": self.revocable_grants(request[PRINCIPAL])})
 
     async def _answer(self, request: web.Request) -> web.Response:
         given = await json_of(request)

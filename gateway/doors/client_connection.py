@@ -177,7 +177,7 @@ class HttpConnection(asyncio.Protocol):
         """aiohttp is about to write an answer of so many bytes."""
         self._server.limits.unread.hold(self._transport, person or f"address {self.remote}", count)
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Note that aiohttp has written one answer, after which the connection stays open."""
         self._server.limits.unread.release(self._transport)
         self._handles = False

@@ -148,9 +148,9 @@ class Events:
 
     def _whole(self, what: str, principal: Principal) -> list[Json]:
         if what == "approvals":
-            return self._door.asked(principal)
+            return self._door.open_questions(principal)
         if what == "grants":
-            return self._door.granted(principal)
+            return self._door.revocable_grants(principal)
         if what == "apps":
             return [app for app in self._apps() if isinstance(app, dict) and self._offers(str(app["id"]), principal)]
         if what == "problems":

@@ -126,7 +126,7 @@ class Guard:
                 return refusal
             with (
                 self._in_flight.place(request, request.get(PRINCIPAL)) as too_many,
-                self._revocations.held(
+                self._revocations.hold(
                     request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request), self._app_of(request, host, site)
                 ),
                 watch_progress(request, lambda: _cut_off(request)),

@@ -92,13 +92,13 @@ class _Source:
         """Whether to query it now."""
         return now >= self._next
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Query it in each round again."""
         if self._pause:
             log.info("%s can be asked again whether credentials hold", self.name)
         self._pause, self._next = 0.0, float("-inf")
 
-    def failed(self, now: float, why: BaseException) -> None:
+    def note_failure(self, now: float, why: BaseException) -> None:
         """Increase the pause after a round without any answer."""
         if not self._pause:
             log.warning(
@@ -162,7 +162,7 @@ class Revocations:
             *(_Source(f"the issuer {issuer}", INTROSPECTED, _asking(issuer)) for issuer in issuers),
         ]
 
-    def held(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
+    def hold(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
         """Call `end` when the credential of `principal` is revoked or expires while the block runs.
 
         So is it when the principal may no longer use `app`, an app or an upstream.
@@ -262,9 +262,9 @@ class Revocations:
         except TimeoutError as error:
             failures.append(error)
         if any(answers):
-            source.answered()
+            source.note_answer()
         elif failures:
-            source.failed(self._steady(), failures[-1])
+            source.note_failure(self._steady(), failures[-1])
 
     async def _ask(self, source: _Source, credential: _Credential) -> bool:
         """Return whether the source knew the credential. Raises the errors of `ask`, and TimeoutError."""

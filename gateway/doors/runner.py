@@ -250,7 +250,7 @@ class _AnswerListener(AbstractAccessLogger):
             )
         connection = request.transport.get_protocol() if request.transport is not None else None
         if isinstance(connection, HttpConnection) and response.keep_alive:
-            connection.answered()
+            connection.note_answer()
 
 
 def _length(answer: web.Response) -> int:

@@ -53,7 +53,9 @@ class CredentialSource(Protocol):
         """Return the fields to add to one request."""
         ...
 
-    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+    async def take_response(
+        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+    ) -> bool:
         """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
         ...
 
@@ -72,11 +74,11 @@ class Authenticator:
         """Check that credential `name` is available. Raises `Refusal` as `inject` does."""
         await self._sources[name].ready(principal)
 
-    async def answered(
+    async def take_response(
         self, name: str | None, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
     ) -> bool:
         """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
-        return name is not None and await self._sources[name].answered(principal, injected, url, status, headers)
+        return name is not None and await self._sources[name].take_response(principal, injected, url, status, headers)
 
 
 class FixedCredential:
@@ -100,7 +102,9 @@ class FixedCredential:
                 pair = base64.b64encode(f"{username}:{password.reveal()}".encode()).decode()
                 return Injected((("authorization", f"Basic {pair}"),), (pair, password.reveal()))
 
-    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+    async def take_response(
+        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+    ) -> bool:
         """Return False: there is no other credential to try."""
         return False
 
@@ -132,7 +136,9 @@ class PluginCredential:
         secrets = tuple(text for _, value in given for text in {value, value.split(" ", 1)[-1]})
         return Injected(given, secrets, account=principal.person)  # a plugin may use another account for each person
 
-    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+    async def take_response(
+        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+    ) -> bool:
         """Return False: the next request calls the plugin anew."""
         return False
 

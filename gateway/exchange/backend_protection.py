@@ -146,7 +146,7 @@ class Circuits:
         breaker = self._breakers.get(place)
         return breaker is not None and breaker.until is not None and (breaker.tried or self._clock() < breaker.until)
 
-    def opened(self) -> list[tuple[str, str]]:
+    def list_open(self) -> list[tuple[str, str]]:
         """The backends whose breakers are open."""
         return [place for place in self._breakers if self.is_open(place)]
 

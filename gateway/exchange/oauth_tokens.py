@@ -243,7 +243,9 @@ class OAuthTokens:
         account = ours.account if ours.connect_url is None else kept.connection
         return Injected(headers, (token.value.reveal(),), kept.version, account, token.key is not None)
 
-    async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
+    async def take_response(
+        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+    ) -> bool:
         """Store the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once per `AGAIN`."""
         if status != 401 and not injected.bound:
             return False

@@ -118,11 +118,11 @@ class Writer(Protocol):
         """Write one line, and return it as it was written."""
         ...
 
-    def redacted(self, record: AuditRecord) -> AuditRecord:
+    def redact(self, record: AuditRecord) -> AuditRecord:
         """Return the line after redaction, as it may be written or passed on."""
         ...
 
-    async def synced(self) -> None:
+    async def sync(self) -> None:
         """Wait until the written lines are as durable as configured."""
         ...
 
@@ -300,10 +300,10 @@ class Recorder:
         entry = AuditRecord(id, "outcome", time.time(), fields)
         try:
             line = self._journal.append(entry)
-            await self._journal.synced()
+            await self._journal.sync()
             self.measure.line(kind, "outcome")
         except OSError as error:
-            line = self._journal.redacted(entry)
+            line = self._journal.redact(entry)
             self._unwritten.write(logging.ERROR, "refusals not recorded", "a refusal cannot be recorded: %s", error)
         if self._hooks.hear_records:
             await self._hooks.audit_record(line)
@@ -318,12 +318,12 @@ class Recorder:
         entry = AuditRecord(record.id, phase, time.time(), record.fields.copy())
         try:
             line = self._journal.append(entry)
-            await self._journal.synced()
+            await self._journal.sync()
             self.measure.line(record.kind, phase)
             if self._failing:
                 self._works()
         except OSError as error:
-            line = self._journal.redacted(entry)
+            line = self._journal.redact(entry)
             refuses = phase == "intent" and binding and self._refuses(record.safe)
             self._fails(record, error, "refused" if refuses else "continued")
             if refuses:

@@ -239,7 +239,7 @@ class Sender:
         status, headers = answer.response.status, answer.response.headers
         if jar is not None:
             self._jars.keep(jar, url, headers)
-        return answer, await self._authenticator.answered(name, principal, injected, url, status, headers)
+        return answer, await self._authenticator.take_response(name, principal, injected, url, status, headers)
 
 
 def outbound_request(

@@ -156,8 +156,8 @@ class FastConnection(HttpConnection):
         if not self.busy:
             super().close_if_idle()
 
-    def answered(self) -> None:
-        super().answered()
+    def note_answer(self) -> None:
+        super().note_answer()
         if self._unanswered:
             self._unanswered -= 1
 
@@ -298,7 +298,7 @@ class FastConnection(HttpConnection):
             CLIENT.set(known.client)
             seen = access_log.begin()
             self._sent = _Sent() if seen is not None else None
-            with routes.held(principal, self._transport.abort, route.app):
+            with routes.hold(principal, self._transport.abort, route.app):
                 await route.answer(request, principal, self)
             if seen is not None and self._sent is not None:
                 head, sent = known.head, self._sent

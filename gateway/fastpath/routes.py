@@ -101,7 +101,7 @@ class RouteFinder(Protocol):
         """Return a number that changes when callers must be identified again, such as after a logout."""
         ...
 
-    def held(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
+    def hold(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
         """Call `end` when the credential of `principal` is revoked or expires while the block runs.
 
         So is it when the principal may no longer use `app`.
@@ -245,7 +245,7 @@ class FastRoutes:
         self._site = site
         self._everything = everything
         self._mounts = mounts
-        self.held = revocations.held
+        self.hold = revocations.hold
         self.places = in_flight.requests
         self.client = guard.client
         self.generation = guard.generation

@@ -232,7 +232,7 @@ class Catalog:
         wait = CALLER_WAIT if client.tell is None else AS_LONG_AS_IT_IS_OPEN
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
-    async def relayed(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:
+    async def run_relay_tool(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Return the result of the relay's poll or result tool. Raises `Refusal`."""
         try:
             return await (self._relay.poll if name == own_tools.POLL else self._relay.result)(arguments, client)
@@ -241,7 +241,7 @@ class Catalog:
 
     def _relaying(self, name: str) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
-            return of_values(await self.relayed(name, arguments, client))
+            return of_values(await self.run_relay_tool(name, arguments, client))
 
         return run
 

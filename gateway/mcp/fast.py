@@ -122,7 +122,7 @@ class FastPath:
         client = MountClient(principal, is_app=True)
         try:
             if call.tool != TOOL:
-                values = await self._catalog.relayed(call.tool, call.arguments, client)
+                values = await self._catalog.run_relay_tool(call.tool, call.arguments, client)
                 return self._splice_result(call.id, text_of(values), compact_ascii(values)), 200
             response = await self._catalog.http_request(call.arguments, client)
             if len(response.body) > LONG:

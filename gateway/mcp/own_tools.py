@@ -150,9 +150,9 @@ class RelayTools:
         listed = _read_listing(arguments)
         closing, leaving = read_flag(arguments, "closing"), read_flag(arguments, "leaving")
         if closing or leaving:
-            self._views.left(client.principal, self._app, proof, for_good=closing)
+            self._views.leave(client.principal, self._app, proof, for_good=closing)
             return {"events": [], "overtaken": True}
-        relay = self._views.relayed(client.principal, self._app, proof)
+        relay = self._views.relay_of(client.principal, self._app, proof)
         relay.spend()
         if listed is not None:
             relay.list(listed)
@@ -164,7 +164,7 @@ class RelayTools:
         """End a call of the view with its result."""
         proof, call = _proof(arguments, client), read_text(arguments, "call")
         result = read_mapping(arguments, "result")
-        relay = self._views.relayed(client.principal, self._app, proof)
+        relay = self._views.relay_of(client.principal, self._app, proof)
         relay.spend()
         relay.answer(call, result)
         return {"taken": True}

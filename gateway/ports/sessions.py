@@ -78,11 +78,11 @@ class Sessions(Protocol):
 class LogoutHints(Protocol):
     """Seals the ID tokens of logins, which the issuer is sent at a logout. Raises `StartError` without keys."""
 
-    def sealed(self, token: Secret) -> str:
+    def seal(self, token: Secret) -> str:
         """Return the sealed token for the field `HINT_FIELD`."""
         ...
 
-    def opened(self, more: Mapping[str, str]) -> str | None:
+    def open(self, more: Mapping[str, str]) -> str | None:
         """Return the token; None if none was stored, or its key is missing."""
         ...
 

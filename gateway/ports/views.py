@@ -61,11 +61,11 @@ class LaunchValues(Protocol):
         """Return the number of the latest attachment of a view of an earlier process; None for any other view."""
         ...
 
-    async def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
+    async def is_awaited(self, view: str, principal: Principal, app: str | None) -> bool:
         """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
         ...
 
-    async def chosen(self, principal: Principal, app: str) -> bool:
+    async def is_chosen(self, principal: Principal, app: str) -> bool:
         """Whether a model chose the content of a view of `app` that no page has attached as yet."""
         ...
 

@@ -185,7 +185,7 @@ class Filler:
                 self._failing = False
                 self._tell(None)
                 pause = FIRST_PAUSE_SECONDS
-                while await self._journal.grown(self._end):
+                while await self._journal.wait_for_growth(self._end):
                     await self._copy(busy=await self._rest())
                 return
             except OSError as error:
@@ -261,14 +261,14 @@ class Filler:
             log.error("%s: %s", self._journal.path, wrong)
         self._end = copied.end
         if copied.hash is not None:
-            self._journal.copied(self._sink.name, copied.hash)
+            self._journal.note_copy(self._sink.name, copied.hash)
         self._moved.set()
 
     async def _find_position(self) -> int:
         """Return the byte offset to resume at; 0 if the journal up to there is not the one that was copied."""
         position = await self._sink.position(self._journal.chain)
         known = position is not None and self._has(position)
-        self._journal.copied(self._sink.name, position.hash if position is not None and known else NO_HASH)
+        self._journal.note_copy(self._sink.name, position.hash if position is not None and known else NO_HASH)
         return position.end if position is not None and known else 0
 
     def _has(self, position: Position) -> bool:

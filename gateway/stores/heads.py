@@ -40,7 +40,7 @@ class JournalKey:
         raw = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         return base64.b64encode(raw).decode()
 
-    def signed(self, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> dict[str, Json]:
+    def sign(self, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Return the fields of a head, with its key and signature."""
         signed: dict[str, Json] = {**fields, "key": self.public}
         signature = self._private.sign(_message(writer, seq, prev, time, signed))

@@ -213,7 +213,7 @@ class Journal:
 
         Raises OSError if nothing of it was written. With `fsync`, it is on the disk only after `synced`.
         """
-        record = self.redacted(record)
+        record = self.redact(record)
         self._seal_late(record)
         salt = self._randomness.hex(SALT_BYTES)
         try:
@@ -237,19 +237,19 @@ class Journal:
                 follower.offer(line)
         return record
 
-    async def synced(self) -> None:
+    async def sync(self) -> None:
         """With `fsync`, wait until everything written is on the disk. Raises OSError if that fails."""
         if self._keeping.fsync:
             await self._disk.reached()
 
-    async def grown(self, position: int) -> bool:
+    async def wait_for_growth(self, position: int) -> bool:
         """Wait until the journal extends beyond `position`; False if it is closed before."""
         while self.position <= position and self._file >= 0:
             self._grew.clear()
             await self._grew.wait()
         return self.position > position
 
-    def redacted(self, record: AuditRecord) -> AuditRecord:
+    def redact(self, record: AuditRecord) -> AuditRecord:
         """Return the record after redaction; the journal's own lines are unchanged, since they are signed."""
         if not self._redact.any or record.phase == NOTE:
             return record
@@ -275,7 +275,7 @@ class Journal:
             place["beside"] = list[Json](sorted(self._beside)[:MOST_BESIDE])
         note: dict[str, Json] = {"kind": "journal", "message": message, **place, **fields}
         now = self._now()
-        self.append(AuditRecord("", NOTE, now, self._key.signed(self.writer, self.seq + 1, self._hash, now, note)))
+        self.append(AuditRecord("", NOTE, now, self._key.sign(self.writer, self.seq + 1, self._hash, now, note)))
         self.heads += 1
         self._sealed, self._unsealed_since = True, None
         if self._keeping.fsync:
@@ -288,7 +288,7 @@ class Journal:
             self._beside |= new
             self._sealed = False
 
-    def copied(self, sink: str, last: str) -> None:
+    def note_copy(self, sink: str, last: str) -> None:
         """A sink has every line up to the hash `last` (`NO_HASH`: none); heads contain that from now on."""
         if (last == NO_HASH) is not (self._copied.get(sink, NO_HASH) == NO_HASH):
             self._sealed = False  # it was emptied, or filled for the first time: the last head's entry is outdated

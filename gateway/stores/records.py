@@ -101,7 +101,7 @@ class Records:
                     return []
             return [_record(row) for row in await connection.execute(_newest(limit, fitting, edge))]
 
-    async def named(self, ids: Collection[str]) -> dict[str, StoredRecord]:
+    async def with_ids(self, ids: Collection[str]) -> dict[str, StoredRecord]:
         """Return the records with these ids."""
         first = AUDIT.alias("first")
         wanted, left = _joined_lines(first, AUDIT.alias("outcome")).where(first.c.opens), [*ids]

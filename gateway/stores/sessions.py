@@ -62,7 +62,7 @@ class IssuedTokens:
         """Return the grant of the token `id`, valid or not."""
         return await whole(self._find(id))
 
-    async def listed(self) -> list[TokenGrant]:
+    async def list_all(self) -> list[TokenGrant]:
         """Return all tokens, the newest first."""
         async with self._database.connect() as connection:
             rows = await connection.execute(select(ISSUED).order_by(ISSUED.c.created.desc(), ISSUED.c.id))
@@ -228,12 +228,12 @@ class Hints:
         self._database = database
         self._ring = ring
 
-    def sealed(self, id_token: Secret) -> str:
+    def seal(self, id_token: Secret) -> str:
         """Return a token in its stored form."""
         key, sealed = self._ring.seal(id_token.reveal(), _PLACE)
         return f"{key}.{base64.b64encode(sealed).decode()}"
 
-    def opened(self, more: Mapping[str, str]) -> str | None:
+    def open(self, more: Mapping[str, str]) -> str | None:
         """Return the token; None if none was stored, or its key is missing."""
         key, _, sealed = more.get(HINT_FIELD, "").partition(".")
         try:
@@ -253,11 +253,11 @@ class Hints:
             kept = value["more"].get(HINT_FIELD)
             if kept is None or kept.startswith(f"{newest}."):
                 continue
-            token = self.opened(value["more"])
+            token = self.open(value["more"])
             if token is None:
                 lost += 1
                 continue
-            value["more"][HINT_FIELD] = self.sealed(Secret(token))
+            value["more"][HINT_FIELD] = self.seal(Secret(token))
             done += await whole(self._replace(key, text, plain_json(value)))
         return done, lost
 

@@ -230,7 +230,7 @@ class Forwarder:
     ) -> tuple[View, ViewTool]:
         if handle is not None:
             view = self._views.reach(handle, principal)
-            if await self._views.launches.awaited(handle, principal, app):
+            if await self._views.launches.is_awaited(handle, principal, app):
                 words = "has not come up yet. Try again in a moment; list_view_tools shows it then."
                 raise Refusal(Reason.CONNECTION_LOST, f"The page of view {handle!r} {words}")
             if view is None or app not in (None, view.app):

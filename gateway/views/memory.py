@@ -119,7 +119,7 @@ class Launches:
         stored = await self._try(self._store.of_view(view, principal.id))
         return stored.attached if stored is not None and stored.attached else None
 
-    async def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
+    async def is_awaited(self, view: str, principal: Principal, app: str | None) -> bool:
         """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
         launch = self._mine(view, principal)
         if launch is not None:
@@ -127,7 +127,7 @@ class Launches:
         stored = await self._try(self._store.of_view(view, principal.id)) if self._store is not None else None
         return stored is not None and not stored.attached and app in (None, stored.app)
 
-    async def chosen(self, principal: Principal, app: str) -> bool:
+    async def is_chosen(self, principal: Principal, app: str) -> bool:
         """Whether a model chose the content of a view of `app` that no page has attached as yet.
 
         Those of an earlier process left a taint to this principal and app.

@@ -150,7 +150,7 @@ class Views:
                 self.close(was)
             key = self._key(waiting.view, principal, number)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True, attached=number, key=key))
-            if waiting.chosen or await self.launches.chosen(principal, waiting.app):
+            if waiting.chosen or await self.launches.is_chosen(principal, waiting.app):
                 self.taints.report(view)
         return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 
@@ -196,7 +196,7 @@ class Views:
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
 
-    def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay:
+    def relay_of(self, principal: Principal, app: str | None, proof: str) -> Relay:
         """Return the relay of the view that `proof` proves, which polls for the model's calls. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if view.relay is None:
@@ -205,7 +205,7 @@ class Views:
                 relay.drain()
         return view.relay
 
-    def left(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None:
+    def leave(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None:
         """Close the view that `proof` proves, or, not `for_good`, note that its page is unloaded. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if for_good:
@@ -358,7 +358,7 @@ class Views:
         """Whether the view is live."""
         return self._views.get(view.id) is view
 
-    def excluded(self) -> list[View]:
+    def list_excluded(self) -> list[View]:
         """Return the live views of apps that their principal may not use any more."""
         return [view for view in self._views.values() if not self.admits(view.principal, view.app)]
 

@@ -27,7 +27,7 @@ from tests.calls import counted_calls
 from tests.cli.audited import START, changed, fields, run
 from tests.stores.journals import write_line
 
-SIGNED = JournalKey.signed
+SIGNED = JournalKey.sign
 
 
 async def test_verify(folder: Path) -> None:
@@ -178,7 +178,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
     key = key_in(folder / "gateway.journal.key")
     path.unlink()
     with monkeypatch.context() as old:
-        old.setattr(JournalKey, "signed", without_copied)
+        old.setattr(JournalKey, "sign", without_copied)
         async with Journal(path, key=key, now=lambda: START) as journal:
             journal.append(AuditRecord("r0", "outcome", START, fields(0)))
             async with Database(f"sqlite:///{folder}/old.db") as database, asyncio.TaskGroup() as tasks:
@@ -193,7 +193,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
     await cut_off(folder)
     assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0  # a short delay is usual
     with monkeypatch.context() as old:
-        old.setattr(JournalKey, "signed", without_copied)
+        old.setattr(JournalKey, "sign", without_copied)
         async with Journal(path, key=key, now=lambda: START + 3600):
             pass
     result = await asyncio.to_thread(run, folder, "verify")

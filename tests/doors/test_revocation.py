@@ -76,12 +76,12 @@ class Room:
     def stream(self, standing: Revocations, proof: str) -> None:
         """Open a stream that depends on `proof`."""
         principal = replace(LOCAL, subject=proof, proof=proof)
-        self.open.enter_context(standing.held(principal, lambda: self.cut.append(proof)))
+        self.open.enter_context(standing.hold(principal, lambda: self.cut.append(proof)))
 
     async def token(self, name: str) -> str:
         """Return the proof of a token that the gateway issued."""
         await self.tokens.create(name, ["mcp"], None, now=self.clock(), expires=self.clock() + 3600)
-        return next(f"token:{grant.id}" for grant in await self.tokens.listed() if grant.name == name)
+        return next(f"token:{grant.id}" for grant in await self.tokens.list_all() if grant.name == name)
 
     async def login(self) -> str:
         """Return the proof of a login."""
@@ -238,7 +238,7 @@ async def test_what_cannot_be_ended_keeps_nothing_else_open(room: Room) -> None:
         raise RuntimeError("stuck")
 
     principal = replace(LOCAL, proof=f"{INTROSPECTED}:x")
-    with standing.held(principal, stuck), standing.held(replace(LOCAL, expires=room.clock()), stuck):
+    with standing.hold(principal, stuck), standing.hold(replace(LOCAL, expires=room.clock()), stuck):
         room.stream(standing, principal.proof)
         await standing.look()
     assert room.cut == [principal.proof]
@@ -251,7 +251,7 @@ async def test_it_goes_on_looking(room: Room, monkeypatch: pytest.MonkeyPatch) -
     standing = room.standing(hung, well)
     ended = asyncio.Event()
     room.stream(standing, f"{INTROSPECTED}:x")
-    with standing.held(replace(LOCAL, proof=f"{INTROSPECTED}:y"), ended.set):
+    with standing.hold(replace(LOCAL, proof=f"{INTROSPECTED}:y"), ended.set):
         running = asyncio.create_task(standing.run())
         while well.asked < 3:
             await asyncio.sleep(0)
@@ -276,7 +276,7 @@ async def test_real_issuers_and_one_of_them_dead(room: Room) -> None:
         for name, taker in zip(("first", "second"), takers, strict=True):
             principal = await taker.principal(name, frozenset())
             assert principal is not None
-            room.open.enter_context(standing.held(principal, _append(ended, name)))
+            room.open.enter_context(standing.hold(principal, _append(ended, name)))
         assert {str(taker) for taker in takers} == {first.url, second.url}
         first.status = 500
         room.clock.now += REMEMBERED
@@ -313,5 +313,5 @@ def _oauth(url: str) -> OAuthIssuer:
 def test_nobody_is_held_whose_credential_has_no_end(room: Room) -> None:
     """The local principal of a gateway without authentication."""
     standing = room.standing()
-    with standing.held(LOCAL, lambda: pytest.fail("ended")):
-        assert standing.held(LOCAL, lambda: None) is standing.held(Principal("a", "b", "c"), lambda: None)
+    with standing.hold(LOCAL, lambda: pytest.fail("ended")):
+        assert standing.hold(LOCAL, lambda: None) is standing.hold(Principal("a", "b", "c"), lambda: None)

@@ -203,7 +203,7 @@ async def test_a_token_that_was_refused_while_it_was_looked_for_is_renewed(tmp_p
         used = await home.tokens.inject(LOCAL, "GET", "https://shop.example/api")
         home.clock.now += AHEAD
         [looking] = await begun(home)
-        assert await home.tokens.answered(LOCAL, used, "https://shop.example/api", 401, ())
+        assert await home.tokens.take_response(LOCAL, used, "https://shop.example/api", 401, ())
         retried = asyncio.create_task(home.token())
         await asyncio.sleep(0)
         home.store.down = True

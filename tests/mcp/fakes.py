@@ -161,12 +161,12 @@ class FakeViews:
     async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal:
         return refusal
 
-    def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay:
+    def relay_of(self, principal: Principal, app: str | None, proof: str) -> Relay:
         if proof != "proof":
             raise Refusal(Reason.VIEW_UNPROVEN, "nobody asks for calls here")
         return cast(Relay, self.relay)
 
-    def left(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None:
+    def leave(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None:
         if proof != "proof":
             raise Refusal(Reason.VIEW_UNPROVEN, "nobody leaves here")
 

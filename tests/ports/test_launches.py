@@ -105,24 +105,24 @@ async def test_a_view_is_awaited_until_its_page_has_attached(launches: LaunchVal
         (LOCAL, "notes", False),
         (EVE, None, False),
     ):
-        assert await launches.awaited(first.view, principal, app) is expected
+        assert await launches.is_awaited(first.view, principal, app) is expected
     await launches.attach(first.launch.reveal())
-    assert [await launches.awaited(one.view, LOCAL, None) for one in (first, second)] == [False, True]
+    assert [await launches.is_awaited(one.view, LOCAL, None) for one in (first, second)] == [False, True]
     clock.now += LIFE + 1
-    assert not await launches.awaited(second.view, LOCAL, None)
-    assert not await launches.awaited("unknown", LOCAL, None)
+    assert not await launches.is_awaited(second.view, LOCAL, None)
+    assert not await launches.is_awaited("unknown", LOCAL, None)
 
 
 async def test_what_a_model_chose_is_known_until_the_page_has_attached(launches: LaunchValues) -> None:
     """For this principal and app."""
     await given(launches)
-    assert not await launches.chosen(LOCAL, "cart")
+    assert not await launches.is_chosen(LOCAL, "cart")
     value = await given(launches, chosen=True)
-    assert await launches.chosen(LOCAL, "cart")
-    assert not await launches.chosen(LOCAL, "notes")
-    assert not await launches.chosen(EVE, "cart")
+    assert await launches.is_chosen(LOCAL, "cart")
+    assert not await launches.is_chosen(LOCAL, "notes")
+    assert not await launches.is_chosen(EVE, "cart")
     await launches.attach(value)
-    assert not await launches.chosen(LOCAL, "cart")
+    assert not await launches.is_chosen(LOCAL, "cart")
 
 
 async def test_a_page_attaches_with_nothing_that_has_ended(launches: LaunchValues) -> None:
@@ -174,10 +174,10 @@ async def test_an_unused_value_is_awaited_by_the_next_process(before: Launches, 
     opened = await before.give(LOCAL, "cart", chosen=False)
     awaited = [(LOCAL, None, True), (LOCAL, "cart", True), (LOCAL, "notes", False), (EVE, None, False)]
     for principal, app, expected in awaited:
-        assert await after.awaited(opened.view, principal, app) is expected
+        assert await after.is_awaited(opened.view, principal, app) is expected
     assert await after.attachment(opened.view, LOCAL) is None
     clock.now += LIFE + 1
-    assert not await after.awaited(opened.view, LOCAL, None)
+    assert not await after.is_awaited(opened.view, LOCAL, None)
     assert not await known(after, opened.launch.reveal())
 
 
@@ -230,4 +230,4 @@ async def test_without_the_database_values_are_good_in_their_process(
     with pytest.raises(Refusal) as refused:
         await after.find(value, LOCAL, APPS)
     assert refused.value.reason is Reason.BACKEND_UNAVAILABLE
-    assert not await after.awaited("unknown", LOCAL, None)
+    assert not await after.is_awaited("unknown", LOCAL, None)

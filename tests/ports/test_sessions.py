@@ -173,7 +173,7 @@ async def test_an_api_token_is_found_until_it_is_revoked(database: Database, oth
     tokens, elsewhere = IssuedTokens(database), IssuedTokens(other_database)
     name = f"ci {database!r}"
     await tokens.create(name, {"mcp"}, None, now=0.0, expires=100.0)
-    id = next(grant.id for grant in await tokens.listed() if grant.name == name)
+    id = next(grant.id for grant in await tokens.list_all() if grant.name == name)
     port: ApiTokens = elsewhere
     found = await port.find(id)
     assert found is not None

@@ -55,7 +55,7 @@ def path(tmp_path: Path) -> Path:
 async def written(journal: Journal, id: str) -> None:
     """Append one line and wait until it is on the disk."""
     journal.append(AuditRecord(id, "outcome", 1.0, {}))
-    await journal.synced()
+    await journal.sync()
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ async def test_nobody_waits_without_need(path: Path, turns: Turns) -> None:
     async with Journal(path, keeping=ALWAYS) as journal:
         await written(journal, "a")
         before = turns.count
-        await journal.synced()
+        await journal.sync()
         assert turns.count == before
     async with Journal(path.with_name("other")) as other:
         await written(other, "a")
@@ -155,7 +155,7 @@ async def test_one_who_gives_up_takes_nobody_along(path: Path, turns: Turns) -> 
         turns.open.clear()
         one = asyncio.ensure_future(written(journal, "a"))
         await asyncio.sleep(0)
-        other = asyncio.ensure_future(journal.synced())
+        other = asyncio.ensure_future(journal.sync())
         await asyncio.sleep(0)
         one.cancel()
         turns.open.set()

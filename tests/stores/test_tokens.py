@@ -183,7 +183,7 @@ async def test_a_nonce_of_a_good_answer_stands_in_the_next_proof(tmp_path: Path,
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         source = OAuthTokens("shop", obtain, TokenStore(database, ring), now=lambda: 3000.0)
         first = await source.inject(LOCAL, "GET", url)
-        assert await source.answered(LOCAL, first, url, 200, offered) is False
+        assert await source.take_response(LOCAL, first, url, 200, offered) is False
         second = dict((await source.inject(LOCAL, "GET", url)).headers)
     assert ("dpop" in second) is bound
     if bound:

@@ -75,7 +75,7 @@ def rechained(lines: list[bytes], change: int, key: JournalKey | None = None) ->
             fields["url"] = "/forged"
         if key is not None and "signature" in fields:
             del fields["signature"]
-            fields = key.signed(line.writer, line.seq, before, line.record.time, fields)
+            fields = key.sign(line.writer, line.seq, before, line.record.time, fields)
         record = AuditRecord(line.record.id, line.record.phase, line.record.time, fields)
         made = write_line(line.writer, line.seq, before, record)
         before = made.hash

@@ -52,7 +52,7 @@ class Asking:
 
     async def poll(self, wait: float = 5.0, *, hidden: bool = False) -> PollAnswer:
         """Poll, and note the last event that arrived."""
-        handed = await self.views.relayed(LOCAL, None, self.proof()).poll(self.after, wait, hidden=hidden)
+        handed = await self.views.relay_of(LOCAL, None, self.proof()).poll(self.after, wait, hidden=hidden)
         self.after = max([self.after, *(event.number for event in handed.events)])
         return handed
 
@@ -64,11 +64,11 @@ class Asking:
     def offer(self, *names: str, **definition: Any) -> None:
         """Report the page's tools."""
         tools = [Tool.model_validate({"name": name, "inputSchema": {"type": "object"}, **definition}) for name in names]
-        self.views.relayed(LOCAL, None, self.proof()).list(tools)
+        self.views.relay_of(LOCAL, None, self.proof()).list(tools)
 
     def answer(self, call: str, result: dict[str, Any] | None = None) -> None:
         """Answer a call."""
-        self.views.relayed(LOCAL, None, self.proof()).answer(call, result or DONE)
+        self.views.relay_of(LOCAL, None, self.proof()).answer(call, result or DONE)
 
 
 @dataclass(slots=True, kw_only=True)

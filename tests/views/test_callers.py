@@ -114,7 +114,7 @@ async def test_a_view_without_access_is_as_if_closed(house: tuple[Rooms, View]) 
     assert made.views.reach(view.id, DESK) is view
     admitted.remove(ANN)
     assert (made.views.reach(view.id, DESK), made.views.find(view.id, ANN)) == (None, None)
-    assert made.views.excluded() == [view]
+    assert made.views.list_excluded() == [view]
     with pytest.raises(Refusal, match="closed"):
         made.views.caller_of(view, None)  # type: ignore[arg-type]  # refused before the door is read
     admitted = {ANN}

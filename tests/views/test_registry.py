@@ -41,13 +41,13 @@ async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_non
     asking, new = [
         await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {}) for _ in range(2)
     ]
-    before = asyncio.create_task(views.relayed(LOCAL, "cart", proof(asking, 1)).poll(0, LONGEST_POLL))
+    before = asyncio.create_task(views.relay_of(LOCAL, "cart", proof(asking, 1)).poll(0, LONGEST_POLL))
     await asyncio.sleep(0)
     views.drain()
     async with asyncio.timeout(LONGEST_POLL / 2):
         assert await before == PollAnswer(())
         for number in (1, 2):
-            assert await views.relayed(LOCAL, "cart", proof(new, number)).poll(0, LONGEST_POLL) == PollAnswer(())
+            assert await views.relay_of(LOCAL, "cart", proof(new, number)).poll(0, LONGEST_POLL) == PollAnswer(())
 
 
 async def test_a_view_that_a_model_gave_something_is_the_models(views: Views) -> None:
@@ -183,9 +183,9 @@ async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypa
 async def test_a_view_whose_launch_value_expired_is_awaited_no_more(views: Views, clock: Clock) -> None:
     """Its page no longer comes."""
     view = (await views.open(LOCAL, "cart")).view
-    assert await views.launches.awaited(view, LOCAL, None)
+    assert await views.launches.is_awaited(view, LOCAL, None)
     clock.now += LIFE + 1
-    assert not await views.launches.awaited(view, LOCAL, None)
+    assert not await views.launches.is_awaited(view, LOCAL, None)
 
 
 async def test_another_principal_cannot_use_a_proof(views: Views) -> None:
@@ -256,7 +256,7 @@ async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> Non
         with pytest.raises(Refusal, match="does not prove"):
             views.caller(LOCAL, "cart", proof(before, 1))
         with pytest.raises(Refusal, match="does not prove"):
-            views.relayed(LOCAL, "cart", proof(before, 2))
+            views.relay_of(LOCAL, "cart", proof(before, 2))
 
 
 async def test_a_report_of_the_model_is_believed(views: Views) -> None:

@@ -166,7 +166,7 @@ async def test_a_tool_that_changed_before_it_was_taken_does_not_run(
 ) -> None:
     """The tool that a person or a model agreed to has changed."""
     monkeypatch.setattr(relay, "LIST_PAUSE", 0.0)
-    await until(lambda: not house.views.relayed(LOCAL, None, house.view.proof()).waits())
+    await until(lambda: not house.views.relay_of(LOCAL, None, house.view.proof()).waits())
     calling = house.call()
     await until(lambda: house.views.waits(house.view.id))
     house.view.offer("add", description="Pays for everything.")
@@ -259,7 +259,7 @@ async def test_no_more_calls_wait_for_a_view_than_so_many(house: House, monkeypa
 @pytest.mark.bound("polls of a view")
 async def test_a_view_that_asks_too_often_is_refused(house: House) -> None:
     """By any host, at more than twice the runtime's rate."""
-    asked = house.views.relayed(LOCAL, None, house.view.proof())
+    asked = house.views.relay_of(LOCAL, None, house.view.proof())
     with pytest.raises(Refusal, match="100 times a second"):  # noqa: PT012  # some of them are let through
         for _ in range(2 * relay.ASKING.count):
             asked.spend()

@@ -101,7 +101,7 @@ async def test_a_view_that_fell_silent_makes_way_soon_for_one_that_comes(
     await until(lambda: not house.views.find(house.view.id, LOCAL).tools)  # type: ignore[union-attr]  # it is open
     await asyncio.sleep(0.3)
     assert len([view for view in house.views.live(LOCAL) if view.tools]) == 2
-    house.views.left(LOCAL, None, there.proof())
+    house.views.leave(LOCAL, None, there.proof())
     await polling
     calling = house.call()
     (event,) = (await asking).events
@@ -148,7 +148,7 @@ async def test_a_view_that_says_goodbye_is_gone(house: House) -> None:
     """Its pending poll ends too."""
     polling = asyncio.create_task(house.view.poll())
     await asyncio.sleep(0)
-    house.views.left(LOCAL, None, house.view.proof())
+    house.views.leave(LOCAL, None, house.view.proof())
     assert (await polling).overtaken
     assert "Open its app" in said(await house.call())
 
@@ -160,7 +160,7 @@ async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House) -> Non
     await house.view.next()
     polling = asyncio.create_task(house.view.poll())
     await asyncio.sleep(0)
-    house.views.left(LOCAL, None, house.view.proof(), for_good=False)
+    house.views.leave(LOCAL, None, house.view.proof(), for_good=False)
     assert (await polling).overtaken
     assert "may have run" in said(await taken)
     assert "Open its app" in said(await house.call())

@@ -80,7 +80,7 @@ class Tab:
 
     def close(self) -> None:
         """Report that the page is being closed."""
-        self.views.left(LOCAL, self.app, self.proof())
+        self.views.leave(LOCAL, self.app, self.proof())
 
 
 async def tab_of(views: Views, launch: str | None = None, *, app: str = "cart") -> Tab:

@@ -191,7 +191,7 @@ async def _join(records: Records, journal: Path | None, limit: int, wanted: Filt
     found = {record.id: record for record in reversed(await records.query(limit, wanted))}
     beyond = await _beyond(records, journal) if journal is not None else []
     here = {record.id for record in beyond if record.phase == "intent"}
-    known = await records.named({record.id for record in beyond} - here)
+    known = await records.with_ids({record.id for record in beyond} - here)
     for record in beyond:
         before = known.get(record.id)
         time, fields = (before.time, {**before.fields, **record.fields}) if before else (record.time, record.fields)

@@ -78,7 +78,7 @@ class PipeSession:
         for line in list(self._said.values()):
             yield parse_json(line), line
 
-    def opened(self, id: str, text: str) -> bool:
+    def take_opening(self, id: str, text: str) -> bool:
         """Read the answer to an opening; return whether there is a session now."""
         try:
             version = str(parse_json(text)["result"]["protocolVersion"])
@@ -256,7 +256,7 @@ class Pipe:
         async for received in _messages(answer):
             text = received if answer.status < 400 else _about(received, id)
             if message["method"] == "initialize":
-                self._session.opened(answer.headers.get("mcp-session-id", ""), text)
+                self._session.take_opening(answer.headers.get("mcp-session-id", ""), text)
             answered = answered or answer.status < 400 or _answers(text, id)
             await self._say(text)
         if not answered:
@@ -271,7 +271,7 @@ class Pipe:
             async with self._post(opening, self._session.opening) as answer:
                 texts = [text async for text in _messages(answer)]
                 id = answer.headers.get("mcp-session-id", "")
-            if not (texts and id and self._session.opened(id, texts[-1])):
+            if not (texts and id and self._session.take_opening(id, texts[-1])):
                 return  # the next request is answered with the error
             for message, line in self._session.again():
                 await self._tell(message, line)

@@ -67,7 +67,7 @@ class BridgeDoor:
 
     async def end_excluded(self) -> None:
         """End the views of apps that their principals may not use any more, also on open connections."""
-        for view in self._state.views.excluded():
+        for view in self._state.views.list_excluded():
             self._state.end(view)
         for page in list(self._pages.values()):
             await page.end_closed()

@@ -163,7 +163,7 @@ class HostPage:
     async def _serve(self, principal: Principal) -> None:
         with (
             self._state.places.place(principal.person) as free,
-            self._state.revocations.held(principal, self._cut_off),
+            self._state.revocations.hold(principal, self._cut_off),
         ):
             if not free:
                 CONNECTIONS.exceeded(principal.id)

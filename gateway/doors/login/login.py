@@ -135,7 +135,7 @@ class LoginDoor:
         if len(id_token.reveal()) > HINT:
             return {}
         try:
-            return {HINT_FIELD: self._hints.sealed(id_token)}
+            return {HINT_FIELD: self._hints.seal(id_token)}
         except StartError as error:
             log.warning("the ID token of a login is not kept: %s", error)
             return {}
@@ -143,7 +143,7 @@ class LoginDoor:
     def _hint(self, session: StoredSession) -> str | None:
         """Return the ID token of a login; None if its key is lost."""
         try:
-            return self._hints.opened(session.more)
+            return self._hints.open(session.more)
         except StartError:
             return None
 

@@ -195,7 +195,7 @@ class Merged:
             prompts = self._names.prompts(client.principal).items()
             return {**own, key: [{**one.thing, "name": name} for name, one in prompts]}
         apps = self._apps(client)
-        awaited = self._names.awaited(method, client.principal)
+        awaited = self._names.find_earlier(method, client.principal)
         seen = {str(one.get("uri", one.get("uriTemplate"))) for one in merged}
         for name, things in self._lists.known(method, client.principal).items():
             async for thing in by_turns(things):
@@ -326,7 +326,7 @@ class Merged:
         """Return the upstream that lists an address, or else the one that the address is reserved for."""
         kept: str | None = None
         for method, means in _MEANS.items():
-            awaited = self._names.awaited(method, client.principal)
+            awaited = self._names.find_earlier(method, client.principal)
             for name, listed in self._lists.known(method, client.principal).items():
                 if (address := means(listed, uri)) is not None:
                     kept = awaited(name, address, address)

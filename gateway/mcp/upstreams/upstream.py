@@ -270,8 +270,8 @@ class Upstream:
         async def inject(method: str, url: str) -> Injected:
             return await authenticator.inject(name, principal, method, url)
 
-        async def answered(injected: Injected, url: str, status: int, headers: Headers) -> bool:
-            return await authenticator.answered(name, principal, injected, url, status, headers)
+        async def take_response(injected: Injected, url: str, status: int, headers: Headers) -> bool:
+            return await authenticator.take_response(name, principal, injected, url, status, headers)
 
         heard = False
 
@@ -280,7 +280,7 @@ class Upstream:
             first, heard = not heard, True
             self._echoed(principal, first)
 
-        return Credentials(inject, answered, echoed)
+        return Credentials(inject, take_response, echoed)
 
 
 async def _contain(name: str, job: Coroutine[Any, Any, None]) -> None:

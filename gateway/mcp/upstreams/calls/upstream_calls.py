@@ -140,7 +140,7 @@ class UpstreamCaller:
         With its `context`, a client that can ask its person is sent to a page if the call needs that.
         """
         name, state = str(params.get("name")), params.get("requestState")
-        own = name == CONNECT and self.upstream.spec.personal and self.listed(client, name) is None
+        own = name == CONNECT and self.upstream.spec.personal and self.find_listed(client, name) is None
         spec = self.upstream.spec
         call = UpstreamToolCall(self, spec, client, client.calls(spec.name), params, context, own)
         ours = isinstance(state, str) and state.startswith(STATE)
@@ -155,7 +155,7 @@ class UpstreamCaller:
             return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
         return complete(client, answer)
 
-    def listed(self, client: UpstreamClient, name: str) -> Mapping[str, Any] | None:
+    def find_listed(self, client: UpstreamClient, name: str) -> Mapping[str, Any] | None:
         """Return the tool as it is listed to the client now; None if it is unknown."""
         return self.upstream.offer(client.principal).tools.get(name)
 
@@ -365,7 +365,7 @@ class UpstreamToolCall:
         return f"the upstream refused: {error.error.message[:300]}" if isinstance(error, MCPError) else None
 
     def _listed_tool(self) -> Mapping[str, Any] | None:
-        return self.owner.listed(self.client, self.name)
+        return self.owner.find_listed(self.client, self.name)
 
 
 def refusal_result(refusal: Refusal) -> Message:

@@ -277,14 +277,14 @@ class Naming:
                 return made.named
         specs = {name: proxies[name].upstream.spec for name in known}
         listed = [(specs[name], [one for one in known[name] if is_offered(specs[name], one)]) for name in known]
-        named = names.of(listed, self.awaited(method, principal))
+        named = names.of(listed, self.find_earlier(method, principal))
         if key in self._made or len(self._made) < MOST_MADE:
             # A cached list of a principal's offer lives no longer than the offer.
             offers = [proxies[name].upstream.offer(principal) for name in known]
             self._made[key] = _Made(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
         return named
 
-    def awaited(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:
+    def find_earlier(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:
         """Return a function that finds the earlier upstream, not listed yet, that had a public name or an address.
         Its third argument is the name at the later upstream.
         """

@@ -222,18 +222,18 @@ REMEMBERED: Final = 2
 
 
 class Credentials:
-    """`inject` returns the credential by method and URL, `answered` decides on a retry, `echoed` reports redactions."""
+    """`inject` returns the credential by method and URL, `take_response` decides on a retry, `echoed` reports masking."""
 
     def __init__(
         self,
         inject: Callable[[str, str], Awaitable[Injected]],
-        answered: Callable[[Injected, str, int, Headers], Awaitable[bool]],
+        take_response: Callable[[Injected, str, int, Headers], Awaitable[bool]],
         echoed: Callable[[], None],
     ) -> None:
         self._inject = inject
         self._echoed = echoed
         self._known: tuple[tuple[str, ...], ...] = ()
-        self.answered = answered
+        self.take_response = take_response
 
     async def inject(self, method: str, url: str) -> Injected:
         """Return the credential for one request."""
@@ -406,7 +406,7 @@ class Requests:
         if answer.failed is not None:
             raise answer.failed
         try:
-            changed = await self._credentials.answered(credential, url, answer.status, answer.reading.head.headers)
+            changed = await self._credentials.take_response(credential, url, answer.status, answer.reading.head.headers)
         except Refusal as refusal:
             if answer.status >= 300:
                 raise UpstreamLost.refused(refusal) from refusal
