@@ -222,7 +222,7 @@ REMEMBERED: Final = 2
 
 
 class Credentials:
-    """`inject` returns the credential by method and URL, `take_response` decides on a retry, `echoed` reports masking."""
+    """`inject` returns the credential by method and URL, `take_response` decides on a retry, `echoed` notes masking."""
 
     def __init__(
         self,
