@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from http import HTTPStatus
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Final
 
 from aiohttp.client_exceptions import ClientPayloadError
@@ -27,7 +27,7 @@ FULL: Final = 0.005
 """Seconds between two checks whether there is room for more messages."""
 
 LONGEST: Final = 1.0
-"""Seconds of parsing that one message of a server may take: more means an attack by fragments."""
+"""Seconds of processor time for parsing one message of a server: more means an attack by fragments."""
 
 
 class Handler(ResponseHandler):
@@ -95,7 +95,8 @@ def read_in_turn(protocol: RequestHandler, in_turn: RoundRobin) -> None:
 class _Frames:
     """Wraps the parser; while it holds back a rest, the connection is not read.
 
-    `worked` are the seconds of parsing with a rest held back; after more than `longest` the connection ends.
+    `worked` is the processor time of parsing with a rest held back, in seconds; after more than `longest` the connection
+    ends. What other programs of a busy machine take does not count.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class _Frames:
         if self._rest:
             self._hold(self._rest + data)
             return False, b""
-        began, start = perf_counter(), 0
+        began, at_work, start = perf_counter(), thread_time(), 0
         while start < len(data):
             wrong, left = self._parser.feed_data(data[start : start + SLICE])
             if wrong:
@@ -127,7 +128,7 @@ class _Frames:
             if self._protocol._reading_paused or perf_counter() > began + MOMENT:
                 break
         if start < len(data):
-            self.worked += perf_counter() - began
+            self.worked += thread_time() - at_work
             self._hold(data[start:])
             self._in_turn.add(self._go_on, perf_counter() - began)
         return False, b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -93,8 +94,14 @@ class SiteDoor:
         return self._file(path) is None and not self._is_folder(path, navigates=False)
 
     async def open(self, request: Request, principal: Principal) -> Response | Stream:
-        """Run a request of the page."""
-        return await self._exchange.open(request, self._caller(principal), wait=AS_LONG_AS_IT_IS_OPEN)
+        """Run a request of the page. An answer 205 has no content (RFC 9110, 15.3.6), and browsers read none."""
+        outcome = await self._exchange.open(request, self._caller(principal), wait=AS_LONG_AS_IT_IS_OPEN)
+        head = outcome.head if isinstance(outcome, Stream) else outcome
+        if head.status != HTTPStatus.RESET_CONTENT:
+            return outcome
+        if isinstance(outcome, Stream):
+            await outcome.aclose()
+        return replace(head, body=b"", length=0)
 
     def _caller(self, principal: Principal) -> Caller:
         return Caller(principal, self.app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)

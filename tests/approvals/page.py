@@ -111,7 +111,7 @@ async def shown(world: World, client: aiohttp.ClientSession) -> AsyncIterator[Ca
         page = CartPage(host, (await host.open()).view)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(page.run(tasks))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await page.listed.wait()
             yield page
             running.cancel()

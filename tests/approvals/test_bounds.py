@@ -73,7 +73,7 @@ async def test_a_call_that_is_given_up_leaves_no_question(world: World, mode: An
             (question,) = await questions(ann, world)
             calling.cancel()
             await asyncio.wait({calling})
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while True:
                 async with ann.get(f"{world.console}/api/approvals") as listed:
                     if not (await listed.json())["approvals"]:

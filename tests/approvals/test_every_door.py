@@ -51,7 +51,7 @@ async def asked(person: aiohttp.ClientSession) -> dict[str, str]:
 async def asked_about(person: aiohttp.ClientSession, targets: Iterable[str]) -> dict[str, str]:
     """The ids of the open questions, once their targets are exactly `targets`."""
     wanted = set(targets)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (found := await asked(person)).keys() != wanted:
             await asyncio.sleep(0.05)
     return found

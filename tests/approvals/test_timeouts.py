@@ -120,7 +120,7 @@ async def asked(place: Room, calling: asyncio.Future[str]) -> list[dict[str, Any
     """The open questions, as soon as there is one."""
     asking = asyncio.ensure_future(questions(place.ann, place.world))
     either: set[asyncio.Future[Any]] = {asking, calling}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     assert asking.done(), f"nobody was asked: {calling.result()}"
     return asking.result()

@@ -17,6 +17,6 @@ def put(file: Path, text: str) -> None:
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Wait until `holds` is true, for 20 seconds at most."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await holds():
             await asyncio.sleep(0.05)

@@ -107,7 +107,7 @@ async def test_a_broken_policy_keeps_the_old_one_and_says_so(world: World) -> No
         told = events(stream, "problems")
         assert await anext(told) == []
         put(world.folder / "policy.yaml", good.replace("version: 1", "version: 1\nroute: []"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             (problem,) = await anext(told)
         assert (problem["kind"], problem["line"], problem["column"]) == ("broken", 3, 1)
         assert problem["file"].endswith("policy.yaml")
@@ -116,7 +116,7 @@ async def test_a_broken_policy_keeps_the_old_one_and_says_so(world: World) -> No
         async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
             assert (await asked(client, url="/api/products"))["status"] == 200
         put(world.folder / "policy.yaml", good)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await anext(told) == []
 
 
@@ -182,11 +182,11 @@ async def test_a_question_of_the_old_policy_is_void(world: World) -> None:
     ):
         asking = tasks.create_task(asked(model, url="/api/cart/tea", method="DELETE"))
         told = events(stream, "approvals")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await anext(told):
                 pass
         put(world.folder / "policy.yaml", policy(world) + "# looked at again\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await anext(told):
                 pass
     assert asking.result()["headers"]["gateway-reason"] == "approval-expired"
@@ -279,7 +279,7 @@ async def test_the_tools_of_a_view_follow_the_policy(world: World) -> None:
         serving = asyncio.ensure_future(serve_tools(host, view, ["get_cart", "checkout"]))
         told = events(stream, "views")
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while offered(await anext(told)) != ["checkout", "get_cart"]:
                     pass
                 put(world.folder / "policy.yaml", text.replace("  get_cart: {}\n", ""))

@@ -141,7 +141,7 @@ async def ended(way: AttackedDoor, door: str) -> Answer:
 async def asked(world: AttackWorld, count: int) -> None:
     """Wait until the console shows `count` questions."""
     own = {"webmcp-gateway-client": "1"}
-    async with local_client() as client, asyncio.timeout(30):
+    async with local_client() as client, asyncio.timeout(60):
         while True:
             async with client.get(f"http://{world.hosts['console']}/api/approvals", headers=own) as answer:
                 if answer.status == 200 and len((await answer.json())["approvals"]) == count:
@@ -151,7 +151,7 @@ async def asked(world: AttackWorld, count: int) -> None:
 
 async def final(way: Any, answer: Answer) -> Answer:
     """Poll past the answers that only report a pending approval; return the final one."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while answer.status == 202:
             answer = await way.tool("http_stream", f'{{"id":"{answer.headers["gateway-pending"]}"}}')
     return answer

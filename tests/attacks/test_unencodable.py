@@ -61,7 +61,7 @@ async def answered(port: int, said: bytes) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(said)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return int((await reader.readline()).split()[1])
     finally:
         writer.close()

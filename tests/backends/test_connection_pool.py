@@ -20,12 +20,12 @@ async def keeps(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 async def test_a_connection_that_nobody_needs_is_closed(backend: HttpBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle connection is reused until it has been unused for too long."""
-    async with raw_peer(keeps) as peer, asyncio.timeout(20):
+    async with raw_peer(keeps) as peer, asyncio.timeout(60):
         for _ in range(2):
             await backend.send(Outbound("GET", peer.url()))
         assert peer.connections == 1
         assert not peer.closed.is_set()
     monkeypatch.setattr(connection_pool, "KEEP_ALIVE_SECONDS", 0.05)
-    async with raw_peer(keeps) as peer, asyncio.timeout(20):
+    async with raw_peer(keeps) as peer, asyncio.timeout(60):
         await backend.send(Outbound("GET", peer.url()))
         await peer.closed.wait()

@@ -459,7 +459,7 @@ async def test_a_long_body_goes_as_the_backend_takes_it(backend: HttpBackend) ->
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
         await writer.drain()
 
-    async with raw_peer(early) as peer, asyncio.timeout(20):
+    async with raw_peer(early) as peer, asyncio.timeout(60):
         for number in (1, 2):
             assert (await backend.send(Outbound("POST", peer.url(), body=body))).status == 413
             assert peer.connections == number

@@ -31,7 +31,7 @@ time.sleep(600)
 
 async def gone(pids: list[int]) -> None:
     """Wait until none of them runs; zombies count as ended."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for pid in pids:
             while is_running(pid):
                 await asyncio.sleep(0.02)
@@ -48,7 +48,7 @@ def is_running(pid: int) -> bool:
 
 async def written(place: Path) -> list[int]:
     """The process ids that a stubborn process has written."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not place.exists():
             await asyncio.sleep(0.02)
     found: list[int] = json.loads(place.read_text())

@@ -158,7 +158,7 @@ async def test_a_stream_that_is_left_ends_at_the_backend(backend: HttpBackend) -
     async with raw_peer(script) as peer:
         async with backend.stream(Outbound("GET", peer.url())) as arriving:
             assert await anext(arriving.parts) == b"one"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await peer.closed.wait()
 
 

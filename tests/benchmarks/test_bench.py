@@ -162,7 +162,7 @@ async def test_the_load_counts_its_answers() -> None:
 
 async def test_the_load_ends_in_time() -> None:
     """The time limit applies, however many requests are left."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         measured = await _measured(backend.build_app(), requests=10**9, seconds=0.2)
     assert measured.requests < 10**9
 

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, BrowserContext, Page, Playwright, asyn
 from tests.browser.runtime_host import Host, host_server
 
 DEBIAN = Path(__file__).with_name("chromium")
-PATIENCE = 20_000
+PATIENCE = 60_000
 """Milliseconds that anything may take to be visible; long, as machines are busy and failures fail anyway."""
 
 ARGUMENTS = [

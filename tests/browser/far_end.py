@@ -69,7 +69,7 @@ class FarEnd:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until `condition` holds, for twenty seconds at most."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.02)
 

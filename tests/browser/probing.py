@@ -14,7 +14,7 @@ def outcomes(world: World, **wanted: Any) -> list[dict[str, Any]]:
 
 async def outcome(world: World, **wanted: Any) -> dict[str, Any]:
     """The first such outcome, once it is recorded."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := outcomes(world, **wanted)):
             await asyncio.sleep(0.05)
     return found[0]

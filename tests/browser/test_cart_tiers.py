@@ -100,10 +100,10 @@ async def test_each_element_of_the_cart_works(page: Page, world: World, where: s
     await page.goto(f"{world.url if where == 'full' else world.site}/")
     if where == "full":
         place = app_of(page)
-        await expect(place.locator("[data-item-id]").first).to_be_visible(timeout=15_000)
+        await expect(place.locator("[data-item-id]").first).to_be_visible(timeout=60_000)
     await watch(place, KINDS)
     if where != "full":
-        await expect(place.locator("#closed")).to_be_visible(timeout=15_000)
+        await expect(place.locator("#closed")).to_be_visible(timeout=60_000)
         await page.unroute(f"{world.site}/api/**")
         await place.locator("#retry").click()
     await expect(place.locator("[data-item-id]").first).to_be_visible()

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
-from playwright.async_api import Page, expect
+from playwright.async_api import Error, Page, expect
 
 from tests.browser.test_approval_page import asked, deleted
 from tests.whole.test_main_job import answer_next, person, questions
@@ -69,7 +69,10 @@ async def test_no_page_frames_it(world: World, page: Page, elsewhere: str, whose
         console = urlsplit(world.console).netloc
         assert [frame.url for frame in shown if urlsplit(frame.url).netloc == console] == []
         for frame in shown:
-            assert await frame.get_by_test_id("approve").count() == 0
+            try:
+                assert await frame.get_by_test_id("approve").count() == 0
+            except Error:
+                assert frame.is_detached()  # the browser has just put its error page there
         size = page.viewport_size or {"width": 1280, "height": 720}
         for across in range(1, 6):
             for down in range(1, 6):
@@ -109,5 +112,5 @@ async def test_who_opened_its_window_has_no_hold_of_it(world: World, page: Page,
         await expect(window.get_by_test_id("approve")).to_be_enabled()
         assert (deleted(world), len(await questions(ann, world))) == (0, 1)
         await window.get_by_test_id("decline").click()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await question.answer)["headers"]["gateway-reason"] == "approval-declined"

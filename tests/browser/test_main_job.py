@@ -48,7 +48,7 @@ async def model(world: World) -> AsyncIterator[Client]:
 
 async def tool(client: Client, name: str) -> dict[str, Any]:
     """The tool once it is listed, as a dictionary; polled, as by clients without a stream."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             for listed in (await client.list_tools()).tools:
                 if listed.name == name:
@@ -58,7 +58,7 @@ async def tool(client: Client, name: str) -> dict[str, Any]:
 
 async def gone(client: Client, name: str) -> None:
     """Wait until the tool is no longer listed."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while name in {listed.name for listed in (await client.list_tools()).tools}:
             await asyncio.sleep(0.05)
 
@@ -116,7 +116,7 @@ async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: 
             assert "mcp-iframe" not in await proxy.evaluate("heard.splice(0)")
             if reload:
                 await page.frames[2].evaluate("location.reload()")
-                async with asyncio.timeout(20):  # its tools are requested, over another port
+                async with asyncio.timeout(60):  # its tools are requested, over another port
                     while "mcp-iframe" not in await proxy.evaluate("heard"):
                         await asyncio.sleep(0.05)
                 await tool(client, "cart_add_to_cart")
@@ -218,7 +218,7 @@ async def test_reloading_keeps_the_tools_fresh(page: Page, world: World) -> None
         await tool(client, "cart_get_cart")
         before = (await client.call_tool("list_view_tools", {})).structured_content
         await page.get_by_test_id("reload").click()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 after = (await client.call_tool("list_view_tools", {})).structured_content
                 assert before is not None
@@ -260,7 +260,7 @@ async def test_two_views_do_not_hear_each_other(page: Page, world: World) -> Non
     item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
     async with model(world) as client:
         await tool(client, "cart_add_to_cart")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 listed = (await client.call_tool("list_view_tools", {})).structured_content
                 assert listed is not None
@@ -288,7 +288,7 @@ async def test_a_page_that_floods_and_spoofs_harms_only_itself(page: Page, probe
         await page.get_by_test_id("reload").click()
         await expect(frame.locator("#remove")).to_be_visible()
         await tool(client, "cart_remove_later")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await client.call_tool("cart_remove_later", {})).is_error:
                 await asyncio.sleep(0.1)
         await expect(page.get_by_test_id("approval").first).to_be_visible()
@@ -392,7 +392,7 @@ async def test_the_story_is_told_without_a_key(page: Page, tmp_path: Path) -> No
         approve = page.get_by_test_id("approve").first
         await expect(approve).to_be_enabled(timeout=60_000)
         await approve.click()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not outcomes(world, method="DELETE", status=200):
                 await asyncio.sleep(0.1)
         assert outcomes(world, kind="tool", tool="add_to_cart", status=200)
@@ -407,7 +407,7 @@ async def test_an_app_has_no_story_unless_its_configuration_has(page: Page, worl
     file = world.folder / "gateway.yaml"
     story = "story: {title: Mine, steps: [{caption: Lists, list: true}]}"
     file.write_text(file.read_text("utf-8").replace("    title: Fennel", f"    {story}\n    title: Fennel"), "utf-8")
-    await expect(page.get_by_test_id("story-bar")).to_contain_text("Mine", timeout=20_000)
+    await expect(page.get_by_test_id("story-bar")).to_contain_text("Mine", timeout=60_000)
 
 
 @pytest.mark.parametrize("asks", [True, False])
@@ -426,7 +426,7 @@ async def test_a_question_is_shown_once(page: Page, tmp_path: Path, asks: bool) 
         await frame.locator("[data-add]").first.click()
         await frame.locator("[data-cart-item]").first.wait_for()
         await frame.locator("body").evaluate("() => { fetch('/api/checkout', {method: 'POST'}); }")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await polls.wait()
         await expect(page.get_by_test_id("approve")).to_have_count(int(asks))
         await expect(frame.locator("webmcp-gateway-notice")).to_have_count(int(not asks))

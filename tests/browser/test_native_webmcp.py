@@ -77,7 +77,7 @@ class Agent:
 
     async def until(self, *names: str) -> None:
         """Wait until exactly these tools are listed, each once."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while {name: len(found) for name, found in self.tools.items() if found} != dict.fromkeys(names, 1):
                 await asyncio.sleep(0.02)
 
@@ -85,7 +85,7 @@ class Agent:
         """Call a tool, and return its answer."""
         given = {"frameId": self.tools[name][0]["frameId"], "toolName": name, "input": {"n": 3}}
         await self._session.send("WebMCP.invokeTool", given)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self._answers.get()
 
 

@@ -59,9 +59,9 @@ async def test_a_router_goes_the_same_way(page: Page, folder: Path, app: str) ->
     async with served(site) as port:
         await page.goto(f"http://localhost:{port}/")
         native = await walked(page)
-    errors = complaints(page)
     async with host_server() as url:
         await page.goto(url)
+        errors = complaints(page)  # not those of the native page, whose server has ended
         host = Host(page)
         await host.in_our_host()
         frame = await host.show(packed(folder / app.partition(".")[0], html))

@@ -252,7 +252,7 @@ async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: P
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         agent.on("WebMCP.toolsAdded", events.put_nowait)
         agent.on("WebMCP.toolResponded", events.put_nowait)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await agent.send("WebMCP.enable")
             [tool] = (await events.get())["tools"]
             call = {"frameId": tool["frameId"], "toolName": tool["name"], "input": {"n": 3}}

@@ -80,7 +80,7 @@ class Narrow:
 
 async def reaches(page: Page, name: str, count: int) -> None:
     """Wait until the host page's counter has this value."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await page.evaluate(name) != count:
             await asyncio.sleep(0.02)
 

@@ -85,7 +85,7 @@ async def test_the_tools_of_the_page_are_app_tools(page: Page, world: World, scr
     """The host lists and calls them; their requests count as the model's."""
     async with shown(page, world, script) as frame:
         item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 listed = await page.evaluate("() => window.bridge.listTools({})")
                 if {"add_to_cart", "get_cart"} <= {tool["name"] for tool in listed["tools"]}:
@@ -107,7 +107,7 @@ async def test_a_host_that_leads_nowhere_offers_the_free_tools(page: Page, world
     await world.start_gateway()
     carried: list[str] = []
     async with shown(page, world, script, carried=carried, landmark="body", way="showWithoutServer"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (listed := await page.evaluate("() => window.bridge.listTools({})"))["tools"]:
                 await asyncio.sleep(0.1)
         call = {"name": "add_to_cart", "arguments": {"item_id": "mug"}}
@@ -128,7 +128,7 @@ async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: Wor
         await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
         call = {"name": "remove_from_cart", "arguments": {"item_id": item}}
         removing = asyncio.ensure_future(page.evaluate("(call) => window.bridge.callTool(call)", call))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (opened := await page.evaluate("() => window.opened")):
                 await page.mouse.click(*NOTICE_BUTTON)
                 await asyncio.sleep(0.1)

@@ -84,7 +84,7 @@ async def kept(world: World) -> list[StoredPage]:
     """The pages that the gateway stores, as soon as there is one."""
     async with Database(world.config.database.reveal()) as database:
         storage = PageStorage(database, KeyRing(KeyFile(world.folder / "gateway.key")))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (found := await storage.list()):
                 await asyncio.sleep(0.02)
     return found
@@ -257,7 +257,7 @@ async def test_each_person_finds_their_own_again(page: Page, tmp_path: Path, sou
                 ) as frame,
             ):
                 seen.append(await frame.locator("#seen").inner_text())
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while sum(one.size for one in await kept(world)) < 7 * (1 if number < 2 else 2):
                         await asyncio.sleep(0.02)
         assert seen == ["{}", '{"visits":"1"}', "{}"]
@@ -277,7 +277,7 @@ async def test_in_our_host_it_outlives_the_page(page: Page, tmp_path: Path, sour
         frame = app_of(page)
         await expect(frame.locator("#seen")).to_have_text("{}")
         await frame.locator("body").evaluate("() => { localStorage.big = 'ü'.repeat(1000000); }")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum(one.size for one in await kept(world)) < 1_000_000:
                 await asyncio.sleep(0.02)
         await page.reload()

@@ -102,7 +102,7 @@ async def by_person(page: Page, name: str) -> None:
         await card.get_by_test_id("toggle").click()
     await card.get_by_test_id("call").click()
     try:
-        await expect(card.get_by_test_id("cancel")).to_have_count(0, timeout=30_000)
+        await expect(card.get_by_test_id("cancel")).to_have_count(0, timeout=60_000)
     except asyncio.CancelledError:
         await card.get_by_test_id("cancel").click()
         raise

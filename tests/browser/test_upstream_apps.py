@@ -213,6 +213,6 @@ async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: 
 
 async def until(true: Callable[[], bool]) -> None:
     """Wait for an effect of the page elsewhere."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.02)

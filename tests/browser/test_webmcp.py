@@ -43,7 +43,7 @@ async def called(host: Host, name: str, arguments: dict[str, Any] | None = None)
 
 async def until_listed(host: Host, *names: str) -> dict[str, Any]:
     """The listed tools, once they have exactly these names."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while sorted(tools := await listed(host)) != sorted(names):
             await asyncio.sleep(0.05)
     return tools

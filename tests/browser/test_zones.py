@@ -45,6 +45,6 @@ async def test_a_page_with_zones_reads_whole_answers(page: Page, tmp_path: Path)
             await page.goto(world.url)
             view = page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
             await expect(view.locator("#ready")).to_be_visible()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await page.frames[-1].evaluate("reads()") == native
     assert native[1] == "plain ü"

@@ -51,7 +51,7 @@ async def folder(tmp_path: Path) -> Path:
             )
             journal.seal()
             end = journal.position
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (found := await records.position(journal.chain)) is None or found.end < end:
                     await asyncio.sleep(0.01)
             filling.cancel()

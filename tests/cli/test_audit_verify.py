@@ -135,7 +135,7 @@ async def goes_on(folder: Path) -> None:
     ):
         records = Records(database)
         filling = tasks.create_task(Filler(records, journal).run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (position := await records.position(journal.chain)) is None or position.end < journal.position:
                 await asyncio.sleep(0.01)
         journal.append(AuditRecord("r12", "outcome", START + 61, fields(12)))
@@ -183,7 +183,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
             journal.append(AuditRecord("r0", "outcome", START, fields(0)))
             async with Database(f"sqlite:///{folder}/old.db") as database, asyncio.TaskGroup() as tasks:
                 filling = tasks.create_task(Filler(Records(database), journal).run())
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while not await Records(database).query(1):
                         await asyncio.sleep(0.01)
                 filling.cancel()

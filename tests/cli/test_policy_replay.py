@@ -233,7 +233,7 @@ async def test_the_record_of_a_running_gateway_is_replayed(served: World, folder
     """Its journal and its real database are replayed; the example's own policy changes nothing."""
     policy = str(served.folder / "policy.yaml")
     async with Database(served.config.database.reveal()) as shown:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len([one for one in await Records(shown).query(10) if one.ended is not None]) < 2:
                 await asyncio.sleep(0.05)
     for record in (served.config.journal, Path(served.config.database.reveal().removeprefix("sqlite:///"))):

@@ -205,7 +205,7 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
         async with process(tmp_path) as running, aiohttp.ClientSession(headers=headers) as http:
             await ready(running, 5)
             call = asyncio.ensure_future(http.get(f"http://127.0.0.1:{port}/api/slow"))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await arrived.wait()
             running.terminate()
             await ready(running, 1)
@@ -265,7 +265,7 @@ async def test_sighup_reads_the_files_again(tmp_path: Path) -> None:
         await ready(running, 5)
         (tmp_path / "policy.yaml").write_text('version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
         running.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             text = ""
             while "not today" not in text:
                 async with http.get(f"http://127.0.0.1:{port}/api/slow") as answer:

@@ -152,7 +152,7 @@ async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None
                 await gateway.backend.arrived.wait()
             await gateway.stop()
             gateway.process.terminate()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 answer = await call
             assert (answer.status, answer.reason) == (503, "gateway-stopping")
             code, output = await ended(gateway.process)

@@ -77,7 +77,7 @@ async def test_sqlite_moves_to_postgresql_and_back(tmp_path: Path) -> None:
         site = {"host": gateway.hosts["app"], "webmcp-gateway-client": "1"}
         async with http.post(f"http://127.0.0.1:{gateway.port}/api/x", headers=site, data=b"{}") as answer:
             assert answer.status == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not audit_lines(tmp_path):
                 await asyncio.sleep(0.05)
         gateway.process.terminate()

@@ -192,7 +192,7 @@ class Building:
 
     async def until(self, ask: Callable[[], Awaitable[object]], wanted: object) -> None:
         """Reload until `ask` returns the wanted value."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while await ask() != wanted:
                 self.reread()
                 await asyncio.sleep(0.1)
@@ -243,7 +243,7 @@ class Bridge:
     async def next(self) -> mux.Frame:
         """Return the next frame."""
         while True:
-            found = self.connection.receive_data(await self.socket.receive_str(timeout=10))
+            found = self.connection.receive_data(await self.socket.receive_str(timeout=60))
             if found:
                 return found[0]
 

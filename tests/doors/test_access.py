@@ -337,7 +337,7 @@ async def test_an_approval_comes_too_late_for_claims_that_have_changed(tmp_path:
         ann = {"authorization": "Bearer opaque-ann"}
         arguments = {"url": "/api/pay", "method": "POST"}
         calling = asyncio.ensure_future(place.call(ann, "http_request", arguments, "/mcp/pay"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (asked := json.loads((await place.get(lead, "/api/approvals"))[1])["approvals"]):
                 await asyncio.sleep(0.05)
         there.introspected["opaque-ann"] = {**token, "roles": ["sales"]}

@@ -251,7 +251,7 @@ async def test_a_person_sees_what_is_their_own(guarded: World) -> None:
         assert (await answer(knocks(guarded)["site's api"], shown))[0] == 200
     async with guarded.client() as client:
         await log_in(client, guarded)
-        async with asyncio.timeout(20):  # the database is filled from the journal
+        async with asyncio.timeout(60):  # the database is filled from the journal
             while len(await principals(client, guarded)) < 2:
                 await asyncio.sleep(0.05)
     async with guarded.client() as client:
@@ -390,7 +390,7 @@ async def test_what_is_open_ends_with_its_token(guarded: World) -> None:
             if b'"target"' in line:
                 break
         await revoke(guarded, "gone")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(aiohttp.ClientError):
                 await waiting
             with pytest.raises(aiohttp.ClientError):
@@ -410,7 +410,7 @@ async def test_what_is_open_ends_with_its_login(guarded: World) -> None:
         async with Database(guarded.config.database.reveal()) as database, database.connect() as connection:
             await connection.execute(SESSIONS.delete())
             await connection.commit()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(aiohttp.ClientError):
                 await events.content.read()
             events.close()

@@ -77,7 +77,7 @@ async def listening(peers: Peers) -> AsyncIterator[tuple[str, int]]:
 async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """For any request; a closed connection frees its place."""
     monkeypatch.setattr("gateway.doors.client_limits.address_of", lambda _: ip_address("192.0.2.1"))
-    async with asyncio.timeout(20), listening(Peers(1, 100)) as (host, port):
+    async with asyncio.timeout(60), listening(Peers(1, 100)) as (host, port):
         _, first = await asyncio.open_connection(host, port)
         reader, second = await asyncio.open_connection(host, port)
         said = await reader.read()
@@ -103,7 +103,7 @@ async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyP
     """Also one that never sent anything."""
     monkeypatch.setattr(runner, "IDLE", 0.1)
     monkeypatch.setattr(runner, "SWEEP", 0.05)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
         assert await reader.read() == b""
         writer.close()
@@ -112,7 +112,7 @@ async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyP
 @pytest.mark.bound("client connections")
 async def test_the_gateway_holds_to_what_is_configured(tmp_path: Path) -> None:
     """One connection too many is refused, counted and recorded; a closed one frees its place."""
-    async with asyncio.timeout(20), running(tmp_path, extra="auth: [token]\n") as world:
+    async with asyncio.timeout(60), running(tmp_path, extra="auth: [token]\n") as world:
         configured(world, "connections: 2")
         await world.gateway.stop()
         await world.start_gateway()

@@ -81,7 +81,7 @@ async def test_an_sqlite_file_that_is_gone_or_replaced_is_told(tmp_path: Path) -
         os.rename(tmp_path / "gateway.db", tmp_path / "away.db")
         assert "gateway.db cannot be used" in (await until(http, url, 503))["checks"]["database"]["detail"]
         (tmp_path / "gateway.db").write_bytes(b"")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "replaced" not in (await until(http, url, 503))["checks"]["database"]["detail"]:
                 await asyncio.sleep(0.1)
         os.rename(tmp_path / "away.db", tmp_path / "gateway.db")

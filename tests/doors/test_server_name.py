@@ -19,7 +19,7 @@ async def head(world: World, data: bytes) -> bytes:
     writer.write(data)
     writer.write_eof() if not data.endswith(b"\r\n\r\n") else None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await reader.readuntil(b"\r\n\r\n")
     finally:
         writer.close()

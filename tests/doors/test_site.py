@@ -148,3 +148,25 @@ async def test_the_id_of_an_event_stream_arrives_as_it_was(tmp_path: Path) -> No
             assert await ask(request(b"webmcp-gateway-event-id: 610d0a62\r\n")) == 400
             assert await ask(request(b"x-a: a\x01b\r\n")) == 400
             writer.close()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+async def test_an_answer_205_has_no_content(tmp_path: Path, fast: bool) -> None:
+    """Browsers read none (RFC 9110, 15.3.6): what the backend sends would stand before the connection's next answer."""
+    reset = b"HTTP/1.1 205 Reset\r\nContent-Type: text/event-stream\r\nContent-Length: 2\r\n\r\nhi"
+    async with raw_peer(reset) as peer:
+        policy = (
+            f"version: 1\nbackends: {{shop: {{url: 'http://127.0.0.1:{peer.port}', network: private}}}}\n"
+            "routes: [{path: /streamed, methods: [GET], stream: true}, {path: /whole, methods: [GET]}]\n"
+        )
+        async with running(tmp_path, policy=policy, fast_path=fast) as world:
+            fields = "".join(f"{name}: {value}\r\n" for name, value in SCRIPT.items())
+            fields = f"host: {world.site.removeprefix('http://')}\r\norigin: {world.site}\r\n{fields}"
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+            for path in ("/streamed", "/whole", "/streamed"):
+                writer.write(f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode())
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                assert head.startswith(b"http/1.1 205 ")
+                assert b"\r\ncontent-length: 0\r\n" in head
+                assert b"transfer-encoding" not in head
+            writer.close()

@@ -139,7 +139,7 @@ async def test_a_call_that_a_view_gives_up_ends_at_its_upstream(tmp_path: Path, 
     probe = Probe()
     async with (
         opened(tmp_path, era, server=probe.server, policy="version: 1\ntools:\n  hold: {}\n") as view,
-        asyncio.timeout(30),
+        asyncio.timeout(60),
     ):
         calling = asyncio.ensure_future(view.ask("tools/call", name="hold", arguments={}))
         await probe.held.wait()

@@ -138,7 +138,7 @@ class View:
 
     async def messages(self) -> list[dict[str, Any]]:
         """Yield the messages on the ui channel as they arrive."""
-        frames = self.connection.receive_data(await self.socket.receive_str(timeout=15))
+        frames = self.connection.receive_data(await self.socket.receive_str(timeout=60))
         found = [frame.message for frame in frames if isinstance(frame, mux.Message) and frame.channel is Channel.UI]
         self.told += [message for message in found if "method" in message]
         return found
@@ -202,7 +202,7 @@ async def opened(
                         connection.send(frame)
                     for text in connection.pending_output():
                         await socket.send_str(text)
-                    [answered] = connection.receive_data(await socket.receive_str(timeout=15))
+                    [answered] = connection.receive_data(await socket.receive_str(timeout=60))
                     assert isinstance(answered, mux.Opened)
                     assert answered.resource == resource
                     mcp = f"http://localhost:{door.port}/mcp"

@@ -84,7 +84,7 @@ async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.Mo
     monkeypatch.setattr(in_turns, "IDLE", math.inf)
     monkeypatch.setattr(in_turns, "REST", 1e6)
     moments = TimeSlices(RoundRobin())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for _ in range(10):
             await moments.done(1.0)
 

@@ -20,7 +20,7 @@ ITEMS = Request("GET", "/api/items")
 
 async def until(done: Callable[[], bool]) -> None:
     """Wait until the condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not done():
             await asyncio.sleep(0.005)
 

@@ -41,7 +41,7 @@ async def house(tmp_path: Path, shop: StreamingShop) -> AsyncIterator[House]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let other tasks run until the condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0)
 

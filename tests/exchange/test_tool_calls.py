@@ -133,7 +133,7 @@ class House:
 
     async def question(self) -> str:
         """Return the id of the open question, as soon as there is one."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.approvals.open():
                 await asyncio.sleep(0.001)
         return self.approvals.open()[0].question.id

@@ -203,7 +203,7 @@ async def test_requests_ahead_of_their_turn_are_answered_in_order() -> None:
 async def test_a_slow_body_is_read_where_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes to aiohttp, which has timeouts; a body that follows its head in time does not."""
     monkeypatch.setattr(fast, "WHOLE_WITHIN", 60.0)
-    async with connected() as (served, reader, writer), asyncio.timeout(10):
+    async with connected() as (served, reader, writer), asyncio.timeout(60):
         head, _, body = request().partition(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n")
         await arrived(served)
@@ -229,7 +229,7 @@ async def test_a_body_that_comes_after_its_answer_is_no_head() -> None:
             writer.write(b"y" * HEAD_BYTES)
             await writer.drain()
         writer.write(OTHER)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert b" 404 " in await answer(reader)
 
 
@@ -250,7 +250,7 @@ async def test_a_client_that_goes_away_ends_its_call() -> None:
 
 async def test_connections_take_turns_and_leave_nothing_behind() -> None:
     """Each has one task for all of its calls, with or without other connections, and none once it is closed."""
-    async with Mount(app="cart", front=True).serve() as served, asyncio.timeout(30):
+    async with Mount(app="cart", front=True).serve() as served, asyncio.timeout(60):
         before = asyncio.all_tasks()
         port = urlsplit(served.url).port
         connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
@@ -295,7 +295,7 @@ async def test_what_was_taken_before_the_end_is_answered(monkeypatch: pytest.Mon
         start(connection, request)
 
     monkeypatch.setattr(FastConnection, "_start", started)
-    async with connected() as (_, reader, writer), asyncio.timeout(10):
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
         writer.write(request())
         assert b" 200 " in await answer(reader)
         assert await reader.read() == b""
@@ -311,7 +311,7 @@ async def test_a_connection_that_cannot_be_handed_over_ends(monkeypatch: pytest.
     def failing(_: FastConnection, __: bytes) -> None:
         raise OSError
 
-    async with connected() as (_, reader, writer), asyncio.timeout(10):
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
         monkeypatch.setattr(FastConnection, "_identify", nobody)
         monkeypatch.setattr(FastConnection, "_hand_over", failing)
         writer.write(request())

@@ -22,7 +22,7 @@ async def answered(console: str, answer: dict[str, Any]) -> None:
     """Wait for the one open question, and answer it as a person on the console."""
     own = {"origin": console, "sec-fetch-site": "same-origin"}
     connector = aiohttp.TCPConnector(resolver=Loopback())
-    async with asyncio.timeout(20), aiohttp.ClientSession(connector=connector, headers=own) as person:
+    async with asyncio.timeout(60), aiohttp.ClientSession(connector=connector, headers=own) as person:
         asked: list[dict[str, Any]] = []
         while not asked:
             async with person.get(f"{console}/api/approvals") as said:
@@ -50,7 +50,7 @@ async def test_a_call_waits_for_its_answer(tmp_path: Path, answer: dict[str, Any
         result, _ = await asyncio.gather(client.call_tool("both"), answered(console, answer))
         assert result.is_error is not runs
         if answer.get("grant"):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert not (await client.call_tool("both", {"other": 1})).is_error
     lines = [json.loads(line)["fields"] for line in (tmp_path / "gateway.journal").read_text("utf-8").splitlines()]
     assert any(line.get("grant") for line in lines) is bool(answer.get("grant"))

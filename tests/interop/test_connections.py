@@ -45,7 +45,7 @@ async def test_an_upstream_is_started_when_it_is_needed(tmp_path: Path) -> None:
     needed, eager = tmp_path / "needed", tmp_path / "eager"
     lines = f"needed: {marked(needed)}\neager: {marked(eager, {'lazy': False})}"
     async with gateway(tmp_path, lines) as mcp:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not eager.exists():
                 await asyncio.sleep(0.05)
         assert not needed.exists()
@@ -142,7 +142,7 @@ async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: P
     """With the cause; an upstream that is connected is shown as such."""
     dead = json.dumps({"command": [sys.executable, "-c", "raise SystemExit(3)"], "lazy": False})
     async with gateway(tmp_path, f"dead: {dead}\ngood: {marked(tmp_path / 'good')}") as mcp, Client(f"{mcp}/good"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (told := await problems(mcp)):
                 await asyncio.sleep(0.05)
         url, own = f"{mcp[:-4]}/metrics", {"webmcp-gateway-client": "1"}
@@ -161,7 +161,7 @@ async def test_the_console_names_tools_of_a_policy_that_the_upstream_does_not_ha
     async with gateway(tmp_path, 'up: {server: "tests.interop.clocks:one", policy: up.yaml}') as mcp:
         async with Client(mcp) as client:
             assert "up_show" in {tool.name for tool in (await client.list_tools()).tools}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (told := await problems(mcp)):
                 await asyncio.sleep(0.05)
     assert told == ["up: its policy names tools that it does not have: shwo, thick"]
@@ -241,7 +241,7 @@ async def test_an_upstream_asks_for_the_folders_of_its_client(tmp_path: Path, mo
         folders.append("file:///two")
         if mode == "legacy":
             await client.session.send_notification(types.RootsListChangedNotification())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await rooted.heard.wait()
         assert text(await client.call_tool(name)) == "file:///one file:///two"
 
@@ -263,7 +263,7 @@ async def test_an_upstream_that_does_not_end_keeps_no_other_one_open(caplog: pyt
     }
     room: Any = SimpleNamespace(mounted=mounted)
     ending = asyncio.create_task(Upstreams.close(room))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await closed.wait()
         assert not ending.done()
         hung.set()

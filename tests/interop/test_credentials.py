@@ -269,7 +269,7 @@ async def test_each_person_has_an_account_of_their_own(tmp_path: Path, mode: str
             assert text(await one.call_tool("plain")).startswith("plain of probe")
             assert set(guard.subjects) == {"alice"}
             await person.disconnect()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert text(await one.call_tool("plain")).startswith("plain of probe")
         assert person.visits[0].startswith(f"{person.console}/connect/mine?for=")
         assert guard.subjects[-1] == "bob"
@@ -323,7 +323,7 @@ async def test_who_has_no_account_yet_is_offered_to_connect_one(
 ) -> None:
     """One tool sends them there; then the upstream's own are listed, and followers of the list are notified."""
     before = "connect_account" if mount else "up_connect_account"
-    async with without_account(tmp_path, mode, mount, upstream) as heard, asyncio.timeout(40):
+    async with without_account(tmp_path, mode, mount, upstream) as heard, asyncio.timeout(60):
         assert {name for name in await heard.names() if "view" not in name} == {before}
         assert (await heard.client.list_resources()).resources == []
         assert heard.behind.person.visits == []

@@ -213,7 +213,7 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
 async def noticed(world: World) -> list[str]:
     """Return the problems in the console's state, once there are any."""
     looks = await token(world, "looks", "mcp", "admin")
-    async with local_client(headers={**looks, "webmcp-gateway-client": "1"}) as person, asyncio.timeout(20):
+    async with local_client(headers={**looks, "webmcp-gateway-client": "1"}) as person, asyncio.timeout(60):
         while True:
             async with person.get(f"{world.console}/api/state") as answer:
                 if said := [str(one["message"]) for one in (await answer.json())["problems"]]:

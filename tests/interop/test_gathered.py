@@ -119,7 +119,7 @@ async def test_a_client_of_mcp_hears_of_other_prompts(tmp_path: Path, upstream: 
             wanted = client.listen(prompts_list_changed=True, resource_subscriptions=[b.uri])
             changes = await stack.enter_async_context(wanted)
             waiting = asyncio.ensure_future(_named(changes, "PromptsListChanged"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not waiting.done():  # the stream to the upstream opens concurrently
                 await b.bus.publish(PromptsListChanged())
                 for session in b.sessions:

@@ -98,7 +98,7 @@ async def test_a_process_that_died_is_started_anew(tmp_path: Path, mode: str) ->
 
 async def _back(client: Client) -> list[str]:
     """Return the tools, once the upstream lists them again; until then each call fails at once."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return [tool.name for tool in (await client.list_tools()).tools]
@@ -188,7 +188,7 @@ async def looked_at(folder: Path, line: str, count: int = 0) -> list[str]:
         await client.list_tools()
         console = mcp[:-4].replace("localhost", "gateway.localhost")
         own = {"origin": console, "sec-fetch-site": "same-origin"}
-        async with local_client(headers=own) as person, asyncio.timeout(20):
+        async with local_client(headers=own) as person, asyncio.timeout(60):
             if not count:
                 await asyncio.sleep(1.1)  # the console checks every second
             while True:
@@ -220,7 +220,7 @@ async def test_an_approval_is_for_the_tool_that_was_shown(tmp_path: Path) -> Non
         own = {"origin": console, "sec-fetch-site": "same-origin"}
         assert [tool.description for tool in (await client.list_tools()).tools] == ["Does it."]
         calling = tasks.create_task(client.call_tool("ok"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             asked: list[dict[str, Any]] = []
             while not asked:
                 async with person.get(f"{console}/api/approvals", headers=own) as answer:

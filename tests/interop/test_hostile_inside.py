@@ -57,7 +57,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
     """In both eras; the other upstream is answered, also afterwards."""
     more = ", message: 1MiB" + (", timeout: 1s" if way == "never" else "")
     async with behind(tmp_path, way, more) as mcp, Client(f"{mcp}/good", mode=mode) as other:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             bad = await called(f"{mcp}/bad", mode)
         assert why in bad
         assert bad

@@ -389,7 +389,7 @@ async def test_an_upstream_that_is_none_is_named(tmp_path: Path, kind: str, way:
 async def test_lists_come_to_an_end(tmp_path: Path, kind: str, way: str, most: int) -> None:
     """On `/mcp`, which reads them whole, they are cut; invalid tools are left out."""
     async with behind(tmp_path, kind, way) as (mcp, made), Client(mcp) as client:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (names := [tool.name for tool in (await client.list_tools()).tools if tool.name[:4] == "bad_"]):
                 await asyncio.sleep(0.1)
         assert 1 <= len(names) <= most

@@ -50,7 +50,7 @@ async def test_a_tool_that_was_left_out_is_not_called(tmp_path: Path, kind: str)
         console = mcp[:-4].replace("localhost", "gateway.localhost")
         own = {"origin": console, "sec-fetch-site": "same-origin"}
         said: list[str] = []
-        async with local_client(headers=own) as person, asyncio.timeout(20):
+        async with local_client(headers=own) as person, asyncio.timeout(60):
             while not said:
                 await asyncio.sleep(0.1)
                 async with person.get(f"{console}/api/state") as answer:

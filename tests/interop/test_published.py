@@ -128,7 +128,7 @@ async def test_two_servers_with_the_same_names_stand_side_by_side(tmp_path: Path
     async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, extensions=UI, cache=None) as client:
         pages = {}
         tools: dict[str, types.Tool] = {}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(tools) < 2:  # a slow one is left out of the first lists
                 tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         for name in ("basic-react", "basic-vanillajs"):

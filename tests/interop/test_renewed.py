@@ -258,7 +258,7 @@ async def test_what_is_followed_is_followed_in_the_new_session(tmp_path: Path) -
         before = server.asked["resources/subscribe"]
         heard.clear()
         await server.forget()  # its stream ends, and cannot be resumed
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await heard.wait()
             while server.asked["resources/subscribe"] == before:
                 await asyncio.sleep(0.01)

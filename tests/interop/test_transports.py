@@ -56,7 +56,7 @@ async def test_an_address_that_the_network_does_not_allow_is_not_reached(tmp_pat
             assert "The upstream up cannot be reached: localhost:" in said
             remedy = "If it may be there, write `network: private` at `upstreams.up`."
             assert said.endswith(f" {remedy}")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not (told := await problems(mcp)):
                     await asyncio.sleep(0.05)
             assert told[0].endswith(f"is at an address that its `network` does not allow. {remedy}")

@@ -51,7 +51,7 @@ class Wire:
         """Send a request and wait for the next message."""
         request = {"jsonrpc": "2.0", "id": id, "method": method}
         await self.peer.receive(request if params is None else {**request, "params": params})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.received.get()
 
     async def call(self, name: str, arguments: Any, id: Any = 1) -> dict[str, Any]:
@@ -193,7 +193,7 @@ async def test_a_cancelled_call_ends_and_is_not_answered(wire: Wire) -> None:
         await wire.peer.receive(_cancelled(id))
     assert not wire.served.exchange.cancelled.is_set()
     await wire.peer.receive(_cancelled(7))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await wire.served.exchange.cancelled.wait()
     assert (await wire.ask("ping"))["result"] == {}
     assert wire.received.empty()
@@ -225,12 +225,12 @@ async def test_an_answer_that_is_written_when_its_call_is_cancelled_is_not_sent(
     wire.ready.clear()
     written = wire.writing.setdefault(5, asyncio.Event())
     await wire.peer.receive({"jsonrpc": "2.0", "id": 5, "method": "resources/list"})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await written.wait()
     await wire.peer.receive(_cancelled(5))
     await wire.peer.receive({"jsonrpc": "2.0", "id": 5, "method": "prompts/list"})
     wire.ready.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await wire.received.get() == {"jsonrpc": "2.0", "id": 5, "result": {"prompts": []}}
     assert (await wire.ask("ping", id=6))["id"] == 6
 
@@ -243,7 +243,7 @@ async def test_one_call_too_many_is_busy(wire: Wire) -> None:
     assert (await wire.ask("ping", id=3))["error"]["code"] == -32600
     assert (await wire.ask("ping", id=64))["error"] == {"code": -32000, "message": "busy"}
     wire.peer.cancel_all()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while "error" in (answer := await wire.ask("ping", id=64)):
             await asyncio.sleep(0)
     assert answer["result"] == {}
@@ -295,7 +295,7 @@ async def test_a_call_waits_for_its_turn() -> None:
                 await asyncio.sleep(0)
             assert wire.received.empty()
             turn.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert (await wire.received.get())["id"] == 1
 
 

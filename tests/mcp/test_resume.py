@@ -92,7 +92,7 @@ async def test_a_session_that_nobody_uses_ends() -> None:
     """Its place is then free, and its id unknown."""
     async with Mount(sessions_each=1, session_idle=0.3).serve() as served, aiohttp.ClientSession() as http:
         first = await opened(http, served.url)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (status := (await answers(http, served.url, ""))[0][0]) != 200:
                 assert status == 503
                 await asyncio.sleep(0.05)
@@ -154,7 +154,7 @@ async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
 async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said_then(served: Served) -> None:
     """A client may list the tools before it opens its stream, and may resume a stream without events."""
 
-    async with aiohttp.ClientSession() as http, asyncio.timeout(20):
+    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
         mine = await opened(http, served.url)
         while not served.face._followed:
             await asyncio.sleep(0.01)

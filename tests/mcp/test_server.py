@@ -227,7 +227,7 @@ async def test_values_that_no_transport_can_write_do_not_spoil_an_answer(served:
     """A page may send lone surrogates and infinities; list and result still arrive, and the session continues."""
     schema = {"type": "object", "properties": {"a": {"title": "\ud800", "maximum": float("inf")}}}
     served.views.offer(LOCAL, type(ADD)("cart_odd", "odd", "", "", schema), ADD)
-    async with asyncio.timeout(10), Client(served.url, mode=mode) as client:
+    async with asyncio.timeout(60), Client(served.url, mode=mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         fixed = await client.call_tool("list_view_tools", {})
         result = await client.call_tool("cart_odd", {})
@@ -257,7 +257,7 @@ async def test_a_legacy_session_is_told_that_tools_changed(served: Served) -> No
 
 async def _offered_until(served: Served, told: asyncio.Event) -> None:
     """Change tools until a notification arrives: the client opens its stream some time after the handshake."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not told.is_set():
             served.views.offer(LOCAL, ADD)
             served.views.offer(LOCAL)
@@ -272,7 +272,7 @@ async def test_a_modern_listener_is_told_that_tools_changed(served: Served) -> N
         assert client.server_capabilities.tools.list_changed
         async with client.listen(tools_list_changed=True) as changes:
             served.views.offer(LOCAL, ADD)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await anext(aiter(changes)) == ToolsListChanged()
 
 
@@ -296,7 +296,7 @@ async def test_one_principal_may_listen_so_often(served: Served, monkeypatch: py
                 with pytest.raises(MCPError, match="Too many clients listen already"):
                     async with client.listen(tools_list_changed=True):
                         pass
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while served.face._listeners:
                     await asyncio.sleep(0.01)
 
@@ -306,7 +306,7 @@ async def test_draining_ends_standing_streams_and_lets_calls_finish(served: Serv
     async with Client(served.url, mode="2026-07-28") as client:
         async with client.listen(tools_list_changed=True) as changes:
             served.face.drain()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert [event async for event in changes] == []
         assert not (await client.call_tool("list_view_tools", {})).is_error
 
@@ -315,10 +315,10 @@ async def test_a_session_that_ends_is_no_longer_followed(served: Served) -> None
     """The resources of a legacy session are released when it is deleted."""
     async with Client(served.url, mode="legacy") as client:
         await client.list_tools()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not served.face._followed:
                 await asyncio.sleep(0.01)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while served.face._followed or served.face._changes._feeds:
             await asyncio.sleep(0.01)
 
@@ -333,7 +333,7 @@ async def test_a_cancelled_call_cancels_the_exchange(served: Served, mode: str) 
         call = asyncio.create_task(client.call_tool("http_request", {"url": "/slow"}))
         await served.exchange.started.wait()
         call.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await served.exchange.cancelled.wait()
             with pytest.raises(asyncio.CancelledError):
                 await call

@@ -73,7 +73,7 @@ async def busy(path: Path, url: str, aside: FillProcess) -> AsyncIterator[Journa
 
 async def until_copied(url: str, lines: int) -> None:
     """Wait until so many lines are in the database."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             connection = sqlite3.connect(url.removeprefix("sqlite:///"))
             found = connection.execute("SELECT count(*) FROM audit").fetchone()[0]
@@ -102,7 +102,7 @@ async def test_it_is_started_before_it_copies(path: Path, url: str, monkeypatch:
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.1)
     aside = Seen(url)
     async with busy(path, url, aside):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while aside._process is None:
                 await asyncio.sleep(0.01)
         pid = aside._process.pid

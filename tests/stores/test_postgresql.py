@@ -61,7 +61,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def caught_up(records: Records, journal: Journal) -> None:
     """Wait until the database has the whole journal."""
     end = journal.position
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 position = await records.position(journal.chain)
@@ -83,7 +83,7 @@ async def test_the_record_through_an_outage(server: PostgreSQL, database: Databa
         server.stop()
         journal.append(AuditRecord("a", "outcome", 2.0, {"app": "cart", "status": 200}))
         journal.append(AuditRecord("b", "outcome", 3.0, {"app": "cart", "reason": "policy-denied"}))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(told):
                 await asyncio.sleep(0.02)
         server.start()
@@ -190,7 +190,7 @@ async def test_a_whole_gateway_on_it(server: PostgreSQL, database: Database, tmp
     async with running(tmp_path, extra=extra) as world, world.client(headers=CLIENT) as client:
         async with client.get(f"{world.site}/api/products") as answer:
             assert answer.status == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (found := await Records(database).query(10, Filter(app="cart"))):
                 await asyncio.sleep(0.05)
     assert found[0].fields["url"] == "/api/products"

@@ -59,7 +59,7 @@ async def caught_up(path: Path, url: str) -> None:
     """Wait until the database has exactly the lines of the journal."""
     wanted = sorted((line.writer, line.seq, line.text) for line in read(path))
     found: list[tuple[str, int, str]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < len(wanted):
             found = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")  # type: ignore[assignment]
             await asyncio.sleep(0.01)
@@ -100,7 +100,7 @@ async def test_while_lines_come(path: Path, url: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.05)
     monkeypatch.setattr(filler, "LATEST_SECONDS", 0.2)
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not stored(url, "SELECT id FROM audit WHERE phase = 'outcome'"):
                 journal.append(record(str(journal.seq)))
                 await asyncio.sleep(0.005)
@@ -128,7 +128,7 @@ async def test_a_reader_does_not_wait_for_a_database_that_is_down(
 ) -> None:
     """It gets an error, instead of waiting for lines that do not come."""
     monkeypatch.setattr(filler, "ASKED_SECONDS", 3600)
-    async with asyncio.timeout(10), Journal(path) as journal, Database(url) as database, asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), Journal(path) as journal, Database(url) as database, asyncio.TaskGroup() as group:
         file = Path(url.removeprefix("sqlite:///"))
         file.unlink()
         file.mkdir()

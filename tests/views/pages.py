@@ -79,6 +79,6 @@ def connect(views: Views, principal: Principal, page: Page, app: str = "cart") -
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until the condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.005)

@@ -56,7 +56,7 @@ async def questions(client: aiohttp.ClientSession, world: World) -> list[dict[st
 
 async def answer_next(client: aiohttp.ClientSession, world: World, answer: str) -> dict[str, Any]:
     """Answer the next question; return it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         question = (await questions(client, world))[0]
     url = f"{world.console}/api/approvals/{question['id']}"
     async with client.post(url, json={"answer": answer}) as said:
@@ -226,7 +226,7 @@ async def test_a_restart_goes_on_with_the_same_files(world: World) -> None:
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         assert (await request(client, url="/api/products"))["status"] == 200
     assert len(world.records()) > before
-    async with person(world) as ann, asyncio.timeout(20):
+    async with person(world) as ann, asyncio.timeout(60):
         while len(await listed(ann, world, "/api/products")) < 2:
             await asyncio.sleep(0.05)
 

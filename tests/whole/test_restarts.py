@@ -23,7 +23,7 @@ def text(result: types.CallToolResult) -> str:
 
 async def until(wanted: Callable[[], bool]) -> None:
     """Wait for something that happens in the background."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not wanted():
             await asyncio.sleep(0.02)
 

@@ -108,7 +108,7 @@ async def problems(world: World, client: aiohttp.ClientSession) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until the condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

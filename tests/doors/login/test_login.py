@@ -179,7 +179,7 @@ async def test_a_person_answers_for_their_own_clients(place: Town, who: str) -> 
         await place.log_in(bob, "bob")
         await place.log_in(person, who)
         waiting = tasks.create_task(answer(call, shown))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (asked := await questions(person, place)):
                 await asyncio.sleep(0.05)
         assert asked[0]["whose"] == (None if who == "alice" else "alice")

@@ -247,7 +247,7 @@ async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
     upstream = Near()
     async with (
         UpstreamConversation(upstream, timeout=60, most=9, heard=lambda *_: None) as conversation,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
         asked = tasks.create_task(conversation.request("tools/call", {}))

@@ -234,7 +234,7 @@ async def test_who_is_refused_a_resource_hears_of_lists(made: Made, monkeypatch:
     upstream.refused.add(A)
     with pytest.raises(MCPError):
         await feed.subscribe(upstream, follows(feed), A)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not upstream.open:
             await asyncio.sleep(0.01)
     assert (upstream.asked[0], upstream.asked[-1]) == (("listen", [A]), ("listen", []))

@@ -42,7 +42,7 @@ async def test_who_does_not_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatc
         await go.wait()
         heard.append(params["data"])
 
-    async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(60):
         one = CallNotifier(tasks, tell)
         for number in range(64):
             one.add(METHOD, {"data": number}, MOST // 32 - BESIDE)

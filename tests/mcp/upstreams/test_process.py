@@ -110,7 +110,7 @@ async def test_who_writes_to_one_that_reads_nothing_more_waits_for_nobody(monkey
     monkeypatch.setattr(Process, "_why", together)
     process = running("import os, time; os.close(0); time.sleep(60)")
     run = asyncio.ensure_future(process.run(lambda message, stream, size: False))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         told = await asyncio.gather(*(write() for _ in range(5)))
     run.cancel()
     await asyncio.gather(run, return_exceptions=True)
@@ -147,7 +147,7 @@ async def test_one_that_ended_is_noticed_though_a_child_holds_its_output(
         return True
 
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(UpstreamLost, match="ended with status 3"):
                 await running(code).run(receive)
             while not apart and alive(int(child.read_text())):
