@@ -95,8 +95,8 @@ def read_in_turn(protocol: RequestHandler, in_turn: RoundRobin) -> None:
 class _Frames:
     """Wraps the parser; while it holds back a rest, the connection is not read.
 
-    `worked` is the processor time of parsing with a rest held back, in seconds; after more than `longest` the connection
-    ends. What other programs of a busy machine take does not count.
+    `worked` is the processor time of parsing with a rest held back, in seconds: other programs of a busy machine do not
+    count. After more than `longest` the connection ends.
     """
 
     def __init__(
