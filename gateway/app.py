@@ -395,6 +395,11 @@ class _Gateway:
         """Say at `/readyz` that the gateway stops."""
         self._health.stage = Stage.DRAINING
 
+    @property
+    def running(self) -> int:
+        """The number of running calls."""
+        return self._calls.count
+
     def begin(self) -> None:
         """End the long-lived streams, and answer polls."""
         self.announce()
@@ -473,12 +478,13 @@ class _Gateway:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._journal)
             await stack.enter_async_context(self._database)
+            await stack.enter_async_context(self._connections)
+            await stack.enter_async_context(self._recording.filling())
             stack.callback(self._health.close)
             await self._accounts.start()
             stack.callback(self._refused_callers.flush)
             stack.callback(self._excess.flush)
             stack.enter_context(report_exceeded(self._excess.note))
-            await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)
             for job in (*self._recording.jobs(), self._approvals.keep(), self._approving.ways.run()):

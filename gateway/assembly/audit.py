@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Json
 from gateway.stores.copying import Sink
-from gateway.stores.filler import Filler, FillProcess
+from gateway.stores.filler import Filler, FillProcess, filling
 from gateway.stores.heads import JournalKey, key_in, key_of, keys_beside, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.otlp_logs import OtlpLogs
@@ -104,18 +105,23 @@ class AuditParts:
         )
         return self._recorder
 
-    def jobs(self) -> list[Job]:
-        """Return the background jobs: heads and rotation of the journal, a filler for each sink, retention, traces."""
-        audit = self._config.audit
-        found = [self.journal.keep()]
-        if self._recorder is not None:
-            found.append(self._recorder.keep())
+    def filling(self) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that fills each sink from the journal, to the last line at its end."""
+        fillers = list[Filler]()
         for sink in self._sinks():
             aside = FillProcess(self._config.database.reveal()) if sink is self._records else None
             filler = Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}"), aside)
             if aside is not None:
                 self._records.follow(filler.caught_up)
-            found.append(filler.run())
+            fillers.append(filler)
+        return filling(self.journal, fillers)
+
+    def jobs(self) -> list[Job]:
+        """Return the background jobs: heads and rotation of the journal, retention, traces."""
+        audit = self._config.audit
+        found = [self.journal.keep()]
+        if self._recorder is not None:
+            found.append(self._recorder.keep())
         if audit.retain is not None:
             found.append(Retention(self.journal, self._records.database, audit.retain).run())
         if self._spans is not None:

@@ -28,7 +28,7 @@ from gateway.cli.token import login_link
 from gateway.config import Config, Reading, ServerSettings, load_config, read_config
 from gateway.doors.client_connection import ConnectionLimits
 from gateway.doors.client_limits import Peers, Unread
-from gateway.doors.runner import DRAIN, LIMITS, Drain, GatewayRunner
+from gateway.doors.runner import DRAIN, LIMITS, LINGER, Drain, GatewayRunner
 from gateway.errors import StartError
 from gateway.eventloop import busy_poll
 from gateway.exchange.streams import IN_ALL
@@ -173,7 +173,7 @@ async def _serve(
         say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
     app = build_app(config, reread, live=live)
     server = config.server
-    runner = GatewayRunner(app, drain=server.drain)
+    runner = GatewayRunner(app, drain=server.drain, linger=LINGER)
     admin = _admin_runner(app[ADMIN]) if server.admin is not None else None
     try:
         await runner.setup()
@@ -238,11 +238,17 @@ async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
     say(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, key: str, passed: Sockets) -> None:
+async def _listen(runner: GatewayRunner, host: str, port: int, key: str, passed: Sockets) -> None:
     """Listen at an address; on the socket of a supervisor, if it passed one for this address."""
     own = passed.pop((host, port), None)
     try:
-        await (web.TCPSite(runner, host, port) if own is None else web.SockSite(runner, own)).start()
+        if own is not None:
+            await runner.listen(own, inherited=True)
+            return
+        kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
+        found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=kind, flags=passive)
+        for family, _, _, _, address in dict.fromkeys(found):
+            await runner.listen(socket.create_server(address[:2], family=family))
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise StartError(f"cannot listen on {host}:{port}: {reason}; set {key}") from error

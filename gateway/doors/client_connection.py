@@ -61,12 +61,16 @@ class ServerState(Protocol):
     """Makes aiohttp's protocol for a connection."""
     open: set[HttpConnection]
     draining: bool
-    """Whether a drain has begun: the fast path accepts no new requests."""
+    """Whether a drain has begun: the fast path reads no requests, and each answer is its connection's last one."""
     busy: int
     """The number of connections with a request on the fast path."""
 
     def alarms(self, seconds: float) -> SharedTimeouts:
         """Return the shared timeouts of this duration."""
+        ...
+
+    def lost(self, connection: HttpConnection) -> None:
+        """Remove a closed connection from `open`."""
         ...
 
 
@@ -104,6 +108,11 @@ class HttpConnection(asyncio.Protocol):
         """The task of a request that is answered without aiohttp, for a drain."""
         return None
 
+    @property
+    def closing(self) -> bool:
+        """Whether an answer that begins now is the last one on this connection, since the gateway stops."""
+        return self._server.draining
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.remote = peer_of(transport)
@@ -115,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
             self._server.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.open.discard(self)
+        self._server.lost(self)
         self._server.limits.unread.release(self._transport)
         if self._place is not None:
             self._server.limits.peers.give(self._place)

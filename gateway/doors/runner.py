@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.abc import AbstractAccessLogger
 from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError, LineTooLong
 from aiohttp.payload import Payload
@@ -79,6 +81,7 @@ class ClientConnections:
         self.busy = 0
         self._kind = kind
         self._alarms: dict[float, SharedTimeouts] = {}
+        self._changed = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None
 
     def __call__(self) -> HttpConnection:
@@ -99,26 +102,42 @@ class ClientConnections:
             found = self._alarms[seconds] = SharedTimeouts(seconds)
         return found
 
-    def begin_drain(self) -> None:
-        """Accept no new requests, and close idle connections."""
+    def lost(self, connection: HttpConnection) -> None:
+        """Remove a closed connection."""
+        self.open.discard(connection)
+        self._changed.set()
+
+    def close_idle(self) -> None:
+        """Close idle connections; each further answer is its connection's last one."""
         self.draining = True
         for connection in tuple(self.open):
             connection.close_if_idle()
 
     async def drain(self, seconds: float) -> None:
-        """Accept no new requests; running ones have so many seconds to finish."""
-        self.begin_drain()
+        """Close idle connections; running requests, and clients that read answers, have so many seconds."""
+        self.close_idle()
         if self._sweep is not None:
             self._sweep.cancel()
+        end = time.monotonic() + seconds
         running = {connection.running for connection in self.open if connection.running is not None}
         if running:
             _, late = await asyncio.wait(running, timeout=seconds)
             for task in late:
                 task.cancel()
+            self.close_idle()
+        await self.all_closed(end - time.monotonic())
         for connection in tuple(self.open):
             connection.abort()
         for alarms in self._alarms.values():
             alarms.close()
+
+    async def all_closed(self, seconds: float) -> None:
+        """Wait until no connection is open, for so many seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.open:
+                    self._changed.clear()
+                    await self._changed.wait()
 
     def _swept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -147,6 +166,11 @@ class Drain(Protocol):
         """Say at `/readyz` that the gateway stops."""
         ...
 
+    @property
+    def running(self) -> int:
+        """The number of running calls."""
+        ...
+
     def begin(self) -> None:
         """End requests without an awaited answer: long-lived streams, pending polls."""
         ...
@@ -163,6 +187,15 @@ class Drain(Protocol):
 DRAIN: Final = web.AppKey("drain", Drain)
 """Ends the running calls of an application."""
 
+SWITCHING: Final = 101
+"""The status of an answer that begins a WebSocket."""
+
+LINGER: Final = 0.5
+"""Seconds after the end of listening in which requests on open connections are served: their clients could not know."""
+
+BACKLOG: Final = 1024
+"""Connections that wait to be accepted; the system may allow fewer."""
+
 CLEAN: Final = 5.0
 """Seconds for answers to be written after the drain, before connections are aborted."""
 
@@ -172,8 +205,9 @@ log = logging.getLogger(__name__)
 class GatewayRunner(web.AppRunner):
     """Runs an application with its `LIMITS`, `CONNECTION` and `DRAIN`; at the end, calls have `drain` seconds."""
 
-    def __init__(self, app: web.Application, *, drain: float, keepalive: float = IDLE) -> None:
+    def __init__(self, app: web.Application, *, drain: float, keepalive: float = IDLE, linger: float = 0) -> None:
         app.middlewares.insert(0, _begins)
+        app.on_response_prepare.append(_announce_close)
         super().__init__(
             app,
             access_log=log,
@@ -183,6 +217,8 @@ class GatewayRunner(web.AppRunner):
             keepalive_timeout=keepalive,
         )
         self._drain = drain
+        self._linger = linger
+        self._sockets: list[socket.socket] = []
         self._connections: ClientConnections | None = None
 
     @property
@@ -194,10 +230,50 @@ class GatewayRunner(web.AppRunner):
             self._connections = ClientConnections(lambda: nameless(behind(), _Handler), self.app[LIMITS], kind)
         return self._connections
 
+    async def listen(self, sock: socket.socket, *, inherited: bool = False) -> None:
+        """Accept connections on a socket; an inherited one stays open in the process that it came from."""
+        await web.SockSite(self, sock, backlog=BACKLOG).start()
+        if not inherited:
+            self._sockets.append(sock)
+
+    async def cleanup(self) -> None:
+        """Stop listening, serve what clients have sent before they could know, then shut down."""
+        await self._stop_listening()
+        drain = self.app.get(DRAIN)
+        if self._connections is not None and drain is not None and self._linger:
+            await self._finish_requests(self._connections, drain)
+        await super().cleanup()
+
+    async def _finish_requests(self, connections: ClientConnections, drain: Drain) -> None:
+        """Finish the running calls, and what clients send before they learn that their connection ends.
+
+        An answer that had begun before the drain did not tell them.
+        """
+        end, running = time.monotonic() + self._drain, True
+        connections.draining = True
+        drain.begin()
+        while running and time.monotonic() < end:
+            await connections.all_closed(self._linger)
+            running = drain.running > 0
+            await drain.end(max(0, end - time.monotonic()))
+
+    async def _stop_listening(self) -> None:
+        """Close the sockets, after accepting the connections that the system has accepted already."""
+        listening, self._sockets = [sock.dup() for sock in self._sockets], []
+        for site in tuple(self.sites):
+            await site.stop()
+        loop = asyncio.get_running_loop()
+        for sock in listening:
+            with sock, suppress(OSError):
+                while True:
+                    accepted, _ = sock.accept()
+                    accepted.setblocking(False)
+                    await loop.connect_accepted_socket(self.server, accepted)
+
     async def shutdown(self) -> None:
         """Close idle connections, let running calls end, then shut down like aiohttp."""
         if self._connections is not None:
-            self._connections.begin_drain()
+            self._connections.close_idle()
         drain = self.app.get(DRAIN)
         if drain is not None:
             drain.begin()
@@ -263,10 +339,19 @@ def _length(answer: web.Response) -> int:
 async def _begins(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Notify the connection that the head of a request is complete, and of the length of the answer."""
     connection = request.transport.get_protocol() if request.transport is not None else None
-    if isinstance(connection, HttpConnection):
-        connection.begins()
+    if not isinstance(connection, HttpConnection):
+        return await handler(request)
+    connection.begins()
     answer = await handler(request)
-    if isinstance(connection, HttpConnection) and isinstance(answer, web.Response):
+    if isinstance(answer, web.Response):
         principal = request.get(PRINCIPAL)
         connection.answers(principal.person if principal is not None else None, _length(answer))
     return answer
+
+
+async def _announce_close(request: web.Request, answer: web.StreamResponse) -> None:
+    """Handle `on_response_prepare`: tell the client when this is the last answer on its connection (RFC 9112, 9.6)."""
+    connection = request.transport.get_protocol() if request.transport is not None else None
+    if isinstance(connection, HttpConnection) and connection.closing and answer.status != SWITCHING:
+        answer.force_close()
+        answer.headers[hdrs.CONNECTION] = "close"

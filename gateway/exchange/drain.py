@@ -36,6 +36,21 @@ class _Running:
         self._calls.end_call(self._task)
 
 
+class _Refusing:
+    """A block in which a cut raises `stopping` instead of a cancellation."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, calls: RunningCalls) -> None:
+        self._calls = calls
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError) and self._calls.take_cut():
+            raise stopping() from None
+
+
 class RunningCalls:
     """The calls and endless streams that run now, by the task that runs each."""
 
@@ -45,6 +60,8 @@ class RunningCalls:
         self._cut: set[asyncio.Task[object]] = set()
         self._draining = self._over = False
         self._idle = asyncio.Event()
+        self.refusing_cuts: AbstractContextManager[None] = _Refusing(self)
+        """A block in which a cut of the current task raises the refusal `stopping` instead of a cancellation."""
 
     @property
     def count(self) -> int:
@@ -90,7 +107,7 @@ class RunningCalls:
             self._streams.discard(task)
             self._cut.discard(task)
 
-    def was_cut(self) -> bool:
+    def take_cut(self) -> bool:
         """Return whether the cancellation of the current task is a cut, and take it back; once for each cut."""
         if not self._cut or (task := _current()) not in self._cut:
             return False

@@ -22,7 +22,7 @@ from gateway.contract import problem
 from gateway.errors import NOT_SERVED, STATUS, Reason, Refusal
 from gateway.exchange.approval_step import RequestApprovals
 from gateway.exchange.decided_request import BackendAnswer, DecidedRequest, Idempotency, decide_request
-from gateway.exchange.drain import RunningCalls, stopping
+from gateway.exchange.drain import RunningCalls
 from gateway.exchange.filter import filter_answer, mask_answer
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
@@ -110,13 +110,10 @@ class Exchange:
             outcome = await self._run_steps(self._without_proof(request), caller, None, tell)
             if isinstance(outcome, Pending):
                 try:
-                    return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
+                    with self._running.refusing_cuts:
+                        return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
                 except Refusal as refusal:
                     return await self.refuse(refusal, caller, request.method, request.url)
-                except asyncio.CancelledError:
-                    if not self._running.was_cut():
-                        raise
-                    return await self.refuse(stopping(), caller, request.method, request.url)
             return outcome
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
@@ -126,17 +123,14 @@ class Exchange:
         """
         with self._running.call():
             try:
-                if not self._admits(caller.principal, caller.app):
-                    raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
-                if id.startswith(PREFIX):
-                    return await self._streams.next(id, caller, wait=wait, cancel=cancel)
-                return await self._waiting.resume(id, caller, wait, cancel, self._take_up)
+                with self._running.refusing_cuts:
+                    if not self._admits(caller.principal, caller.app):
+                        raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
+                    if id.startswith(PREFIX):
+                        return await self._streams.next(id, caller, wait=wait, cancel=cancel)
+                    return await self._waiting.resume(id, caller, wait, cancel, self._take_up)
             except Refusal as refusal:
                 return await self.refuse(refusal, caller, "", "")
-            except asyncio.CancelledError:
-                if not self._running.was_cut():
-                    raise
-                return await self.refuse(stopping(), caller, "", "")
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         """Record a refusal by a door that could not build a request, and return its answer."""
@@ -174,34 +168,34 @@ class Exchange:
         record = self._recorder.start("http", caller, safe=safe, came=_arrival_trace(request), after=after)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
-            async with AsyncExitStack() if request.stream else _NOTHING as stack:
-                decided = await decide_request(policy, request, caller, record, self._now())
-                if parked is None:
-                    decided = await self._limit(decided, caller, record, stack)
-                decided = await self._idempotency.add_key(decided, caller)
-                if parked is None and decided.obligations.confirm is not None:  # do not ask in vain
-                    await self._sender.ready(decided, policy.backends[decided.canonical.backend], caller, tell)
-                pending = await self._waiting.approve(policy, decided, caller, parked, record)
-                if pending is not None:
-                    await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
-                    return pending
-                if parked is not None and not self._admits(caller.principal, caller.app):  # its claims were looked up
-                    raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
-                await self._hooks.check_request(decided.canonical, caller)
-                await record.open(lasting=decided.streams)
-                last, answer = await self._send(app, decided, caller, record, stack, tell)
-                answer = filter_answer(policy, last, answer, record, redirected=last is not decided)
-                if last.obligations.mask:
-                    answer = await mask_answer(answer, last.obligations.mask)
-                if answer.parts is not None and stack is not None:
-                    return Stream(answer.response, answer.parts, record, stack.pop_all(), self._running)
-            await record.close(status=answer.response.status)
-            return answer.response
+            with self._running.refusing_cuts:
+                async with AsyncExitStack() if request.stream else _NOTHING as stack:
+                    decided = await decide_request(policy, request, caller, record, self._now())
+                    if parked is None:
+                        decided = await self._limit(decided, caller, record, stack)
+                    decided = await self._idempotency.add_key(decided, caller)
+                    if parked is None and decided.obligations.confirm is not None:  # do not ask in vain
+                        await self._sender.ready(decided, policy.backends[decided.canonical.backend], caller, tell)
+                    pending = await self._waiting.approve(policy, decided, caller, parked, record)
+                    if pending is not None:
+                        await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
+                        return pending
+                    # The claims of a parked request's caller were looked up meanwhile.
+                    if parked is not None and not self._admits(caller.principal, caller.app):
+                        raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
+                    await self._hooks.check_request(decided.canonical, caller)
+                    await record.open(lasting=decided.streams)
+                    last, answer = await self._send(app, decided, caller, record, stack, tell)
+                    answer = filter_answer(policy, last, answer, record, redirected=last is not decided)
+                    if last.obligations.mask:
+                        answer = await mask_answer(answer, last.obligations.mask)
+                    if answer.parts is not None and stack is not None:
+                        return Stream(answer.response, answer.parts, record, stack.pop_all(), self._running)
+                await record.close(status=answer.response.status)
+                return answer.response
         except Refusal as refusal:
             return await _refuse(refusal, record, request.url)
         except asyncio.CancelledError:
-            if self._running.was_cut():
-                return await _refuse(stopping(), record, request.url)
             await record.cancel()
             raise
         except (Exception, SystemExit):  # a plugin's backend may raise anything: caller and record get an answer

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gateway.bounds import Area, Bound, size
 from gateway.contract import problem, whole_characters
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.drain import RunningCalls, stopping
+from gateway.exchange.drain import RunningCalls
 from gateway.exchange.record import Record
 from gateway.model import Caller, Door, Part, Response
 
@@ -58,13 +58,8 @@ class Stream:
     async def __anext__(self) -> bytes:
         endless = self.head.says_by_and_by()
         try:
-            with self._running.stream(endless=endless):
-                try:
-                    part = await anext(self._parts)
-                except asyncio.CancelledError:
-                    if not self._running.was_cut():
-                        raise
-                    raise stopping() from None
+            with self._running.stream(endless=endless), self._running.refusing_cuts:
+                part = await anext(self._parts)
         except StopAsyncIteration:
             await self._end(self.head.status)
             raise

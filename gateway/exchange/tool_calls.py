@@ -16,7 +16,7 @@ from gateway.callers.entitlements import Admits, admit_all
 from gateway.errors import NOT_SERVED, Reason, Refusal
 from gateway.exchange.approval_step import UNPROVEN, ApprovalStep, digest_of
 from gateway.exchange.authenticate import MissingAccounts
-from gateway.exchange.drain import RunningCalls, stopping
+from gateway.exchange.drain import RunningCalls
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.streams import internal_error
@@ -243,16 +243,16 @@ class ToolCalls:
     async def _close_on_error(self, call: ToolCall[T], record: Record, steps: Coroutine[Any, Any, S]) -> S | T:
         """Return the result of `steps`; close the entry if they end in another way."""
         try:
-            return await steps
+            with self._running.refusing_cuts:
+                try:
+                    return await steps
+                except asyncio.CancelledError:
+                    self._step.approvals.cancel_caused(record.id)
+                    raise
         except Refusal as refusal:
             await record.refuse(refusal)
             return call.refusal_result(refusal, record.id)
         except asyncio.CancelledError:
-            self._step.approvals.cancel_caused(record.id)
-            if self._running.was_cut():
-                cut = stopping()
-                await record.refuse(cut)
-                return call.refusal_result(cut, record.id)
             await record.cancel()
             raise
         except Exception as error:

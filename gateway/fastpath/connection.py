@@ -114,7 +114,13 @@ class FastConnection(HttpConnection):
         self._room: asyncio.Future[None] | None = None
         self._heads: dict[bytes, KnownHead] = {}
         self._sent: _Sent | None = None  # for the access log
+        self._last = False  # the client asked to close the connection after the answer
         self._unanswered: int | None = 0  # requests that aiohttp has to answer; None if it keeps the connection
+
+    @property
+    def closing(self) -> bool:
+        """Whether an answer that begins now is the last one on this connection."""
+        return self._last or self._server.draining
 
     @property
     def running(self) -> asyncio.Task[None] | None:
@@ -294,6 +300,7 @@ class FastConnection(HttpConnection):
         principal = known.principal if is_known else await self._identify(known)
         if route is None or principal is None or not routes.places.take(principal.person):
             return False
+        self._last = known.head.last
         try:
             CLIENT.set(known.client)
             seen = access_log.begin()
@@ -333,8 +340,6 @@ class FastConnection(HttpConnection):
         if rest or self._ahead:
             self._ahead = rest + self._ahead
             self._loop.call_soon(self._go_on)  # other connections get their turn first
-        elif self._server.draining:
-            self._transport.close()
 
     def _go_on(self) -> None:
         """Continue with the data buffered meanwhile."""

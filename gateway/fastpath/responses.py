@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp.helpers import rfc822_formatted_time
 
@@ -27,14 +27,46 @@ _REASONS: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
 _SERVER: Final = f"Server: {NAME}\r\n\r\n".encode("ascii")
 
 
+class ResponseWriter(Protocol):
+    """The connection that takes one answer: `gateway.fastpath.connection.FastConnection`."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether an answer that begins now is the last one on this connection."""
+        ...
+
+    def alarms(self, seconds: float) -> SharedTimeouts:
+        """Return the shared timeouts of this duration."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Write a part of an answer."""
+        ...
+
+    def write(self, data: bytes, person: str) -> None:
+        """Write a complete answer to a request of `person`."""
+        ...
+
+    async def write_parts(self, parts: Iterable[bytes], person: str, count: int) -> None:
+        """Write a long answer of `count` bytes with backpressure, in turns with other connections."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait while the write buffer is full."""
+        ...
+
+    def abort(self) -> None:
+        """Abort the connection in the middle of an answer."""
+        ...
+
+
 class JsonAnswer:
     """One answer in JSON: whole, or an event stream that begins after some seconds of silence, with pings."""
 
-    def __init__(self, send: Callable[[bytes], None], alarms: SharedTimeouts, *, last: bool) -> None:
-        self._last = _CLOSING if last else b""
-        self._send = send
+    def __init__(self, writer: ResponseWriter, silence: float) -> None:
+        self._writer = writer
         self._begun = False
-        self._alarms = alarms
+        self._alarms = alarms = writer.alarms(silence)
         self._alarm = alarms.set(self._ping)
 
     def end(self) -> None:
@@ -46,7 +78,7 @@ class JsonAnswer:
         if self._begun:
             return b"".join(chunk(piece) for piece in last_event(text)) + LAST_CHUNK
         body = text.encode()
-        return _json_head(len(body), status, self._last) + body
+        return _json_head(len(body), status, self._closing()) + body
 
     def pieces(self, answer: list[bytes], status: int) -> Iterator[bytes]:
         """Yield the same for a long answer."""
@@ -54,14 +86,17 @@ class JsonAnswer:
             yield from map(chunk, last_event(answer))
             yield LAST_CHUNK
         else:
-            yield _json_head(sum(map(len, answer)), status, self._last)
+            yield _json_head(sum(map(len, answer)), status, self._closing())
             yield from answer
+
+    def _closing(self) -> bytes:
+        return _CLOSING if self._writer.closing else b""
 
     def _ping(self) -> None:
         if not self._begun:
             self._begun = True
-            self._send(_event_head(self._last))
-        self._send(chunk(PING))
+            self._writer.send(_event_head(self._closing()))
+        self._writer.send(chunk(PING))
         self._alarm = self._alarms.set(self._ping)
 
 

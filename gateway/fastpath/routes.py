@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -17,10 +17,9 @@ from gateway.doors.mcp import Mounts
 from gateway.doors.revocation import Revocations
 from gateway.doors.site import SiteDoor, streamed_head
 from gateway.errors import Refusal
-from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.exchange.streams import Stream
 from gateway.fastpath.request_head import RequestHead
-from gateway.fastpath.responses import BODILESS, LAST_CHUNK, JsonAnswer, chunk, site_head
+from gateway.fastpath.responses import BODILESS, LAST_CHUNK, JsonAnswer, ResponseWriter, chunk, site_head
 from gateway.mcp.fast import Fast, Traced
 from gateway.mcp.server import McpMount
 from gateway.model import BodyType, Principal, Request
@@ -28,34 +27,6 @@ from gateway.shares import Shares
 from gateway.traces import continue_trace
 
 R = TypeVar("R")
-
-
-class ResponseWriter(Protocol):
-    """The connection that takes one answer: `gateway.fastpath.connection.FastConnection`."""
-
-    def alarms(self, seconds: float) -> SharedTimeouts:
-        """Return the shared timeouts of this duration."""
-        ...
-
-    def send(self, data: bytes) -> None:
-        """Write a part of an answer."""
-        ...
-
-    def write(self, data: bytes, person: str) -> None:
-        """Write a complete answer to a request of `person`."""
-        ...
-
-    async def write_parts(self, parts: Iterable[bytes], person: str, count: int) -> None:
-        """Write a long answer of `count` bytes with backpressure, in turns with other connections."""
-        ...
-
-    async def drain(self) -> None:
-        """Wait while the write buffer is full."""
-        ...
-
-    def abort(self) -> None:
-        """Abort the connection in the middle of an answer."""
-        ...
 
 
 class FastRoute(Protocol[R]):
@@ -131,7 +102,6 @@ class McpRoute(Generic[C]):
         self._current = current
         self._identify = identify
         self._admits = admits
-        self._last = head.last
         self._traced = head.headers if "traceparent" in head.headers else None
 
     def is_current(self) -> bool:
@@ -151,7 +121,7 @@ class McpRoute(Generic[C]):
     async def answer(self, request: C, principal: Principal, writer: ResponseWriter) -> None:
         """Call the tool, and write the JSON-RPC message that answers."""
         fast = self._fast
-        answer = JsonAnswer(writer.send, writer.alarms(fast.silence), last=self._last)
+        answer = JsonAnswer(writer, fast.silence)
         try:
             with continue_trace(request.trace or self._traced):
                 text, status = await fast.message(request, principal)
@@ -199,18 +169,18 @@ class SiteRoute:
     async def answer(self, request: Request, principal: Principal, writer: ResponseWriter) -> None:
         """Run the exchange, and write the backend's answer."""
         outcome = await self._door.open(request, principal)
-        last = self._head.last
         if isinstance(outcome, Stream):
-            await _stream(outcome, writer, last=last)
+            await _stream(outcome, writer)
         else:
-            writer.write(site_head(outcome, len(outcome.body), last=last) + outcome.body, principal.person)
+            head = site_head(outcome, len(outcome.body), last=writer.closing)
+            writer.write(head + outcome.body, principal.person)
 
 
-async def _stream(stream: Stream, writer: ResponseWriter, *, last: bool) -> None:
+async def _stream(stream: Stream, writer: ResponseWriter) -> None:
     """Write each part as it comes, with the browser's backpressure."""
     try:
         # Redaction may change the length of the body, which a browser would reject.
-        writer.send(site_head(streamed_head(stream.head), None, last=last))
+        writer.send(site_head(streamed_head(stream.head), None, last=writer.closing))
         bodiless = stream.head.status in BODILESS
         async for part in stream:
             if part and not bodiless:

@@ -7,8 +7,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -134,6 +134,8 @@ WITNESS_SECONDS: Final = 60.0
 """Seconds between two checks for other journals in the sink."""
 ASKED_SECONDS = 2.0
 """Seconds that a query of the sink waits for the lines before it."""
+LAST_SECONDS = 5.0
+"""Seconds that the end of the gateway waits for the last lines; what is left then is copied at the next start."""
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
@@ -198,11 +200,11 @@ class Filler:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def caught_up(self) -> None:
+    async def caught_up(self, seconds: float | None = None) -> None:
         """Wait until the sink has all lines of the journal as of now, unless it is down or that takes too long."""
         end = self._journal.position
         with suppress(TimeoutError):
-            async with asyncio.timeout(ASKED_SECONDS):
+            async with asyncio.timeout(ASKED_SECONDS if seconds is None else seconds):
                 while self._end < end and not self._failing:
                     self._ask_child.set()
                     self._moved.clear()
@@ -281,3 +283,25 @@ class Filler:
 
     def _look(self) -> None:
         self._metrics.sink_lag_bytes.labels(self._sink.name).set(max(0, self._journal.position - self._end))
+
+
+@asynccontextmanager
+async def filling(journal: Journal, fillers: Sequence[Filler]) -> AsyncIterator[None]:
+    """Fill the sinks while the block runs; its end waits until they have the whole journal, its last head included."""
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(filler.run()) for filler in fillers]
+        try:
+            yield
+        finally:
+            await _fill_up(journal, fillers)
+            for task in running:
+                task.cancel()
+
+
+async def _fill_up(journal: Journal, fillers: Sequence[Filler]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_SECONDS):
+            for _ in range(2):  # the first copy into an empty sink is what the next head must contain
+                with suppress(OSError):
+                    journal.seal()
+                await asyncio.gather(*(filler.caught_up(LAST_SECONDS) for filler in fillers))

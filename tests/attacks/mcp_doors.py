@@ -61,6 +61,11 @@ class HttpDoor:
     proof: Proof | None = None
     app: str = APP
     more: dict[str, str] = field(default_factory=dict)
+    origin: str = ""
+    """Where the gateway is reached, if not at its port."""
+    launch: str = ""
+    id: int = 7
+    """The id of the next call."""
 
     async def ask(self, case: dict[str, Any]) -> Answer:
         return await self.tool("http_request", arguments_text(case), proven=case.get("proof", True))
@@ -78,7 +83,7 @@ class HttpDoor:
     async def call(self, tool: str, arguments: str) -> tuple[int, bytes]:
         """Send `tools/call`; return the status and the bytes of the answer."""
         params = f'"name":{json.dumps(tool)},"arguments":{arguments}'
-        return await self.post("tools/call", params, tool)
+        return await self.post("tools/call", params, tool, self.id)
 
     async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
         """Post one message of the client; `params` is the text of the members of its params."""
@@ -90,22 +95,30 @@ class HttpDoor:
             headers |= {"mcp-protocol-version": LEGACY, "mcp-session-id": self.session}
         numbered = f'"id":{id},' if id is not None else ""
         text = f'{{"jsonrpc":"2.0",{numbered}"method":{json.dumps(method)},"params":{{{params}}}}}'
-        url = f"http://localhost:{self.world.port}/mcp/{self.app}"
+        url = f"{self.origin or f'http://localhost:{self.world.port}'}/mcp/{self.app}"
         body = text.encode("utf-8", "surrogatepass")
         async with self.client.post(url, data=io.BytesIO(body), headers=headers) as answer:
             self.session = answer.headers.get("mcp-session-id", self.session)
             return answer.status, await answer.read()
 
-    async def open(self) -> None:
-        """Initialize if the era requires it, open the app, and attach a proven view."""
+    async def begin(self) -> None:
+        """Initialize if the era requires it."""
         if not self.modern:
             client = {"protocolVersion": LEGACY, "capabilities": UI, "clientInfo": {"name": "attack", "version": "1"}}
             await self.post("initialize", json.dumps(client)[1:-1])
             await self.post("notifications/initialized", "", id=None)
+
+    async def open(self) -> None:
+        """Initialize if the era requires it, open the app, and attach a proven view."""
+        await self.begin()
         opened = answer_in((await self.call(f"open_{self.app}", "{}"))[1])
         assert opened is not None
-        launch = opened["result"]["_meta"]["webmcp-gateway/launch"]
-        attached = answer_in((await self.call("webmcp_attach", json.dumps({"launch": launch})))[1])
+        self.launch = opened["result"]["_meta"]["webmcp-gateway/launch"]
+        await self.attach()
+
+    async def attach(self) -> None:
+        """Attach the view with its launch value: the first time, or after it has moved."""
+        attached = answer_in((await self.call("webmcp_attach", json.dumps({"launch": self.launch})))[1])
         assert attached is not None
         content = attached["result"]["structuredContent"]
         assert content["proven"] is True

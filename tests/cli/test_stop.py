@@ -16,6 +16,8 @@ import pytest
 from aiohttp import web
 
 from gateway.stores.heads import key_in
+from gateway.stores.records import Records
+from gateway.stores.sql import Database
 from gateway.stores.verify import found_in, verify_chain
 from tests.attacks.bridge_door import BridgeDoor
 from tests.attacks.calls import AttackedDoor
@@ -160,6 +162,21 @@ async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None
         outcomes = gateway.outcomes()
     assert outcomes["/api/before"]["status"] == 200
     assert outcomes["/api/held"]["reason"] == "gateway-stopping"
+
+
+async def test_the_database_has_the_whole_record_at_the_end(tmp_path: Path) -> None:
+    """The filler rests between lines, but not at the end."""
+    async with serving(tmp_path) as gateway, reached(gateway, "modern") as way:
+        for number in range(20):
+            assert (await way.ask({"url": f"/api/{number}", "method": "POST", "body": "{}"})).status == 200
+        await gateway.stop()
+        code, output = await ended(gateway.process)
+        assert (code, "Traceback" in output) == (0, False), output
+        last = gateway.lines()[-1]
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        position = await Records(database).position(last["fields"]["chain"])
+    assert position is not None
+    assert position.end == (tmp_path / "gateway.journal").stat().st_size
 
 
 HANGING = """

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import httpx2
@@ -50,6 +51,15 @@ def renamed(name: str) -> str:
     return text.replace("example.com", "gw.localhost").replace("example.net", "apps.localhost")
 
 
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports of a gateway, and of the proxy in front of it."""
+
+    gateway: int
+    tls: int
+    plain: int
+
+
 @dataclass(slots=True)
 class Deployed:
     """A gateway behind a proxy."""
@@ -58,7 +68,11 @@ class Deployed:
     port: int
     plain_port: int
     ca: Path
-    changed: tuple[str, str] = ("", "")
+
+    @property
+    def ports(self) -> Ports:
+        """The ports of the gateway and its proxy."""
+        return Ports(self.world.gateway.port, self.port, self.plain_port)
 
     @property
     def console(self) -> str:
@@ -157,32 +171,37 @@ async def deployed(
     """
     async with running(folder, policy=policy) as world:
         port, plain_port = free_port(), free_port()
-        place = Deployed(world, port, plain_port, folder / "tls" / "fullchain.pem", changed)
+        place = Deployed(world, port, plain_port, folder / "tls" / "fullchain.pem")
         await place.restart("auth: [token]\n")
         certify(folder / "tls")
-        with started(folder, proxy, place):
+        with started(folder, proxy, place.ports, changed):
             await listening(port)
             yield place
 
 
 def configure(place: Deployed, auth: str) -> None:
     """Write gateway.yaml of the cart anew, behind the proxy."""
-    shipped = yaml.safe_load(renamed("gateway.yaml"))["server"]
-    shipped |= {"listen": f"127.0.0.1:{place.world.gateway.port}", "public_url": place.mcp}
-    shipped["origins"] = {name: f"{origin}:{place.port}" for name, origin in shipped["origins"].items()}
-    shipped["admin_listen"] = f"127.0.0.1:{free_port()}"
-    state = place.world.folder / "state"
-    state.mkdir(mode=0o700, exist_ok=True)
-    shipped["state_dir"] = str(state)
     file = place.world.folder / "gateway.yaml"
-    written = yaml.safe_load(file.read_text("utf-8")) | {"server": shipped} | yaml.safe_load(auth)
+    server = server_settings(place.world.folder, place.ports)
+    written = yaml.safe_load(file.read_text("utf-8")) | {"server": server} | yaml.safe_load(auth)
     file.write_text(yaml.safe_dump(written), "utf-8")
 
 
+def server_settings(folder: Path, ports: Ports) -> dict[str, Any]:
+    """The settings `server` of deploy/gateway.yaml with these ports, and the state in a folder of its own."""
+    shipped: dict[str, Any] = yaml.safe_load(renamed("gateway.yaml"))["server"]
+    shipped |= {"listen": f"127.0.0.1:{ports.gateway}", "public_url": f"https://mcp.gw.localhost:{ports.tls}"}
+    shipped["origins"] = {name: f"{origin}:{ports.tls}" for name, origin in shipped["origins"].items()}
+    shipped["admin_listen"] = f"127.0.0.1:{free_port()}"
+    state = folder / "state"
+    state.mkdir(mode=0o700, exist_ok=True)
+    return shipped | {"state_dir": str(state)}
+
+
 @contextmanager
-def started(folder: Path, proxy: str, place: Deployed) -> Iterator[None]:
-    """Run the proxy."""
-    command, environment = (_nginx if proxy == "nginx" else _caddy)(folder, place)
+def started(folder: Path, proxy: str, ports: Ports, changed: tuple[str, str] = ("", "")) -> Iterator[None]:
+    """Run the proxy; `changed` as in `deployed`."""
+    command, environment = (_nginx if proxy == "nginx" else _caddy)(folder, ports, changed)
     program = shutil.which(command[0], path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         raise RuntimeError(f"{proxy} is not installed: run scripts/proxies")
@@ -195,25 +214,25 @@ def started(folder: Path, proxy: str, place: Deployed) -> Iterator[None]:
         process.wait(WAIT)
 
 
-def _nginx(folder: Path, place: Deployed) -> tuple[list[str], dict[str, str]]:
+def _nginx(folder: Path, ports: Ports, changed: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
     text = renamed("nginx.conf")
-    assert place.changed[0] in text
-    text = text.replace(*place.changed).replace("127.0.0.1:8080", f"127.0.0.1:{place.world.gateway.port}")
-    text = text.replace("listen 443", f"listen 127.0.0.1:{place.port}").replace(
-        "listen 80;", f"listen 127.0.0.1:{place.plain_port};"
+    assert changed[0] in text
+    text = text.replace(*changed).replace("127.0.0.1:8080", f"127.0.0.1:{ports.gateway}")
+    text = text.replace("listen 443", f"listen 127.0.0.1:{ports.tls}").replace(
+        "listen 80;", f"listen 127.0.0.1:{ports.plain};"
     )
     (folder / "site.conf").write_text(text.replace("/etc/webmcp-gateway", str(folder)), "utf-8")
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder), "utf-8")
     return ["nginx", "-c", str(folder / "nginx.conf"), "-e", str(folder / "nginx.log")], {}
 
 
-def _caddy(folder: Path, place: Deployed) -> tuple[list[str], dict[str, str]]:
-    options = ("admin off", f"http_port {place.plain_port}", f"https_port {place.port}", "default_bind 127.0.0.1")
-    ports = "\n\t".join(("{", *options, "grace_period 1s")) + "\n}\n"
+def _caddy(folder: Path, ports: Ports, _: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
+    options = ("admin off", f"http_port {ports.plain}", f"https_port {ports.tls}", "default_bind 127.0.0.1")
+    head = "\n\t".join(("{", *options, "grace_period 1s")) + "\n}\n"
     text = renamed("Caddyfile").replace("/etc/webmcp-gateway", str(folder))
-    (folder / "Caddyfile").write_text(ports + text, "utf-8")
+    (folder / "Caddyfile").write_text(head + text, "utf-8")
     homes = {name: str(folder / "caddy") for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-    gateway = {"GATEWAY": f"127.0.0.1:{place.world.gateway.port}"}
+    gateway = {"GATEWAY": f"127.0.0.1:{ports.gateway}"}
     return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"], {**homes, **gateway}
 
 
