@@ -25,12 +25,14 @@ from gateway.exchange.cookies import CookieJars
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership, TokenRequests, count_requests
 from gateway.hooks import Hooks, make_plugin
 from gateway.hookspecs import CredentialFactory
-from gateway.model import Backend, Principal
+from gateway.model import Backend, Json, Principal
+from gateway.stores.mcp_sessions import reseal_sessions
 from gateway.stores.page_storage import PageStorage
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, KeySource, SystemKeyring
 from gateway.stores.sessions import Hints
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
+from gateway.stores.view_state import reseal_launches
 from gateway.telemetry import Metrics
 
 
@@ -49,6 +51,7 @@ class Accounts:
         metrics: Metrics | None = None,
     ) -> None:
         self._config = config
+        self._database = database
         self._hooks = hooks
         self._metrics = metrics or Metrics()
         self.path = config.path
@@ -78,6 +81,23 @@ class Accounts:
         for credential, secret in pending_secrets(self.specs):
             secret.resolve(await self._hooks.resolve_secret(secret.reference, f"credential {credential!r}"))
         self.ring.load()
+
+    async def reseal(self) -> dict[str, Json]:
+        """Seal all that is stored with the newest key, and return what was done."""
+        tokens, unreadable = await self.store.reseal()
+        pages, unreadable_pages = await self.storage.reseal()
+        logins, unreadable_logins = await self.hints.reseal()
+        await reseal_sessions(self._database, self.ring)
+        await reseal_launches(self._database, self.ring)
+        return {
+            "key": self.ring.ids[0],
+            "sealed": tokens,
+            "unreadable": unreadable,
+            "pages": pages,
+            "unreadable_pages": unreadable_pages,
+            "logins": logins,
+            "unreadable_logins": unreadable_logins,
+        }
 
     def connect_url(self, credential: str, principal: Principal) -> str:
         """Return the console page where this principal connects an account; it has no secret and no side effect."""

@@ -306,13 +306,9 @@ def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
 
     async def reseal_all(accounts: Accounts) -> dict[str, Json]:
         if not reseal:
+            await accounts.reseal()  # what a rotation that was killed has left, while its key is still kept
             accounts.ring.rotate()
-        done, lost = await accounts.store.reseal()
-        pages, lost_pages = await accounts.storage.reseal()
-        logins, lost_logins = await accounts.hints.reseal()
-        tokens: dict[str, Json] = {"key": accounts.ring.ids[0], "sealed": done, "unreadable": lost}
-        kept: dict[str, Json] = {"pages": pages, "unreadable_pages": lost_pages}
-        return {**tokens, **kept, "logins": logins, "unreadable_logins": lost_logins}
+        return await accounts.reseal()
 
     result = run(path, reseal_all)
     if as_json:

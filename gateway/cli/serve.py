@@ -245,13 +245,26 @@ async def _listen(runner: GatewayRunner, host: str, port: int, key: str, passed:
         if own is not None:
             await runner.listen(own, inherited=True)
             return
-        kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
-        found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=kind, flags=passive)
-        for family, _, _, _, address in dict.fromkeys(found):
-            await runner.listen(socket.create_server(address[:2], family=family))
+        for sock in await _own_sockets(host, port):
+            await runner.listen(sock)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise StartError(f"cannot listen on {host}:{port}: {reason}; set {key}") from error
+
+
+async def _own_sockets(host: str, port: int) -> list[socket.socket]:
+    """Return sockets bound to all addresses of a host; "" is every address of this machine. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    opened = list[socket.socket]()
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            opened.append(socket.create_server(address[:2], family=family))
+    except OSError:
+        for sock in opened:
+            sock.close()
+        raise
+    return opened
 
 
 def _tune() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from gateway.errors import StartError
 from gateway.jsontext.writing import signed_json
 from gateway.model import Json
 from gateway.stores.lines import ChainLink, fields_of
+from gateway.stores.sealing import write_private
 
 SIGNATURE: Final = "signature"
 KEY_BYTES: Final = 32
@@ -70,9 +72,8 @@ def key_in(path: Path) -> JournalKey:
     """Return the key in the file `path`, which is created, for its owner alone, if missing. Raises StartError."""
     try:
         if not path.exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(base64.b64encode(os.urandom(KEY_BYTES)).decode() + "\n")
+            with suppress(FileExistsError):  # another process was faster
+                write_private(path, base64.b64encode(os.urandom(KEY_BYTES)).decode(), replace=False)
         if path.stat().st_mode & 0o077:
             raise StartError(f"the key of the record, {path}, can be read by others: chmod 600 {path}")
         return key_of(path.read_text("ascii"))

@@ -22,7 +22,7 @@ from gateway.model import Principal
 from gateway.ports.sessions import McpClientState, TooManySessions
 from gateway.stores.schema import MCP_SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, whole
+from gateway.stores.sql import Database, reseal_states, whole
 
 LARGEST: Final = 64 * 1024
 """Characters of the state of one session; a larger one is not stored, and its session ends with its process."""
@@ -261,6 +261,11 @@ class DatabaseMcpSessions:
         written = plain_json([state.version, state.info, state.capabilities, state.level, state.subscriptions])
         text = written if len(written) <= LARGEST else ""
         return self._ring.seal(text, _place(key, opened.principal.id, opened.mount))
+
+
+async def reseal_sessions(database: Database, ring: KeyRing) -> None:
+    """Seal the states of all clients with the newest key."""
+    await reseal_states(database, ring, MCP_SESSIONS, lambda row: _place(row.key, row.principal, row.mount))
 
 
 def _state(text: str) -> McpClientState | None:

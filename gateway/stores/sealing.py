@@ -71,6 +71,22 @@ class GivenKeys:
         return None
 
 
+def write_private(path: Path, line: str, *, replace: bool) -> None:
+    """Write a file of one line for its owner alone, whole or not at all, also if this process is killed.
+
+    Raises OSError; FileExistsError if it exists and must not be replaced.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
+        file.write(f"{line}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        fresh.replace(path) if replace else os.link(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyFile:
     """A file that its owner alone can read; it is created if missing."""
@@ -108,16 +124,8 @@ class KeyFile:
         return self.path.read_text("ascii")
 
     def _place(self, keys: str, *, replace: bool) -> None:
-        fresh = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
-            with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
-                file.write(f"{keys}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                fresh.replace(self.path) if replace else os.link(fresh, self.path)
-            finally:
-                fresh.unlink(missing_ok=True)
+            write_private(self.path, keys, replace=replace)
         except FileExistsError:
             raise
         except OSError as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from sqlalchemy import Connection, Table, event, select, text
+from sqlalchemy import Connection, Row, Table, event, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from gateway.errors import DatabaseUnavailable, StartError
 from gateway.stores.schema import SCHEMA_VERSION, SECRETS, migrate
+from gateway.stores.sealing import KeyRing, SealBroken
 
 T = TypeVar("T")
 
@@ -58,6 +59,9 @@ LENT_SECONDS = 10
 
 MIGRATING_SECONDS = 60
 """Seconds for connections and statements at the start: processes that start together wait for each other."""
+
+RESEALED_AT_ONCE: Final = 200
+"""Rows that are sealed with a new key in one transaction, so that the running gateway can write between two of them."""
 
 _MIGRATING = 7_238_104_655
 """The number of the advisory lock for PostgreSQL's migrations: processes may start at the same time."""
@@ -214,6 +218,23 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 def first_line(error: BaseException) -> str:
     """Return an error's first line: SQLAlchemy puts the statement and its private values on the next ones."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+async def reseal_states(database: Database, ring: KeyRing, table: Table, place: Callable[[Row[Any]], str]) -> None:
+    """Seal the column `state` of all rows with the newest key, except of those that no key opens."""
+    newest = ring.ids[0]
+    async with database.connect() as connection:
+        rows = (await connection.execute(select(table).where(table.c.seal != newest))).all()
+    for some in (rows[start : start + RESEALED_AT_ONCE] for start in range(0, len(rows), RESEALED_AT_ONCE)):
+        async with database.connect() as connection:
+            for row in some:
+                try:
+                    seal, state = ring.seal(ring.open(row.seal, bytes(row.state), place(row)), place(row))
+                except SealBroken:
+                    continue
+                unchanged = (table.c.key == row.key) & (table.c.state == row.state)  # by the running gateway
+                await connection.execute(update(table).where(unchanged).values(seal=seal, state=state))
+            await connection.commit()
 
 
 async def stored_secret(connection: AsyncConnection, name: str) -> bytes:

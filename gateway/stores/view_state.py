@@ -16,7 +16,7 @@ from gateway.jsontext.writing import plain_json
 from gateway.ports.views import StoredLaunch, StoredTaint, TaintKey
 from gateway.stores.schema import LAUNCHES, TAINTS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, insert, whole
+from gateway.stores.sql import Database, insert, reseal_states, whole
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +105,11 @@ class DatabaseLaunches:
         if attached != row.attached:
             raise SealBroken("its number of attachments was altered")
         return StoredLaunch(row.view, row.principal, row.app, chosen, row.expires - now, attached, clean)
+
+
+async def reseal_launches(database: Database, ring: KeyRing) -> None:
+    """Seal all launch values with the newest key."""
+    await reseal_states(database, ring, LAUNCHES, lambda row: _place(row.key, row.view, row.principal, row.app))
 
 
 def _key(value: str) -> str:
