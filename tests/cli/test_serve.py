@@ -185,7 +185,7 @@ async def test_dev_tells_of_a_script_that_no_browser_can_read_as_of_an_error(tmp
 
 
 async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> None:
-    """SIGTERM stops accepting at once; requests in flight are answered."""
+    """SIGTERM ends listening; requests that came before that are answered, the last one with `Connection: close`."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:
@@ -213,6 +213,7 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
             asyncio.get_running_loop().call_later(1, go_on.set)  # long enough to notice a cut-off
             answer = await call
             assert (answer.status, await answer.json()) == (200, {"late": True})
+            assert answer.headers["connection"] == "close"
             answer.close()
             code, rest = await ended(running)
         assert code == 0, rest
