@@ -146,11 +146,12 @@ async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> N
     """While the caller's connection waits, its question stays open."""
     call = await parked(approvals)
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(approvals.wait(call.question.id, CALLER, 60))
+        waiting = tasks.create_task(approvals.wait(call.question.id, CALLER, 3600))
         await asyncio.sleep(0)
         clock.now += SILENCE + 1
         assert await approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
-    assert (await waiting).state is ApprovalState.APPROVED
+        async with asyncio.timeout(60):  # the answer wakes it: by itself it would wait for two minutes
+            assert (await waiting).state is ApprovalState.APPROVED
 
 
 @pytest.mark.parametrize("turns", range(5))
