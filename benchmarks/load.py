@@ -196,7 +196,7 @@ class _Turns:
 
     @property
     def over(self) -> bool:
-        """Whether it has sent all, or its time is over."""
+        """True if it has sent all, or its time is over."""
         return len(self._times) >= self._load.requests or self._seconds >= self._load.seconds
 
     async def connect(self) -> None:

@@ -83,7 +83,7 @@ class Sessions:
         self._streams.append(stream)
 
     async def ping(self, number: int) -> bool:
-        """Whether a session still answers, and its stream is open."""
+        """Return whether a session still answers, and its stream is open."""
         message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         async with self._http.post(self._url, json=message, headers=self._fields[number]) as answer:
             text = await answer.text()
@@ -192,7 +192,7 @@ async def measure(port: int, pid: int, sessions: int, views: int) -> list[Held]:
 
 
 async def _called(http: aiohttp.ClientSession, url: str, view: str) -> bool:
-    """Whether a model's call reaches the page of a view."""
+    """Return whether a model's call reaches the page of a view."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},

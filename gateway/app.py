@@ -418,7 +418,7 @@ class _Gateway:
         self._calls.cut()
 
     def _may_connect(self, principal: Principal, credential: str) -> bool:
-        """Whether an app or upstream that `principal` may use sends this credential, or none does directly."""
+        """Return whether an app or upstream that `principal` may use sends this credential, or none does directly."""
         users = self._apps.senders(credential)
         users += [name for name, spec in self._upstreams.specs.items() if spec.credential == credential]
         return not users or any(self._entitlements.admits(principal, name) for name in users)

@@ -24,7 +24,7 @@ NOT_SERVED: Final = "This app is no longer served here."
 
 
 class Reason(StrEnum):
-    """Why the gateway answered instead of the backend: the header `gateway-reason` and the audit field."""
+    """The reason why the gateway answered instead of the backend: the header `gateway-reason` and the audit field."""
 
     BAD_REQUEST = "bad-request"
     CREDENTIAL_NEEDED = "credential-needed"

@@ -51,7 +51,7 @@ class Hooks:
         self._checks = self._implementations("check_request")
         self._audits = self._implementations("audit_record")
         self.hear_records = bool(self._audits)
-        """Whether a plugin receives records."""
+        """True if a plugin receives records."""
 
     def backend_types(self) -> Mapping[str, BackendFactory]:
         """Return every backend type that plugins register. Raises `StartError` if two plugins register the same."""

@@ -86,7 +86,7 @@ class Span:
 
     @property
     def recording(self) -> bool:
-        """Whether it is recorded."""
+        """True if it is recorded."""
         return self._span is not None
 
     def note(self, fields: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Which MCP clients go on after a restart of the gateway: `python scripts/restart_clients.py FOLDER` prints the table.
+"""Tries which MCP clients continue after a restart: `python scripts/restart_clients.py FOLDER` prints the table.
 
 FOLDER has the clients: `node_modules` of npm, and a virtual environment of Python for each client that needs one.
 """

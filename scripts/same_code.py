@@ -52,7 +52,7 @@ def typescript(language: str, *texts: str) -> list[str]:
 
 
 def is_same(path: str, before: str, after: str) -> bool:
-    """Whether a file says the same to a machine."""
+    """Return whether a file says the same to a machine."""
     if path.endswith(".py"):
         return python(before) == python(after)
     one, other = typescript(path.rpartition(".")[2], before, after)

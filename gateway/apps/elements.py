@@ -163,7 +163,7 @@ class Packing:
         return found
 
     def _waits(self, element: Element, *urls: str) -> bool:
-        """Whether `element` contains the URL of a backend's file, which no browser should load by itself."""
+        """Return whether `element` contains the URL of a backend's file, which no browser should load by itself."""
         return not element.inert and not all(map(is_embedded, urls))
 
     def _file(self, attribute: Attribute, url: str) -> str:

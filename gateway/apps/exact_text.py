@@ -63,12 +63,12 @@ _LOADED: Final = 'run.dispatchEvent(new Event("load"))'
 
 
 def stands(code: str) -> bool:
-    """Whether `code` can be the text of a `<script>` element without change."""
+    """Return whether `code` can be the text of a `<script>` element without change."""
     return ends_there(code) and "\0" not in code and "\r" not in code  # HTML, 13.2.3.5 and 13.2.5.4
 
 
 def ends_there(code: str) -> bool:
-    """Whether such an element ends exactly where `code` does."""
+    """Return whether such an element ends exactly where `code` does."""
     return text_end(f"{code}</script>", 0, "script") == len(code)
 
 

@@ -75,7 +75,7 @@ class Reference:
 
 
 def is_embedded(url: str) -> bool:
-    """Whether there is nothing to fetch: a `data:` URL, a fragment, an empty URL."""
+    """Return whether there is nothing to fetch: a `data:` URL, a fragment, an empty URL."""
     return url.strip() == "" or url.strip().startswith(("#", "data:", "about:", "blob:"))
 
 

@@ -192,12 +192,12 @@ class Tree:
 
     @property
     def foreign(self) -> bool:
-        """Whether the current node is an element of SVG or MathML."""
+        """True if the current node is an element of SVG or MathML."""
         return bool(self._open) and ":" in self._open[-1].name
 
     @property
     def inert(self) -> bool:
-        """Whether the position is in a `<template>` that is not a shadow root's."""
+        """True if the position is in a `<template>` that is not a shadow root's."""
         return self._inert > 0
 
     def start(self, tag: Tag) -> str:
@@ -237,7 +237,7 @@ class Tree:
         return places[-1] if places else -1
 
     def _as_html(self, name: str) -> bool:
-        """Whether a start tag is handled as HTML here."""
+        """Return whether a start tag is handled as HTML here."""
         if not self.foreign or self._open[-1].html_within:
             return True
         current = self._open[-1].name

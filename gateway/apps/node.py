@@ -42,7 +42,7 @@ class Module:
         return self.text.whole[self.text.start :] if self.code is None else self.code
 
     def needs_linking(self) -> bool:
-        """Whether it imports another file, or uses `import.meta`."""
+        """Return whether it imports another file, or uses `import.meta`."""
         return "import.meta" in self.source or bool(import_problems(self.text, find_imports(self.source)))
 
 

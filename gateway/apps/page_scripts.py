@@ -201,7 +201,7 @@ class PageScripts:
         return [Splice(element.start, element.close_end, packed)]
 
     def _reachable(self, element: Element) -> bool:
-        """Whether `document.currentScript` is set when it runs: in shadow trees it is null (HTML, 4.12.1.4)."""
+        """Return whether `document.currentScript` is set when it runs: in shadow trees it is null (HTML, 4.12.1.4)."""
         return not element.inert and "shadowrootmode" not in self._page.text.whole
 
     def _in_element(self, code: str, text: Text, *, module: bool = False) -> str:

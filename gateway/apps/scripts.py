@@ -129,7 +129,7 @@ def tokens(code: str) -> Iterator[ScriptToken]:
 
 
 def _expects_expression(previous: ScriptToken | None, after_head: bool) -> bool:
-    """Whether a slash here begins a regular expression rather than divides."""
+    """Return whether a slash here begins a regular expression rather than divides."""
     if previous is None:
         return True
     if previous.kind is TokenKind.WORD:
@@ -267,7 +267,7 @@ def _import_problem(found: list[ScriptToken], index: int) -> str | None:
 
 
 def _is_worker_file(words: list[str]) -> bool:
-    """Whether these words follow `new` in the creation of a worker from a named file."""
+    """Return whether these words follow `new` in the creation of a worker from a named file."""
     if words[:1] not in (["Worker"], ["SharedWorker"]):
         return False
     named = words[5:7] if words[2:5] == ["new", "URL", "("] else words[2:4]
@@ -297,7 +297,7 @@ def _is_string(token: ScriptToken) -> bool:
 
 
 def _exports(found: list[ScriptToken], index: int) -> bool:
-    """Whether the `from` at `index` belongs to an `export {…}` or `export * as x`."""
+    """Return whether the `from` at `index` belongs to an `export {…}` or `export * as x`."""
     for at in range(index - 1, -1, -1):
         if found[at].text in (";", "import"):
             return False
@@ -392,7 +392,7 @@ class _Templates:
         return template_call([part[1:] for part in parts], f"{self._name}.{self._count}", safe)
 
     def _is_tagged(self) -> bool:
-        """Whether a tag function precedes the template; not after `new`, which takes the template's result."""
+        """Return whether a tag function precedes the template; not after `new`, which takes the template's result."""
         last = self._before[-1] if self._before else None
         if last is None:
             return False

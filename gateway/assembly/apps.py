@@ -57,7 +57,7 @@ class Packed:
 
     @property
     def opens(self) -> bool:
-        """Whether models open it by a tool of the gateway."""
+        """True if models open it by a tool of the gateway."""
         return self.snapshot is not None
 
     async def html(self) -> str:

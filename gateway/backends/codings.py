@@ -51,7 +51,7 @@ class Coding(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether the coding is complete, or has not begun."""
+        """True if the coding is complete, or has not begun."""
         ...
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -266,7 +266,7 @@ def codings(value: str) -> tuple[Callable[[], Coding], ...]:
 
 
 def is_coded(value: str) -> bool:
-    """Whether a `content-encoding` changes the body, or is invalid."""
+    """Return whether a `content-encoding` changes the body, or is invalid."""
     try:
         return bool(codings(value))
     except ValueError:

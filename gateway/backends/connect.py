@@ -80,7 +80,7 @@ class Network(Protocol):
     """The addresses that may be connected to; equal networks share connections, so it must be hashable."""
 
     def allows(self, ip: str) -> bool:
-        """Whether an IP address (no name, no port) may be connected to."""
+        """Return whether an IP address (no name, no port) may be connected to."""
         ...
 
 

@@ -205,12 +205,12 @@ class _Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it can carry a request."""
+        """True if it can carry a request."""
         return self._healthy and self._reading is None and self._rest is None
 
     @property
     def ends_soon(self) -> bool:
-        """Whether only an unneeded rest of a response is outstanding."""
+        """True if only an unneeded rest of a response is outstanding."""
         return self._healthy and self._rest is not None
 
     def finish(self, finished: Callable[[_Connection], None], seconds: float) -> None:

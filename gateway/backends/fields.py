@@ -39,7 +39,7 @@ def parse_fields(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
 
 
 def length_is_of_body(method: str, status: int) -> bool:
-    """Whether the content length in a head is that of a body behind it (RFC 9110 8.6)."""
+    """Return whether the content length in a head is that of a body behind it (RFC 9110 8.6)."""
     return method != "HEAD" and status != HTTPStatus.NOT_MODIFIED
 
 

@@ -86,7 +86,7 @@ class StreamedResponse:
 
     @property
     def until_close(self) -> bool:
-        """Whether only the connection's end marks the end of the body (RFC 9112 6.3)."""
+        """True if only the connection's end marks the end of the body (RFC 9112 6.3)."""
         return not self.reading.head.chunked and self.reading.head.length is None
 
     async def next(self) -> bytes:
@@ -276,7 +276,7 @@ class HttpBackend:
 
 
 def _is_sendable(name: str, value: str) -> bool:
-    """Whether the characters of `value` are bytes of a field (RFC 9110, 5.5) or of an event ID (HTML, 9.2.2)."""
+    """Return whether the characters of `value` are bytes of a field (RFC 9110, 5.5) or of an event ID (HTML, 9.2.2)."""
     return _SENT_VALUE.match(value) is not None or (name == LAST_EVENT_ID and EVENT_ID.fullmatch(value) is not None)
 
 

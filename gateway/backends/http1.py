@@ -200,7 +200,7 @@ class ResponseReader:
 
     @property
     def in_body(self) -> bool:
-        """Whether the head is complete."""
+        """True if the head is complete."""
         return self._step is not ResponseReader._head
 
     def body(self) -> bytes:

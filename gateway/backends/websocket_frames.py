@@ -111,7 +111,7 @@ class _Frames:
 
     @property
     def flooded(self) -> bool:
-        """Whether it took too long."""
+        """True if it took too long."""
         return self.worked > self._longest
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:

@@ -22,7 +22,7 @@ _UNSEEN: Final = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Why a caller may not use an app or an upstream; `error` means that the rule could not be evaluated."""
+    """The reason why a caller may not use an app or an upstream; `error`: the rule could not be evaluated."""
 
     why: str
     error: bool = False
@@ -58,7 +58,7 @@ class AccessRule:
 
 
 def widens(old: AccessRule | None, new: AccessRule | None) -> bool:
-    """Whether `new` may admit a caller whom `old` excludes; two conditions cannot be compared."""
+    """Return whether `new` may admit a caller whom `old` excludes; two conditions cannot be compared."""
     if old is None or old == new:
         return False
     if new is None or old.condition not in ("", new.condition):
@@ -97,7 +97,7 @@ Watcher: TypeAlias = Callable[[Principal | None], None]
 """Is called with the principal whose access, or list of tools, may have changed; None means all."""
 
 Admits: TypeAlias = Callable[[Principal, str], bool]
-"""Whether a caller may use an app or an upstream: `Entitlements.admits`."""
+"""Returns whether a caller may use an app or an upstream, as `Entitlements.admits`."""
 
 log = logging.getLogger(__name__)
 
@@ -131,11 +131,11 @@ class Entitlements:
 
     @property
     def restricts(self) -> bool:
-        """Whether there is any rule."""
+        """True if there is any rule."""
         return bool(self._rules)
 
     def admits(self, principal: Principal, name: str) -> bool:
-        """Whether the caller may use the app or upstream `name`; an unknown name has no rule."""
+        """Return whether the caller may use the app or upstream `name`; an unknown name has no rule."""
         return name not in self._rules or self.exclusion(principal, name) is None
 
     def exclusion(self, principal: Principal, name: str) -> Exclusion | None:

@@ -111,7 +111,7 @@ class Roles:
 
 
 def reaches(principal: Principal, owner: Principal) -> bool:
-    """Whether a client that `auth` names reaches, by its handle, a view of the same person at another client."""
+    """Return whether a client that `auth` names reaches, by its handle, a view of the same person at another client."""
     if PERSON_VIEWS not in principal.capabilities or principal.shared or owner.shared:
         return False
     return (principal.issuer, principal.subject) == (owner.issuer, owner.subject)

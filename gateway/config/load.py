@@ -122,7 +122,7 @@ class _ConfigReader:
     broken: set[str] = field(default_factory=set)
     organisation: Organisation | None = None
     lacks_organisation: bool = False
-    """Whether its file cannot be used; then no policy is."""
+    """True if its file cannot be used; then no policy is."""
 
     @property
     def folder(self) -> Path:

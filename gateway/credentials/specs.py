@@ -140,7 +140,7 @@ class OAuth:
 
     @property
     def per_person(self) -> bool:
-        """Whether each person has a separate token."""
+        """True if each person has a separate token."""
         match self.grant:
             case AuthorizationCode():
                 return True

@@ -17,7 +17,7 @@ from gateway.errors import Problem
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:
-    """Why a file of text cannot be read."""
+    """The reason why a file of text cannot be read."""
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8: {error.reason} at byte {error.start}: save the file so"
     return f"cannot be read: {error.strerror or error}"

@@ -116,7 +116,7 @@ def access(site: Site, route: str) -> Access:
 
 
 def is_metadata(site: Site, route: str) -> bool:
-    """Whether this is the metadata document that clients read before they have a token."""
+    """Return whether this is the metadata document that clients read before they have a token."""
     return site in (Site.CONSOLE, Site.PLAIN) and route.startswith(METADATA)
 
 

@@ -40,7 +40,7 @@ class AccountsDoor:
         self._audience = audience
 
     def offered(self, principal: Principal) -> bool:
-        """Whether there are accounts that this principal can connect."""
+        """Return whether there are accounts that this principal can connect."""
         return self._connecting.offered and not principal.shared
 
     async def page(self, request: web.Request) -> web.Response:

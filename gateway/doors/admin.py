@@ -192,7 +192,7 @@ def _is_address(host: str) -> bool:
 
 
 def _is_on_this_machine(request: web.Request) -> bool:
-    """Whether the caller uses loopback, under a loopback name, and not through a proxy."""
+    """Return whether the caller uses loopback, under a loopback name, and not through a proxy."""
     host = request.url.host or ""
     if any(name in request.headers for name in FORWARDED):
         return False

@@ -66,7 +66,7 @@ class ApprovalDoor:
 
     @property
     def asks(self) -> bool:
-        """Whether the console asks people by itself; the page of a question always accepts an answer."""
+        """True if the console asks people by itself; the page of a question always accepts an answer."""
         return ApprovalWay.CONSOLE in self._ways
 
     def routes(self, changing: Callable[[Handler], Handler]) -> list[web.RouteDef]:

@@ -41,7 +41,7 @@ KNOWN = 4096
 
 
 def is_own(principal: Principal, owner: str) -> bool:
-    """Whether the data of the principal with the id `owner` belongs to this one.
+    """Return whether the data of the principal with the id `owner` belongs to this one.
     A person in their own browser owns the data of all their clients; a client with a token only its own.
     """
     if not principal.session:
@@ -56,12 +56,12 @@ def name_in(owner: str) -> str:
 
 
 def sees_view(principal: Principal, owner: Principal, app: str, admits: Admits = admit_all) -> bool:
-    """Whether a live view is listed: the caller's own, of apps that it may use, or all with `admin`."""
+    """Return whether a live view is listed: the caller's own, of apps that it may use, or all with `admin`."""
     return principal.may("admin") or (is_own(principal, owner.id) and admits(principal, app))
 
 
 def sees_record(principal: Principal, fields: Mapping[str, Json], admits: Admits = admit_all) -> bool:
-    """Whether a record is shown: the caller's own, of apps that it may use, or all with `audit:read`."""
+    """Return whether a record is shown: the caller's own, of apps that it may use, or all with `audit:read`."""
     if principal.may("audit:read"):
         return True
     return is_own(principal, str(fields.get("principal", ""))) and admits(principal, str(fields.get("app", "")))
@@ -76,7 +76,7 @@ class Lines:
         self._own = OrderedDict[str, None]()
 
     def sees(self, line: Line) -> bool:
-        """Whether the line is shown, which the journal's own notes are not. Call it in the order of the lines."""
+        """Return whether the line is shown; the journal's own notes are not. Call it in the order of the lines."""
         if line.record.phase == NOTE:
             return False
         if self._principal.may("audit:read"):

@@ -61,7 +61,7 @@ class ServerState(Protocol):
     """Makes aiohttp's protocol for a connection."""
     open: set[HttpConnection]
     draining: bool
-    """Whether a drain has begun: the fast path reads no requests, and each answer is its connection's last one."""
+    """True if a drain has begun: the fast path reads no requests, and each answer is its connection's last one."""
     busy: int
     """The number of connections with a request on the fast path."""
 
@@ -160,11 +160,11 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def trickles(self, before: float) -> bool:
-        """Whether a request began before then whose head is still incomplete."""
+        """Return whether a request began before then whose head is still incomplete."""
         return self._head_since is not None and self._head_since < before
 
     def takes_nothing(self, now: float, before: float) -> bool:
-        """Whether the write buffer has data of which the client accepted nothing since `before`."""
+        """Return whether the write buffer has data of which the client accepted nothing since `before`."""
         left = self._transport.get_write_buffer_size()
         if not left or left < self._left:
             self._taken = now
@@ -215,7 +215,7 @@ class HttpConnection(asyncio.Protocol):
         return whole
 
     def _is_too_long(self, data: bytes) -> bool:
-        """Whether the head that aiohttp reads exceeds the limit with `data`, and has not ended."""
+        """Return whether the head that aiohttp reads exceeds the limit with `data`, and has not ended."""
         if self._head_end == HEAD_END:
             return False
         self._head_size += len(data)
@@ -268,7 +268,7 @@ _ELSEWHERE: Final = re.compile(rb"(?i)(?:^|\n)(?:transfer-encoding|upgrade|expec
 
 
 def is_one_request(data: bytes) -> bool:
-    """Whether `data` is exactly one request: the next byte begins another. False if in doubt."""
+    """Return whether `data` is exactly one request: the next byte begins another. False if in doubt."""
     end = data.find(HEAD_END) + 4
     found = _ONE_HEAD.match(data[: end - 2]) if end >= 4 else None
     if found is None or _ELSEWHERE.search(found[1]):

@@ -167,7 +167,7 @@ def _is_mcp(request: web.Request) -> bool:
 
 
 def _stands(request: web.Request) -> bool:
-    """Whether an MCP client opens a standing stream of messages."""
+    """Return whether an MCP client opens a standing stream of messages."""
     listens = request.method == "POST" and request.headers.get("mcp-method") == _LISTEN
     return _is_mcp(request) and (request.method == "GET" or listens)
 

@@ -214,7 +214,7 @@ class Guard:
         return request.match_info.get("app", "") if _route(request) == "/mcp/{app}" else ""
 
     def _is_for(self, request: web.Request, host: str) -> bool:
-        """Whether a target in absolute form, which overrides `Host` (RFC 9112, 3.2.2), names the same site."""
+        """Return whether a target in absolute form, which overrides `Host` (RFC 9112, 3.2.2), names the same site."""
         target = request.raw_path
         return "://" not in target.partition("?")[0] or target.startswith((f"{self._listener.origins[host]}/", "/"))
 
@@ -283,7 +283,7 @@ def _is_client(request: IncomingRequest) -> bool:
 
 
 def _is_navigation(request: IncomingRequest, site: Site) -> bool:
-    """Whether a person navigates to a page; only the sandbox proxy may also be shown in a frame."""
+    """Return whether a person navigates to a page; only the sandbox proxy may also be shown in a frame."""
     shown_in = ("document", "iframe") if site is Site.SANDBOX else ("document",)
     return (
         request.method == "GET"

@@ -218,12 +218,12 @@ class Identify:
                 return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
 
     def _shows_login(self, request: IncomingRequest, place: CallPlace) -> bool:
-        """Whether there is the cookie of an ended login: an invalid credential is not the same as none."""
+        """Return whether there is the cookie of an ended login: an invalid credential is not the same as none."""
         counts = place.access is Access.PERSON and not self._open
         return counts and bool(SessionCookies(place.origin).given(request, "session"))
 
     def _is_here(self, request: IncomingRequest) -> bool:
-        """Whether the caller is on this machine, as far as proxy headers reveal it."""
+        """Return whether the caller is on this machine, as far as proxy headers reveal it."""
         headers = request.headers
         listed = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))
         if not is_here(request.remote, headers.getall("forwarded", ()), listed):

@@ -84,7 +84,7 @@ _OWN: Final = frozenset(("content-type", "content-length", "content-security-pol
 
 
 def is_navigation(request: IncomingRequest) -> bool:
-    """Whether a browser navigates to a page."""
+    """Return whether a browser navigates to a page."""
     headers = request.headers
     going = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
     return request.method == "GET" and going
@@ -118,7 +118,7 @@ def readable(request: web.Request, answer: web.StreamResponse | web.HTTPExceptio
 
 
 def _is_own(answer: web.Response) -> bool:
-    """Whether an answer is of the gateway, not of a backend."""
+    """Return whether an answer is of the gateway, not of a backend."""
     return isinstance(answer, RefusedResponse) or "gateway-reason" in answer.headers
 
 

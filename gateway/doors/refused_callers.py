@@ -20,7 +20,7 @@ REFUSED: Final = web.RequestKey("refused", RefusedResponse)
 """The refusal of a caller that was sent otherwise than in the HTTP answer, as on a WebSocket."""
 
 MALFORMED: Final = "malformed"
-"""Why somebody is refused who does not speak HTTP."""
+"""The reason recorded for callers that do not speak HTTP."""
 
 CODES: Final = (
     *("bad-csrf", "bad-request", "bad-signature", "bad-ticket", "foreign-page", "http-version", "login-too-old"),

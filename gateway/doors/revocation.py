@@ -89,7 +89,7 @@ class _Source:
         self._next = float("-inf")
 
     def due(self, now: float) -> bool:
-        """Whether to query it now."""
+        """Return whether to query it now."""
         return now >= self._next
 
     def note_answer(self) -> None:
@@ -131,7 +131,7 @@ class _Held:
 
 
 class Revocations:
-    """Everything that is open on behalf of callers whose credential, or access to an app, may end.
+    """Ends what is open on behalf of callers once their credential, or their access to an app, ends.
 
     `issuers` are those of access tokens, `entitlements` the access rules.
     """

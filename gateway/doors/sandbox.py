@@ -124,7 +124,7 @@ def _origins(entries: Sequence[str], key: str) -> str:
 
 
 def _is_origin(entry: object, key: str) -> bool:
-    """Whether it is an origin, or for `resourceDomains` (MCP Apps) a wildcard for its subdomains."""
+    """Return whether it is an origin, or for `resourceDomains` (MCP Apps) a wildcard for its subdomains."""
     if not isinstance(entry, str):
         return False
     return bool(_ORIGIN.fullmatch(entry) or (key == _RESOURCES and _SUBDOMAINS.fullmatch(entry)))

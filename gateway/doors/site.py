@@ -73,7 +73,7 @@ class SiteDoor:
         self._admits = admits
 
     def admits(self, principal: Principal) -> bool:
-        """Whether the caller may use the app."""
+        """Return whether the caller may use the app."""
         return principal.may("app", self.app) and self._admits(principal, self.app)
 
     def largest(self) -> int:
@@ -81,7 +81,7 @@ class SiteDoor:
         return self._largest()
 
     def is_plain_call(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """Whether a request is plainly for the backend: neither a navigation nor for a file of the site.
+        """Return whether a request is plainly for the backend: neither a navigation nor for a file of the site.
 
         `path` has no percent-encoding.
         """
@@ -155,7 +155,7 @@ class SiteDoor:
         return _set_headers(answer, response)
 
     def _is_folder(self, path: str, *, navigates: bool) -> bool:
-        """Whether the path is a page's folder without its trailing slash; a script's request to the API is not."""
+        """Return whether the path is a page's folder without its trailing slash, and not a script's request to the API."""
         if not navigates and self._ruled(path):
             return False
         return self._file(f"{path}/") is not None

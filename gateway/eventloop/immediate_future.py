@@ -63,7 +63,7 @@ class ImmediateFuture(Generic[T]):
         return self._loop
 
     def done(self) -> bool:
-        """Whether the value or error is set."""
+        """Return whether the value or error is set."""
         return self._done
 
     def result(self) -> T:

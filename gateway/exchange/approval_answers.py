@@ -119,7 +119,7 @@ class ApprovalAnswers:
         return grant
 
     def _sees(self, by: Principal, waiting: OpenQuestion) -> bool:
-        """Whether `by` is shown a question; one of the gateway itself, about a policy, is not about using the app."""
+        """Return whether `by` is shown a question. The gateway's own one, about a policy, does not depend on `access`."""
         app = waiting.question.app
         return sees(by, waiting.principal, app) and (waiting.principal.issuer == OWN or self._admits(by, app))
 
@@ -165,12 +165,12 @@ class ApprovalAnswers:
 
 
 def sees(by: Principal, owner: Principal, app: str) -> bool:
-    """Whether `by` is shown what waits for `owner`: their own, and anyone's if they may answer for others."""
+    """Return whether `by` is shown what waits for `owner`: their own, and anyone's if they may answer for others."""
     return by.may("approve", app) or _is_own(by, owner)
 
 
 def may_decide(by: Principal, owner: Principal, app: str) -> bool:
-    """Whether `by` may decide for `owner`: with permission for others, or for oneself in a browser session.
+    """Return whether `by` may decide for `owner`: with permission for others, or for oneself in a browser session.
 
     A program's token answers for its owner only if it was issued with that permission.
     """

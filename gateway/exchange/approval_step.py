@@ -45,7 +45,7 @@ class ApprovalStep:
     page: str
 
     async def is_granted(self, ask: Ask, caller: Caller, record: Record) -> bool:
-        """Whether a grant covers the call, so that no question is needed."""
+        """Return whether a grant covers the call, so that no question is needed."""
         grant = await self.grants.covering(caller, ask.rule, ask.policy_version) if ask.grant else None
         if grant is None:
             return False

@@ -278,7 +278,7 @@ class MemoryApprovals:
         return parked.state if parked is not None else None
 
     def asks_about(self, view: str) -> bool:
-        """Whether a question of this view is open."""
+        """Return whether a question of this view is open."""
         return any(
             parked.state is ApprovalState.OPEN and parked.caller.view == view for parked in self._parked.values()
         )

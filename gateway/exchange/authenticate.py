@@ -246,7 +246,7 @@ class MissingAccounts:
                 need.news.set()
 
     def asks_about(self, view: str) -> bool:
-        """Whether a request of this view waits."""
+        """Return whether a request of this view waits."""
         return any(need.view == view for need in self._needs)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -142,7 +142,7 @@ class Circuits:
             self._check(breaker, place[1])
 
     def is_open(self, place: tuple[str, str]) -> bool:
-        """Whether the next attempt would be refused."""
+        """Return whether the next attempt would be refused."""
         breaker = self._breakers.get(place)
         return breaker is not None and breaker.until is not None and (breaker.tried or self._clock() < breaker.until)
 

@@ -113,7 +113,7 @@ class Connecting:
 
     @property
     def offered(self) -> bool:
-        """Whether a credential is configured that persons connect."""
+        """True if a credential is configured that persons connect."""
         return bool(self._specs)
 
     async def list(self, principal: Principal) -> list[AccountConnection]:

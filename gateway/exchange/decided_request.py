@@ -58,12 +58,12 @@ class DecidedRequest(Struct, frozen=True):
 
     @property
     def streams(self) -> bool:
-        """Whether the answer may be sent before it is complete; values can be masked in a complete answer only."""
+        """True if the answer may be sent before it is complete; values can be masked in a complete answer only."""
         return self.request.stream and self.obligations.stream and not self.obligations.mask
 
     @property
     def wants_events(self) -> bool:
-        """Whether an event stream is requested, as by `EventSource`: such an answer has no end to wait for."""
+        """True if an event stream is requested, as by `EventSource`: such an answer has no end to wait for."""
         return any(name == "accept" and "text/event-stream" in value for name, value in self.canonical.headers)
 
 

@@ -95,7 +95,7 @@ def _search_values(values: tuple[str, ...]) -> tuple[bytes, ...]:
 
 @cache_by_headers
 def _may_hold(headers: Headers, secrets: tuple[bytes, ...]) -> bool:
-    """Whether the values of `headers` may contain a secret."""
+    """Return whether the values of `headers` may contain a secret."""
     data = "\n".join([value for _, value in headers]).encode("latin-1")
     return b"\\" in data or b"\0" in data or any(secret in data for secret in secrets)
 
@@ -124,7 +124,7 @@ def _beginning(data: bytes, secret: bytes) -> int:
 
 
 def _may_begin(data: bytes, secret: bytes) -> bool:
-    """Whether `data` is a beginning of `secret`: as it is, escaped as in JSON, or in UTF-16."""
+    """Return whether `data` is a beginning of `secret`: as it is, escaped as in JSON, or in UTF-16."""
     if any(wide.startswith(data) for wide in _wide(secret)):
         return True
     ends = {0}

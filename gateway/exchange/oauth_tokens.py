@@ -379,7 +379,7 @@ class OAuthTokens:
         _remember(self._held, key, _CachedToken(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
     def _good(self, key: str, kept: StoredToken) -> bool:
-        """Whether the token can be used: it does not expire soon, and no backend refused it."""
+        """Return whether the token can be used: it does not expire soon, and no backend refused it."""
         refused = self._refused.get(key)
         if refused is not None and refused[0] == kept.version:
             return False

@@ -253,7 +253,7 @@ class Recorder:
         self._hooks = hooks
         self._on_failure = on_failure
         self.tells_all = on_failure is OnFailure.REFUSE or hooks.hear_records
-        """Whether every intent is written: if none may be missing, or a plugin receives entries."""
+        """True if every intent is written: if none may be missing, or a plugin receives entries."""
 
     def start(
         self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None, after: str | None = None

@@ -82,7 +82,7 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
 
 
 def _can_be_asked_for(policy: Policy, decided: DecidedRequest, location: str) -> bool:
-    """Whether the client can ask for the place where it is led, which is decided on then: it sees it, as it is."""
+    """Return whether the client can request the target itself, which is decided on then, as its URL is unchanged."""
     shown = location_for_app(policy, decided.canonical, location)
     is_shown = shown is not None and "location" in decided.obligations.response_headers
     return is_shown and not has_lone_percent((shown or "").partition("?")[2])

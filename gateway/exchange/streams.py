@@ -182,11 +182,11 @@ class _OpenStream:
         await self.changed.wait()
 
     def ready(self) -> bool:
-        """Whether the buffer holds a whole character, or the stream ended."""
+        """Return whether the buffer holds a whole character, or the stream ended."""
         return self.ended or whole_characters(self.buffer) > 0
 
     def has_bytes(self) -> bool:
-        """Whether there is something to send, if a piece of a character counts (not in event streams)."""
+        """Return whether there is something to send, if a piece of a character counts (not in event streams)."""
         return self.ended or (len(self.buffer) > 0 and not self.stream.head.says_by_and_by())
 
     def take(self) -> bytes:

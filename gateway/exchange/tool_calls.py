@@ -71,7 +71,7 @@ class ToolCall(Protocol[T]):
 
     @property
     def typed(self) -> bool:
-        """Whether a trusted client may ask its person for a typed code."""
+        """True if a trusted client may ask its person for a typed code."""
         ...
 
     def decide(self) -> tuple[Decision, str | None]:
@@ -161,7 +161,7 @@ class ToolCalls:
             return await (running if deliver is None else deliver(running))
 
     def asks_about(self, view: str) -> bool:
-        """Whether a person is asked about a request of `view`."""
+        """Return whether a person is asked about a request of `view`."""
         return self._step.approvals.asks_about(view) or self._absences.asks_about(view)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -38,7 +38,7 @@ class FastRoute(Protocol[R]):
         ...
 
     def is_current(self) -> bool:
-        """Whether the configuration that it was made for is still in use."""
+        """Return whether the configuration that it was made for is still in use."""
         ...
 
     def read(self, body: bytes) -> R | None:
@@ -105,7 +105,7 @@ class McpRoute(Generic[C]):
         self._traced = head.headers if "traceparent" in head.headers else None
 
     def is_current(self) -> bool:
-        """Whether the mount still has this fast path."""
+        """Return whether the mount still has this fast path."""
         return self._current() is self._fast
 
     def read(self, body: bytes) -> C | None:
@@ -151,7 +151,7 @@ class SiteRoute:
         self._request = Request(head.method, head.target, received_headers(head.fields), stream=True, leads=True)
 
     def is_current(self) -> bool:
-        """Whether the site is still served."""
+        """Return whether the site is still served."""
         return self._current() is self._door
 
     def read(self, body: bytes) -> Request | None:

@@ -34,7 +34,7 @@ _SHOWN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How the texts of numbers become values; None is Python's own way."""
+    """The conversion of the texts of numbers to values; None is Python's own."""
 
     integer: Callable[[str], object] | None = None
     real: Callable[[str], object] | None = None

@@ -14,7 +14,7 @@ AT_ONCE: Final = 100_000
 
 
 class Flaw(StrEnum):
-    """Why text or a value is not the JSON that is required."""
+    """The reason why text or a value is not the JSON that is required."""
 
     SYNTAX = auto()
     CONSTANT = auto()

@@ -90,7 +90,7 @@ class Ending:
 
     @property
     def ended(self) -> bool:
-        """Whether the exchange has ended."""
+        """True if the exchange has ended."""
         return self._ended.is_set()
 
     async def wait(self) -> None:

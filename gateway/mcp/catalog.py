@@ -114,11 +114,11 @@ class Catalog:
         return next((define.input_schema(tool) for tool in live if tool.name == name), None)
 
     def owns(self, name: str) -> bool:
-        """Whether a tool's name is the gateway's own, or reserved for tools of live views."""
+        """Return whether a tool's name is the gateway's own, or reserved for tools of live views."""
         return name in self._own or any(name.startswith(f"{app}_") for app in self._apps)
 
     def open_to_apps(self, name: str) -> bool:
-        """Whether an app may call the tool `name`; the model's tools, live ones among them, are closed to it."""
+        """Return whether an app may call the tool `name`; the model's tools, live ones among them, are closed to it."""
         return name in self._own and "app" in self._own[name].visibility
 
     def tools_for_apps(self) -> list[types.Tool]:
@@ -180,7 +180,7 @@ class Catalog:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
 
     def _is_open(self, entry: _Entry, principal: Principal) -> bool:
-        """Whether the tool exists for a caller."""
+        """Return whether the tool exists for a caller."""
         return entry.app is None or self._admits(principal, entry.app)
 
     def _opening(self, packed: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
@@ -360,7 +360,7 @@ async def _answer(response: Response, client: MountClient, arguments: Arguments)
 
 
 def _is_pushed(response: Response) -> bool:
-    """Whether this part may be sent before the answer: a large one goes beside the answer, and delays nothing."""
+    """Return whether this part may be sent before the answer: a large one is sent beside it, and delays nothing."""
     part = response.part
     return part is not None and not part.last and 0 < len(response.body) <= APART
 

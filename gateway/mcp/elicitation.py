@@ -202,7 +202,7 @@ class ElicitingCalls(Generic[Answer]):
         return await self._round(run)
 
     def can_ask(self, capabilities: types.ClientCapabilities | None, principal: Principal) -> bool:
-        """Whether a client with these capabilities can send its person to a page or ask for a code."""
+        """Return whether a client with these capabilities can send its person to a page or ask for a code."""
         modes = capabilities.elicitation if capabilities is not None else None
         if modes is None or not self._asking.visits:
             return False

@@ -147,7 +147,7 @@ class EnvelopeReader:
         return FastCall(id, tool, arguments, trace) if self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
-        """Whether the rest of `_meta` is valid and the client shows apps. Removes the members that vary by request."""
+        """Return whether the rest of `_meta` is valid and the client shows apps; remove what varies by request."""
         for name in TRACE:
             if name in meta and type(meta.pop(name)) is not str:
                 return False

@@ -54,12 +54,12 @@ class PackedApp(Protocol):
     def resource(self) -> Resource: ...
     @property
     def opens(self) -> bool:
-        """Whether models open it by a tool of the gateway; the app of an upstream is opened by the upstream's tools."""
+        """True if models open it by a tool of the gateway; the app of an upstream is opened by the upstream's tools."""
         ...
 
     @property
     def keeps(self) -> bool:
-        """Whether the gateway stores the data of its page."""
+        """True if the gateway stores the data of its page."""
         ...
 
     async def html(self) -> str:

@@ -77,7 +77,7 @@ def content_of(response: Response, written: Callable[[bytes], Json] = in_base64)
 
 
 def is_failure(response: Response) -> bool:
-    """Whether a refusal fails the call itself, not just its answer."""
+    """Return whether a refusal fails the call itself, not just its answer."""
     return response.header("gateway-reason") in FAILURES
 
 

@@ -206,7 +206,7 @@ class SessionEvents(EventStore):
         self._room.gone(self._owner, id)
 
     def has(self, id: str) -> bool:
-        """Whether the stream can be resumed after this event."""
+        """Return whether the stream can be resumed after this event."""
         return id in self._events
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:

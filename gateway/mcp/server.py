@@ -89,7 +89,7 @@ class MountMiddleware(Protocol):
 
     @property
     def follows(self) -> bool:
-        """Whether it notifies sessions of changes itself."""
+        """True if it notifies sessions of changes itself."""
         ...
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:

@@ -136,7 +136,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         await Response(event, media_type="text/event-stream")(scope, receive, send)
 
     def _can_go_on(self, scope: Scope) -> bool:
-        """Whether the stream can be resumed as this request asks; a GET stream may begin anew instead.
+        """Return whether the stream can be resumed as this request asks; a GET stream may begin anew instead.
         Without this check the SDK answers with an empty stream, to which clients reconnect for ever.
         """
         fields, user = Headers(scope=scope), scope.get("user")

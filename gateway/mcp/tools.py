@@ -22,7 +22,7 @@ _VIEW = {"type": "string", "description": "The handle of a view, as open_<app> o
 
 
 def shows_apps(capabilities: types.ClientCapabilities | None) -> bool:
-    """Whether a client declared that it shows MCP Apps."""
+    """Return whether a client declared that it shows MCP Apps."""
     settings = ((capabilities.extensions if capabilities else None) or {}).get(UI_EXTENSION)
     mime_types = settings.get("mimeTypes") if settings else None
     return isinstance(mime_types, list) and APP_MIME_TYPE in mime_types

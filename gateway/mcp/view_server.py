@@ -126,7 +126,7 @@ class GatewayAnswers:
         """Return at once: the gateway's own offer to views does not change."""
 
     def has(self, tool: object) -> bool:
-        """Whether a tool is one of the gateway's own that views may call."""
+        """Return whether a tool is one of the gateway's own that views may call."""
         return isinstance(tool, str) and self._catalog.open_to_apps(tool)
 
     async def _call_tool(self, params: Params, speaker: Speaker) -> BaseModel:

@@ -27,7 +27,7 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """Whether this connection has ended."""
+        """True if this connection has ended."""
         return self._progress.ended
 
     @property

@@ -271,7 +271,7 @@ def _bracket(tree: Tree, text: str) -> str:
 
 
 FALSE: Final = "it is false"
-"""Why a condition does not hold that was evaluated without an error."""
+"""The reason why a condition that was evaluated without an error does not hold."""
 
 MAX_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 64
@@ -329,7 +329,7 @@ class Condition:
 
     @property
     def of_principal(self) -> bool:
-        """Whether it names facts of the principal and no others, so that it can be evaluated before a call."""
+        """True if it names facts of the principal and no others, so that it can be evaluated before a call."""
         return all(slot.path[0] == "principal" for slot in self.slots)
 
     def _run(self, given: Mapping[str, object], gone: list[tuple[Slot, Missing]]) -> Failure | None:

@@ -90,7 +90,7 @@ def decide_tool(
 
 
 def may_call_tool(policy: Policy, tool: str, principal: Principal, now: float | None = None) -> bool:
-    """Whether `principal` may call the tool with some arguments, as far as only the facts of the principal tell.
+    """Return whether `principal` may call the tool with some arguments, as far as only the facts of the principal tell.
 
     A condition that names anything else is not evaluated. `now` as in `decide`.
     """

@@ -308,7 +308,7 @@ def parse_policy(
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is only a part of policies: without the `version` that a policy has. Raises DocumentError."""
+    """Return whether a file is only a part of policies: it has no `version`, as a policy has. Raises DocumentError."""
     node = parse(read_file(path), str(path), [])
     return isinstance(node.value, Mapping) and bool(node.value) and "version" not in node.value
 

@@ -43,7 +43,7 @@ class Window(StrEnum):
 
 
 class Cookies(StrEnum):
-    """Whether cookies of a backend are stored for a caller."""
+    """True if cookies of a backend are stored for a caller."""
 
     JAR = "jar"
     NONE = "none"

@@ -53,7 +53,7 @@ class Replayed:
 
     @property
     def changed(self) -> bool:
-        """Whether the decision would differ now."""
+        """True if the decision would differ now."""
         return self.lacks is None and self.was != self.would
 
 

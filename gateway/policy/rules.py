@@ -199,12 +199,12 @@ class ToolRule:
 
     @property
     def asks(self) -> bool:
-        """Whether a call may need a person."""
+        """True if a call may need a person."""
         return any(rule.confirm is not None for rule in (self, *self.also))
 
     @property
     def held(self) -> bool:
-        """Whether only the gateway may offer the tool: no other host would enforce its rule."""
+        """True if only the gateway may offer the tool: no other host would enforce its rule."""
         rules = (self.deny, self.confirm, self.when, self.pin, self.timeout)
         return any(rule is not None for rule in rules) or bool(self.limits or self.quotas or self.also)
 
@@ -256,5 +256,5 @@ class PolicyTest:
 
     @property
     def is_tool(self) -> bool:
-        """Whether it tests a tool of the page."""
+        """True if it tests a tool of the page."""
         return self.method == TOOL_CALL

@@ -154,7 +154,7 @@ class Approvals(Protocol):
         ...
 
     def asks_about(self, view: str) -> bool:
-        """Whether a question of this view, whose calls are in this process, is open."""
+        """Return whether a question of this view, whose calls are in this process, is open."""
         ...
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

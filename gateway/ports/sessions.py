@@ -67,7 +67,7 @@ class Sessions(Protocol):
         ...
 
     async def lives(self, family: str, now: float) -> bool:
-        """Whether an entry of this family has not ended."""
+        """Return whether an entry of this family has not ended."""
         ...
 
     async def end(self, family: str) -> None:

@@ -62,11 +62,11 @@ class LaunchValues(Protocol):
         ...
 
     async def is_awaited(self, view: str, principal: Principal, app: str | None) -> bool:
-        """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
+        """Return whether a value was issued to this principal for `view`, and no page has attached with it yet."""
         ...
 
     async def is_chosen(self, principal: Principal, app: str) -> bool:
-        """Whether a model chose the content of a view of `app` that no page has attached as yet."""
+        """Return whether a model chose the content of a view of `app` that no page has attached as yet."""
         ...
 
     async def settle(self, tainted: Container[TaintKey]) -> None:

@@ -23,7 +23,7 @@ from gateway.stores.sql import sqlite_file
 from gateway.telemetry import Metrics
 
 NICE: Final = 10
-"""How much lower than the gateway's the child's scheduling priority is."""
+"""The difference between the child's scheduling priority and the gateway's, which is higher."""
 
 IDLE_SECONDS: Final = 60.0
 """Seconds without lines after which the child process is ended."""
@@ -274,7 +274,7 @@ class Filler:
         return position.end if position is not None and known else 0
 
     def _has(self, position: Position) -> bool:
-        """Whether the journal has that line at that place."""
+        """Return whether the journal has that line at that place."""
         raw = line_before(self._journal.path, position.end)
         try:
             return raw is not None and read_line(raw).hash == position.hash

@@ -112,7 +112,7 @@ def remember(path: Path, public: str) -> None:
 
 
 def is_head(link: ChainLink) -> bool:
-    """Whether a line contains a signature."""
+    """Return whether a line contains a signature."""
     return link.phase == "note" and link.values is not None and b'"signature":' in link.values
 
 

@@ -113,7 +113,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How a journal is stored. `fsync` makes `synced` wait for the disk.
+    """The settings of a journal's storage. `fsync` makes `synced` wait for the disk.
 
     A new file begins after `size` bytes, or after `every` seconds by the clock (86400: at midnight UTC); None is never.
     """

@@ -189,7 +189,7 @@ def read_link(raw: bytes) -> ChainLink:
 
 
 def is_beginning(raw: bytes, before: ChainLink | None) -> bool:
-    """Whether the bytes, which are no whole line, can be the beginning of the line after `before`.
+    """Return whether the bytes, which are no whole line, can be the beginning of the line after `before`.
 
     A loss of power leaves zeros in the place of bytes that had not reached the disk.
     """

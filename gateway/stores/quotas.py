@@ -67,7 +67,7 @@ class DatabaseQuotas:
         return await whole(self._take(quotas, caller, now))
 
     def _may_sweep(self, now: float) -> bool:
-        """Whether a deletion of ended windows is due, and the clock is trustworthy."""
+        """Return whether a deletion of ended windows is due, and the clock is trustworthy."""
         steady = self._steady()
         before, self._ahead = self._ahead, now - steady
         if before is not None and abs(self._ahead - before) > JUMP_SECONDS:
@@ -102,7 +102,7 @@ async def _count(connection: AsyncConnection, quota: Quota, caller: Caller, now:
 
 
 async def _has_too_many(connection: AsyncConnection, owner: str, bucket: str, now: float) -> bool:
-    """Whether there is no row of this bucket, and no room for one of `owner`; what is over goes first."""
+    """Return whether there is no row of this bucket, and no room for one of `owner`; what is over goes first."""
     known, mine = select(QUOTAS.c.used).where(QUOTAS.c.bucket == bucket), QUOTAS.c.owner == owner
     if (await connection.execute(known)).first() is not None:
         return False

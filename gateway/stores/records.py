@@ -58,7 +58,7 @@ class Filter:
     until: float | None = None
 
     def fits(self, record: StoredRecord) -> bool:
-        """Whether a record from another source matches."""
+        """Return whether a record from another source matches."""
         named = ((one.name, getattr(self, one.name)) for one in fields(self))
         wanted = {name: value for name, value in named if value is not None}
         if self.since is not None and record.time < self.since:

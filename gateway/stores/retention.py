@@ -87,7 +87,7 @@ def _forget_torn(journal: Path, before: float) -> None:
 
 
 def _has_old(segments: list[Segment], before: float) -> bool:
-    """Whether there are old values; unreadable files are reported later, by the deletion."""
+    """Return whether there are old values; unreadable files are reported later, by the deletion."""
     for segment in segments:
         with suppress(OSError), segment.path.open("rb") as file:
             if _old_lines(file, before, 1):

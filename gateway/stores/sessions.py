@@ -153,7 +153,7 @@ class DatabaseSessions:
         return await whole(self._take(kind, shown, now))
 
     async def lives(self, family: str, now: float) -> bool:
-        """Whether a login has not ended yet."""
+        """Return whether a login has not ended yet."""
         return await whole(self._lives(family, now))
 
     async def end(self, family: str) -> None:

@@ -84,7 +84,7 @@ class Verdict:
 
     @property
     def sound(self) -> bool:
-        """Whether there are no problems."""
+        """True if there are no problems."""
         return not self.problems
 
 
@@ -175,7 +175,7 @@ class Check:
         return verdict
 
     def _is_cut_off(self, found: FoundLine) -> bool:
-        """Whether a last line without end is the beginning of a line; a whole one lacks only its newline."""
+        """Return whether a last line without end is the beginning of a line; a whole one lacks only its newline."""
         raw = found.raw or b""
         with suppress(ValueError):
             read_link(raw)

@@ -33,7 +33,7 @@ DEADLINE = 30.0
 """Seconds that a page has to answer, unless the rule of its tool sets a timeout."""
 
 GONE = "its view was closed, loaded again, or went to another page"
-"""Why a call that a page had taken has no answer any more, if the mux reports only a lost connection."""
+"""The reason why a call that a page received has no answer, if the mux reports only a lost connection."""
 
 OPEN = "Open its app, then try again; list_view_tools lists the tools offered now."
 """Advice to a model for a tool that no view offers."""

@@ -67,7 +67,7 @@ class Taint:
         self._turn("model-call")
 
     def call_ended(self, id: str, now: float) -> None:
-        """That call has its answer, or will have none."""
+        """The call has its answer, or will have none."""
         self.running.pop(id, None)
         self.ended = now
 

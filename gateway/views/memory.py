@@ -52,7 +52,7 @@ class _Given:
 
     @property
     def unsure(self) -> bool:
-        """Whether an earlier process may have known of a model's call."""
+        """True if an earlier process may have known of a model's call."""
         return self.attached > 0 and not self.here and not self.clean
 
 
@@ -120,7 +120,7 @@ class Launches:
         return stored.attached if stored is not None and stored.attached else None
 
     async def is_awaited(self, view: str, principal: Principal, app: str | None) -> bool:
-        """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
+        """Return whether a value was issued to this principal for `view`, and no page has attached with it yet."""
         launch = self._mine(view, principal)
         if launch is not None:
             return not launch.attached and app in (None, launch.app) and launch.expires > self._clock()
@@ -128,7 +128,7 @@ class Launches:
         return stored is not None and not stored.attached and app in (None, stored.app)
 
     async def is_chosen(self, principal: Principal, app: str) -> bool:
-        """Whether a model chose the content of a view of `app` that no page has attached as yet.
+        """Return whether a model chose the content of a view of `app` that no page has attached as yet.
 
         Those of an earlier process left a taint to this principal and app.
         """

@@ -214,7 +214,7 @@ class Views:
             view.relay.leave()
 
     def waits(self, view: str | None) -> bool:
-        """Whether there are calls for this view that it has not fetched yet."""
+        """Return whether there are calls for this view that it has not fetched yet."""
         found = self._views.get(view) if view is not None else None
         return found is not None and found.relay is not None and found.relay.waits()
 
@@ -355,7 +355,7 @@ class Views:
         return [view for view in mine if app in (None, view.app) and self.admits(principal, view.app)]
 
     def is_open(self, view: View) -> bool:
-        """Whether the view is live."""
+        """Return whether the view is live."""
         return self._views.get(view.id) is view
 
     def list_excluded(self) -> list[View]:
@@ -408,7 +408,7 @@ class Views:
         return tuple(named.values())
 
     def may_offer_more(self, view: View) -> bool:
-        """Whether a live view's tools are unknown or outdated: its page has not listed them, or announced a change.
+        """Return whether a view's tools are unknown or outdated: its page has not listed them, or announced a change.
 
         A page that is reached over MCP lists nothing while it has no tools.
         """

@@ -39,7 +39,7 @@ LIST_PAUSE = 1.0
 """Seconds between two lists of a page's tools that take effect."""
 
 ASKING = Rate(100, 1.0)
-"""How often a view may poll and answer: more than twice the rate of the runtime."""
+"""The rate at which a view may poll and answer: more than twice the rate of the runtime."""
 
 ABSENT = "its view has not polled for calls: its tab is suspended or closed"
 
@@ -144,7 +144,7 @@ class Relay:
 
     @property
     def behind(self) -> bool:
-        """Whether a list of the page's tools waits to take effect."""
+        """True if a list of the page's tools waits to take effect."""
         return self._listing is not None
 
     async def catch_up(self) -> bool:
@@ -160,7 +160,7 @@ class Relay:
         return QUIET if self._poll is not None else max(0.0, self._seen + QUIET - self._loop.time())
 
     def waits(self) -> bool:
-        """Whether there are events that the view has not received yet."""
+        """Return whether there are events that the view has not received yet."""
         return self._count > self._told and any(event.number > self._told for event in self._events)
 
     def offer(self, tools: Sequence[ViewTool]) -> None:

@@ -116,7 +116,7 @@ class PageSession:
 
     @property
     def behind(self) -> bool:
-        """Whether the page announced a change of its tools that is not applied yet."""
+        """True if the page announced a change of its tools that is not applied yet."""
         return self._ready and (self._changed.is_set() or self._looking.locked())
 
     async def catch_up(self) -> bool:

@@ -25,7 +25,7 @@ from gateway.views.session import PageSession
 from gateway.views.shown import Tell
 
 OPENING = Rate(300, 60.0)
-"""How often one principal may open views: each is announced, counted separately, and recorded."""
+"""The rate at which one principal may open views: each is announced, counted separately, and recorded."""
 
 BOUNDS: Final = (
     Bound(
@@ -39,7 +39,7 @@ BOUNDS: Final = (
 (_OPENED_VIEWS,) = BOUNDS
 
 WINDOW = 128
-"""How far behind the newest a number may arrive: calls of one view may overtake each other."""
+"""The distance behind the newest number at which one is still accepted: calls of one view may overtake each other."""
 
 LONGEST = 128
 """Characters of the longest proof that is parsed."""
@@ -59,7 +59,7 @@ class ViewKey:
         return base64url(self._key)
 
     def accepts(self, sequence: str, signature: str) -> bool:
-        """Whether `signature` is valid for `sequence`, and that number is unused. Marks it as used."""
+        """Return whether `signature` is valid for `sequence`, and that number is unused. Marks it as used."""
         if not (sequence.isascii() and sequence.isdecimal()) or len(sequence) > 15 or sequence.startswith("0"):
             return False
         signing = self._signing.copy()  # a copy of the keyed state: half the cost of a new HMAC
@@ -117,7 +117,7 @@ class PageCalls(Protocol):
 
     @property
     def behind(self) -> bool:
-        """Whether the page announced a change of its tools that is not applied yet."""
+        """True if the page announced a change of its tools that is not applied yet."""
         ...
 
     async def catch_up(self) -> bool:
@@ -155,7 +155,7 @@ class View:
 
     @property
     def lost(self) -> bool:
-        """Whether its host page has disconnected, or its tab sleeps."""
+        """True if its host page has disconnected, or its tab sleeps."""
         return (self.bridged and self.session is None) or (self.relay is not None and self.relay.lost)
 
     @property

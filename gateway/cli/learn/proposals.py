@@ -135,7 +135,7 @@ class LearnedRoute:
 
     @property
     def unsafe(self) -> bool:
-        """Whether it can change something: a model's call then needs an approval."""
+        """True if it can change something: a model's call then needs an approval."""
         return not SAFE_METHODS.issuperset(self.methods)
 
     @property

@@ -171,13 +171,13 @@ def organisation_file(file: Path) -> Path | None:
 
 
 def is_organisation(file: Path) -> bool:
-    """Whether a file is the organisation's policy of its gateway.yaml."""
+    """Return whether a file is the organisation's policy of its gateway.yaml."""
     above = organisation_file(file)
     return above is not None and os.path.realpath(above) == os.path.realpath(file)
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a file is a policy, and neither a part of others nor the organisation's. Raises DocumentError."""
+    """Return whether a file is a policy, and neither a part of others nor the organisation's. Raises DocumentError."""
     return not is_organisation(file) and not is_part(file)
 
 

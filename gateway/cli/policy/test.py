@@ -71,7 +71,7 @@ class TestRun:
 
     @property
     def good(self) -> bool:
-        """Whether there are tests and all pass."""
+        """True if there are tests and all pass."""
         return bool(self.results) and all(result.passed for result in self.results)
 
 

@@ -86,7 +86,7 @@ BYTES = "$bytes"
 
 
 def names_bytes(message: dict[str, Json]) -> bool:
-    """Whether an upstream's answer appears to have bytes beside it; as an uploaded body it cannot name any."""
+    """Return whether an upstream's answer appears to have bytes beside it; as an uploaded body it cannot name any."""
     result = message.get("result")
     meta = result.get("_meta") if isinstance(result, dict) else None
     return isinstance(meta, dict) and results.BYTES in meta

@@ -222,7 +222,7 @@ class Merged:
         return await readable("tools/list", shown, client.version)
 
     def _apps(self, client: UpstreamClient) -> bool:
-        """Whether apps of upstreams may be offered here."""
+        """Return whether apps of upstreams may be offered here."""
         known = self._lists.known("tools/list", client.principal)
         proxies = self._open_to(client.principal)
         bearing = [proxies[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]

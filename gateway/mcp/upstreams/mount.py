@@ -153,7 +153,7 @@ class Proxy:
         return self.upstream.offer(None).tools.get(name)
 
     def may_ask(self, name: str) -> bool:
-        """Whether a call of the tool may send the client's person to a page."""
+        """Return whether a call of the tool may send the client's person to a page."""
         return self._tools.may_ask(name)
 
     async def _reply(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:

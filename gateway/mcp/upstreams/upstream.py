@@ -139,7 +139,7 @@ class Upstream:
         return self._links.get(self._key(client))
 
     def has(self, joined: Joined) -> bool:
-        """Whether this link is still in use."""
+        """Return whether this link is still in use."""
         return any(other is joined for other in self._links.values())
 
     async def session(self, client: UpstreamClient) -> tuple[Joined, LinkSession]:

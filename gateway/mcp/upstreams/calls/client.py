@@ -75,7 +75,7 @@ class UpstreamClient(Struct, frozen=True):
 
     @property
     def modern(self) -> bool:
-        """Whether the client speaks protocol 2026-07-28 or later."""
+        """True if the client speaks protocol 2026-07-28 or later."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     @property
@@ -90,13 +90,13 @@ class UpstreamClient(Struct, frozen=True):
         return Caller(self.principal, upstream, Door.MCP, Initiator.MODEL, "model-call")
 
     def hears(self, level: object) -> bool:
-        """Whether a log message of `level` is for this client."""
+        """Return whether a log message of `level` is for this client."""
         if self.level is None or level not in _LEVELS or self.level not in _LEVELS:
             return self.level is not None or not self.modern
         return _LEVELS.index(level) >= _LEVELS.index(self.level)
 
     def takes(self, method: str) -> bool:
-        """Whether the client declared support for such a request of an upstream."""
+        """Return whether the client declared support for such a request of an upstream."""
         return NEEDED.get(method) in self.capabilities
 
     def check_askable(self, method: str) -> None:
@@ -259,7 +259,7 @@ def legacy_result(result: Message) -> Message:
 
 
 def needs_input(result: Mapping[str, Any]) -> bool:
-    """Whether a modern upstream requires input before it continues."""
+    """Return whether a modern upstream requires input before it continues."""
     return result.get("resultType") == INPUT_REQUIRED
 
 

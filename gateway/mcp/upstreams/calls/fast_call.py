@@ -36,7 +36,7 @@ class UpstreamCalls(Protocol):
         ...
 
     def may_ask(self, name: str) -> bool:
-        """Whether a call of the tool may send the client's person to a page."""
+        """Return whether a call of the tool may send the client's person to a page."""
         ...
 
     async def carry(self, client: UpstreamClient, params: Message) -> Message:
@@ -146,7 +146,7 @@ class UpstreamFast:
         return self._clients.read(plain)
 
     def _is_plain(self, name: str) -> bool:
-        """Whether the tool is known, mirrors no arguments in header fields, and never asks a person."""
+        """Return whether the tool is known, mirrors no arguments in header fields, and never asks a person."""
         tool = self._calls.tool(name)
         return tool is not None and not self._calls.may_ask(name) and self._mirrors.of(name, tool) == {}
 

@@ -80,7 +80,7 @@ class RepeatedCalls:
             self._rounds.put(caller.principal.id, _round(caller, params, state), True)
 
     def take(self, caller: Caller, params: Message) -> bool:
-        """Whether this is such a repetition; it is one only once."""
+        """Return whether this is such a repetition; it is one only once."""
         state = params.get("requestState")
         return isinstance(state, str) and self._rounds.pop(_round(caller, params, state)) is not None
 
@@ -125,7 +125,7 @@ class UpstreamCaller:
         self._shown_in = shown_in
 
     def may_ask(self, name: str) -> bool:
-        """Whether a call of the tool may need a person: to approve it, or to connect an account."""
+        """Return whether a call of the tool may need a person: to approve it, or to connect an account."""
         spec = self.upstream.spec
         rule = rule_of(spec, name)
         return spec.personal or (rule is not None and rule.asks)
@@ -226,7 +226,7 @@ class UpstreamToolCall:
 
     @property
     def typed(self) -> bool:
-        """Whether the client shows no apps: a call may come from one."""
+        """True if the client shows no apps: a call may come from one."""
         return not self.client.is_app
 
     def move(self, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""What an upstream listed, remembered across restarts, with fingerprints of its tools, so that changes are noticed."""
+"""The lists of an upstream, stored across restarts, with fingerprints of its tools, by which changes are noticed."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Remembered:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for another one."""
+        """True if there is no room for another one."""
         return len(self.known) >= MOST_THINGS
 
     def knew(self, name: str) -> bool:
-        """Whether one of this name was listed before."""
+        """Return whether one of this name was listed before."""
         return key_of(name) in self.known
 
     async def meet(self, names: Iterable[str]) -> None:
@@ -124,15 +124,15 @@ class Fingerprints:
         await self._others[method].meet(names)
 
     def had(self, method: str, name: str) -> bool:
-        """Whether a thing of this name, or address, was listed before."""
+        """Return whether a thing of this name, or address, was listed before."""
         return self._of(method).knew(name)
 
     def may_have(self, method: str, name: str) -> bool:
-        """Whether an unknown list may have such a thing: it had, or nothing of it is remembered."""
+        """Return whether an unknown list may have such a thing: it had, or nothing of it is remembered."""
         return self._of(method).knew(name) or not self._of(method).known
 
     def holds_back(self, name: str) -> bool:
-        """Whether a change of the tool would go unnoticed, for lack of room to remember it."""
+        """Return whether a change of the tool would go unnoticed, for lack of room to remember it."""
         return self._tools.full and not self._tools.knew(name) and self._pinned(name) is None
 
     async def load(self, method: str) -> None:

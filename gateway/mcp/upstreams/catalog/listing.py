@@ -66,7 +66,7 @@ def pin_of(tool: Mapping[str, Any]) -> str:
 
 
 def is_offered(spec: UpstreamSettings, tool: Mapping[str, Any]) -> bool:
-    """Whether the configuration and the policy offer the tool at all."""
+    """Return whether the configuration and the policy offer the tool at all."""
     name = str(tool["name"])
     if not spec.includes(name):
         return False
@@ -77,7 +77,7 @@ def is_offered(spec: UpstreamSettings, tool: Mapping[str, Any]) -> bool:
 
 
 def held_back(rule: ToolRule, tool: Mapping[str, Any]) -> bool:
-    """Whether the policy pins the tool to another form."""
+    """Return whether the policy pins the tool to another form."""
     return rule.pin is not None and rule.pin != pin_of(tool)
 
 
@@ -119,7 +119,7 @@ def visible_tools(
 
 
 def is_for(spec: UpstreamSettings, name: str, principal: Principal) -> bool:
-    """Whether `principal` may call the tool, as far as only the facts of the principal tell."""
+    """Return whether `principal` may call the tool, as far as only the facts of the principal tell."""
     return spec.policy is None or may_call_tool(spec.policy, name, principal, time.time())
 
 
@@ -138,7 +138,7 @@ def describe(spec: UpstreamSettings, tool: Message) -> Message:
 
 
 def is_printable(name: str) -> bool:
-    """Whether a name has only printable characters, so that no display misrepresents it, not even a terminal."""
+    """Return whether a name has only printable characters, so that no display misrepresents it, not even a terminal."""
     return name.isprintable()
 
 
@@ -157,7 +157,7 @@ CONNECT = "connect_account"
 
 
 def account_is_missing(refusal: Refusal) -> bool:
-    """Whether the refusal requires that a person connects an account."""
+    """Return whether the refusal requires that a person connects an account."""
     return refusal.reason is Reason.CREDENTIAL_NEEDED
 
 

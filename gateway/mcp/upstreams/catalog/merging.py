@@ -140,7 +140,7 @@ def public_uri(upstream: str, uri: str) -> str:
 
 
 def names_app(uri: str) -> bool:
-    """Whether this is the address of an app, an upstream's or the gateway's own."""
+    """Return whether this is the address of an app, an upstream's or the gateway's own."""
     return uri.lower().startswith(APP_SCHEMES)
 
 
@@ -154,7 +154,7 @@ def original_uri(uri: str, upstreams: Iterable[str]) -> tuple[str, str] | None:
 
 
 def apps_may_stand(specs: Iterable[UpstreamSettings]) -> bool:
-    """Whether the apps of these upstreams may share a mount: a single one, or all of one trust group."""
+    """Return whether the apps of these upstreams may share a mount: a single one, or all of one trust group."""
     groups = [spec.trust for spec in specs]
     return len(groups) < 2 or (None not in groups and len(set(groups)) == 1)
 
@@ -191,7 +191,7 @@ def public_content(upstream: str, result: Message) -> Message:
 
 
 def bears_apps(tools: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether some tool shows an app."""
+    """Return whether some tool shows an app."""
     return any(app_of(tool) is not None for tool in tools)
 
 
@@ -326,7 +326,7 @@ class Naming:
 
 
 def _had(proxy: Proxy, method: str, principal: Principal | None, public: str, name: str) -> bool:
-    """Whether an upstream had a thing with this best public name, or address; `name` is that of another's thing."""
+    """Return whether an upstream had a thing with this best public name, or address; `name` is another's thing."""
     spec, fingerprints = proxy.upstream.spec, proxy.upstream.offer(principal).fingerprints
     if _of_addresses(method):  # the apps of each upstream have distinct addresses
         return not names_app(public) and fingerprints.had(method, public)
@@ -337,5 +337,5 @@ def _had(proxy: Proxy, method: str, principal: Principal | None, public: str, na
 
 
 def _of_addresses(method: str) -> bool:
-    """Whether the keys of a list are addresses, which stay as they are."""
+    """Return whether the keys of a list are addresses, which stay as they are."""
     return method.startswith("resources/")

@@ -44,7 +44,7 @@ MAX_URIS = 1000
 """Resources of one upstream that one principal may follow at a time; each of its clients counts."""
 
 ALL_URIS = 16 * 1024
-"""Those of all principals on one connection."""
+"""Subscribed resources of all principals on one connection."""
 
 BOUNDS: Final = (
     Bound(

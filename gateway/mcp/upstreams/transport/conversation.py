@@ -108,7 +108,7 @@ class Asker(Protocol):
         ...
 
     def takes(self, method: str) -> bool:
-        """Whether the client can answer a request of this kind."""
+        """Return whether the client can answer a request of this kind."""
         ...
 
     async def ask(self, method: str, params: Message) -> Message:
@@ -443,7 +443,7 @@ class UpstreamConversation:
 
 
 def is_answer(message: Mapping[str, Any], id: int | None) -> bool:
-    """Whether `message` has the id of the request `id`."""
+    """Return whether `message` has the id of the request `id`."""
     return _number(message.get("id")) == id
 
 

@@ -78,11 +78,11 @@ class HandshakeResult:
 
     @property
     def modern(self) -> bool:
-        """Whether the upstream speaks protocol 2026-07-28 or later."""
+        """True if the upstream speaks protocol 2026-07-28 or later."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     def can(self, capability: str) -> bool:
-        """Whether the upstream declared `capability`, such as `tools`."""
+        """Return whether the upstream declared `capability`, such as `tools`."""
         return isinstance(self.capabilities.get(capability), Mapping)
 
 
@@ -212,7 +212,7 @@ def _terms(version: str, result: Mapping[str, Any], info: object) -> HandshakeRe
 
 
 def speaks_another(error: MCPError, version: str) -> bool:
-    """Whether the upstream refused a request because it no longer supports `version`, but another known one."""
+    """Return whether the upstream refused a request because it no longer supports `version`, but another known one."""
     named = named_versions(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
     return version not in named and not set(named).isdisjoint((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
 

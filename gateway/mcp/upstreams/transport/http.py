@@ -263,7 +263,7 @@ class StreamableHttp:
 
 
 def knows_no_session(message: str) -> bool:
-    """Whether the text of a 400 answer reports an unknown or missing session.
+    """Return whether the text of a 400 answer reports an unknown or missing session.
     A server must report that with 404; those made after widely copied examples of the SDKs use this status.
     """
     return _NO_SESSION.search(message) is not None
@@ -276,7 +276,7 @@ def _message_of(error: object) -> str:
 
 
 def _unreachable(lost: UpstreamLost) -> bool:
-    """Whether no server was reachable at the upstream's address."""
+    """Return whether no server was reachable at the upstream's address."""
     return lost.refusal is not None and lost.refusal.reason is Reason.BACKEND_UNREACHABLE
 
 

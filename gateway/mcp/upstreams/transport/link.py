@@ -44,7 +44,7 @@ class LinkState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """Why a connection accepts no more requests; `anew` means that another may be made at once."""
+    """The reason why a connection accepts no more requests; `anew`: another may be made at once."""
 
     why: str
     refusal: Refusal | None = None
@@ -120,7 +120,7 @@ class Link:
 
     @property
     def busy(self) -> bool:
-        """Whether requests are in flight, or the connection is being made."""
+        """True if requests are in flight, or the connection is being made."""
         return self.state is LinkState.CONNECTING or (
             self._session is not None and self._session.conversation.in_flight > 0
         )
@@ -218,7 +218,7 @@ class Link:
 
     @property
     def _waits_for_a_person(self) -> bool:
-        """Whether a person must first connect an account; the next call after that makes the connection."""
+        """True if a person must first connect an account; the next call after that makes the connection."""
         return self._refused is not None and self._refused.reason is Reason.CREDENTIAL_NEEDED
 
     def _unavailable(self, why: str | None) -> Refusal:

@@ -49,7 +49,7 @@ class StreamPosition:
         self.answered = False
 
     def answers(self, message: object) -> bool:
-        """Whether `message` is the answer that the stream was opened for."""
+        """Return whether `message` is the answer that the stream was opened for."""
         if isinstance(message, dict) and "method" not in message and is_answer(message, self.related):
             self.answered = True
         return self.answered
@@ -99,7 +99,7 @@ class HttpAnswer:
 
     @property
     def resumable(self) -> bool:
-        """Whether it is a stream that can be resumed where it broke."""
+        """True if it is a stream that can be resumed where it broke."""
         return self.status == 200 and self.kind == EVENTS and self._stream.last is not None
 
     async def message(self) -> object:
