@@ -119,7 +119,7 @@ class ApprovalAnswers:
         return grant
 
     def _sees(self, by: Principal, waiting: OpenQuestion) -> bool:
-        """Return whether `by` is shown a question. The gateway's own one, about a policy, does not depend on `access`."""
+        """Return whether `by` is shown a question. One of the gateway, about a policy, does not depend on `access`."""
         app = waiting.question.app
         return sees(by, waiting.principal, app) and (waiting.principal.issuer == OWN or self._admits(by, app))
 

@@ -149,7 +149,7 @@ async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
 
 @lru_cache
 def bomb(count: int, coding: str) -> bytes:
-    """That many zeros in a coding, compressed once."""
+    """This number of zeros in a coding, compressed once."""
     return compressed(bytes(count), coding)
 
 

@@ -71,14 +71,14 @@ def test_a_response_may_end_with_its_connection() -> None:
 
 @pytest.mark.parametrize("status", [b"200 OK", b"204 N", b"304 N"])
 def test_the_answer_to_head_is_its_head(status: bytes) -> None:
-    """Whatever length it declares (RFC 9112 6.3)."""
+    """The length that it declares makes no difference (RFC 9112 6.3)."""
     for framing in (b"Content-Length: 10", b"Transfer-Encoding: chunked"):
         sent = b"HTTP/1.1 " + status + b"\r\n" + framing + b"\r\n\r\n"
         assert read_by_gateway([sent], "HEAD") == read_by_aiohttp([sent], "HEAD") == (int(status[:3]), b"")
 
 
 async def asked(backend: HttpBackend, url: str) -> Outcome:
-    """What a request is answered with; None if that is refused."""
+    """Return the answer to a request; None if it is refused."""
     try:
         answer = await backend.send(Outbound("GET", url))
     except Refusal:

@@ -87,7 +87,7 @@ async def test_tail(folder: Path) -> None:
 
 
 async def test_tail_of_nothing(folder: Path) -> None:
-    """That no record matches is written to standard error, and a missing gateway.yaml has its remedy."""
+    """A message that no record matches is written to standard error, and a missing gateway.yaml has its remedy."""
     result = await asyncio.to_thread(run, folder, "tail", "--app", "none")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.endswith("gateway.journal: no record matches\n")

@@ -107,7 +107,7 @@ async def test_a_full_or_read_only_state_folder_is_refused(tmp_path: Path, optio
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 async def test_a_state_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    """Whoever owns the folder could replace the gateway's files, or would not be able to read them later."""
+    """The owner of the folder could replace the gateway's files, or would not be able to read them later."""
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, 12345, -1)

@@ -78,7 +78,7 @@ def test_the_image_s_steps(tmp_path: Path) -> None:
 
 
 def test_the_image_has_all_sources() -> None:
-    """What the build reads is admitted by .dockerignore; of the tests, only what the wheel contains."""
+    """The files that the build reads are admitted by .dockerignore; of the tests, only what the wheel contains."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needed = [project["readme"], *project["license-files"], "hatch_build.py", "pyproject.toml", "requirements.lock"]
     needed += ["browser/package-lock.json", "gateway/app.py"]

@@ -1,4 +1,4 @@
-"""Who may use which app and upstream: the same at every door, and the same as for one that does not exist."""
+"""Access to apps and upstreams: the same at every door, and the same as for one that does not exist."""
 
 from __future__ import annotations
 

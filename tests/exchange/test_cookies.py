@@ -54,7 +54,7 @@ async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
 
 
 async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
-    """Which is the default of a policy."""
+    """This is the default of a policy."""
     async with built(tmp_path) as house:
         house.shop.answer = setting("session=1")
         await house.exchange.run(ITEMS, PAGE)

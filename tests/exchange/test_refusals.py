@@ -67,7 +67,7 @@ async def test_refusals_beyond_the_rate_of_a_caller_are_counted(tmp_path: Path) 
 
 @pytest.mark.bound("pending counts of refusals")
 def test_kinds_of_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of too many callers are counted together; none is lost."""
+    """Refusals of too many callers are counted together; none is lost."""
     monkeypatch.setattr(refusals, "SUMS", 3)
     clock = Clock()
     counting = Refusals(1, name=lambda: "id", clock=clock)

@@ -1,4 +1,4 @@
-"""When an upstream is connected to, how often it is retried, and how its state is reported."""
+"""Connections to upstreams: when they are made, retried, and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that accompanies requests passes, over every transport of clients and servers."""
+"""All that accompanies requests passes, over every transport of clients and servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often listeners are notified, by a clock that tests move."""
+"""The rate at which listeners are notified, by a clock that tests move."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_parts_may_include_parts_up_to_a_depth(tmp_path: Path) -> None:
 
 
 def test_a_link_to_the_outside_is_not_followed(tmp_path: Path) -> None:
-    """Whatever the name is: the file that would be read is outside. A link within the folder is."""
+    """The name makes no difference: the file that would be read is outside. A link within the folder is."""
     (tmp_path / "outside.yaml").write_text("frames: []\n", "utf-8")
     folder = tmp_path / "in"
     folder.mkdir()

@@ -113,7 +113,7 @@ def test_its_condition_holds_in_report_mode() -> None:
 
 
 def test_it_allows_nothing() -> None:
-    """What no rule of the app allows is denied, whatever the organisation says about it."""
+    """A request that no rule of the app allows is denied, also if the organisation has a rule for it."""
     request = CanonicalRequest("GET", "/other", "", (), b"", BodyType.NONE, "shop")
     assert decide(app(), request, caller()).effect is Effect.DENY
 

@@ -381,7 +381,7 @@ async def test_an_unknown_question_has_no_state_and_no_answer(approvals: Approva
 
 
 async def test_open_questions_are_listed_oldest_first_with_their_principal(approvals: Approvals) -> None:
-    """Those that were answered are not among them."""
+    """Answered questions are not among them."""
     ann = replace(LOCAL, subject="ann")
     calls = [await parked(approvals, structs.replace(CALLER, view=view, principal=ann)) for view in "abc"]
     await approvals.answer(calls[1].question.id, False, "ann")
@@ -391,7 +391,7 @@ async def test_open_questions_are_listed_oldest_first_with_their_principal(appro
 
 
 async def test_questions_end_with_their_cause_and_their_policy(approvals: Approvals) -> None:
-    """What a cancelled call of the model led to is void, and what an older policy asked for."""
+    """Questions caused by a cancelled call of the model are void, and so are those under an older policy."""
     caused = await parked(approvals, structs.replace(CALLER, view="v1", cause="call"))
     outdated = await parked(approvals, structs.replace(CALLER, view="v2"), replace(ASK, policy_version="sha256:0"))
     stays = await parked(approvals, structs.replace(CALLER, view="v3"))

@@ -37,7 +37,7 @@ def test_views_are_listed_by_principal_and_app_oldest_first(directory: ViewDirec
 
 
 def test_a_removed_view_is_gone_and_comes_back_as_the_newest(directory: ViewDirectory) -> None:
-    """What was never there, or is another principal's, cannot be removed."""
+    """A view that was never there, or is another principal's, cannot be removed."""
     for id in "ab":
         directory.put(LOCAL, view(id))
     directory.remove(LOCAL, "unknown")

@@ -92,7 +92,7 @@ async def test_grants_of_one_principal_are_bounded(held: Grants, monkeypatch: py
 
 @pytest.mark.parametrize("asked", [question(lasts=None), question(rule="")])
 async def test_a_policy_that_allows_no_grant_gives_none(held: Grants, asked: Question) -> None:
-    """Whatever the answer asks for."""
+    """The answer cannot ask for one."""
     with pytest.raises(ValueError, match="allows no grant"):
         await held.give(asked, LOCAL, "ann")
     assert held.now() == []
@@ -131,7 +131,7 @@ async def test_grants_are_listed_oldest_first_until_they_end(held: Grants, clock
 
 
 async def test_a_new_policy_ends_the_grants_under_older_ones(held: Grants) -> None:
-    """Those of other apps stay."""
+    """Grants for other apps stay."""
     await given(held)
     kept = await held.give(replace(question(), app="notes"), LOCAL, "ann")
     held.cancel_outdated("cart", VERSION)

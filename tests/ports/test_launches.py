@@ -203,7 +203,7 @@ async def test_evicted_and_expired_values_leave_the_database(
 async def test_a_row_that_somebody_rewrote_is_not_accepted(
     before: Launches, after: Launches, database: Database, change: dict[str, object]
 ) -> None:
-    """What it grants is sealed; the value itself is not stored."""
+    """The rights that it grants are sealed; the value itself is not stored."""
     opened = await before.give(LOCAL, "cart", chosen=True)
     value = opened.launch.reveal()
     await before.attach(value)

@@ -94,7 +94,7 @@ async def test_rates_are_taken_together_or_not_at_all(rates: Rates) -> None:
 
 
 async def test_one_limit_named_twice_counts_twice(rates: Rates) -> None:
-    """As a policy that repeats it says, also once its bucket exists."""
+    """A policy may repeat it; so it is also once its bucket exists."""
     four = Limit(Rate(4, 60.0), Per.VIEW, "rule")
     assert [await allowed(rates, (four, four)) for _ in range(3)] == [True, True, False]
 
@@ -162,7 +162,7 @@ async def test_quotas_outlive_a_restart(counting: MakeQuotas, url: str) -> None:
 
 
 async def test_each_principal_has_quotas_of_its_own(counting: MakeQuotas, database: Database) -> None:
-    """One that used all of it takes nothing from another."""
+    """A principal that used all of it takes nothing from another."""
     quotas = counting(database)
     assert [await quotas.take((DAILY,), CALLER, NOON) for _ in range(3)] == [None, None, DAILY]
     assert await quotas.take((DAILY,), BOB, NOON) is None

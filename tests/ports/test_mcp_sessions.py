@@ -80,7 +80,7 @@ async def adopt(
 
 
 async def test_a_session_counts_until_it_ends(sessions: McpSessions) -> None:
-    """One that ends twice, or is unknown, makes no further room, and is not adopted."""
+    """A session that ends twice, or is unknown, makes no further room, and is not adopted."""
     await open_(sessions, "a")
     await open_(sessions, "b")
     for id in ("a", "a", "unknown"):
@@ -93,7 +93,7 @@ async def test_a_session_counts_until_it_ends(sessions: McpSessions) -> None:
 
 
 async def test_sessions_are_bounded_per_principal_and_in_all_at_each_mount(sessions: McpSessions) -> None:
-    """One that is refused is not registered; one that ends makes room, one that is left does not."""
+    """A refused session is not registered; one that ends makes room, one that is left does not."""
     await open_(sessions, "a")
     await open_(sessions, "b")
     sessions.leave("b")

@@ -225,7 +225,7 @@ async def test_the_tail_is_not_proven(path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [1, 25, 60, 110, 200, -1])
 async def test_a_last_line_that_was_cut_off(path: Path, kept: int) -> None:
-    """What a kill leaves of a line that was being written is no tampering, and proves nothing itself."""
+    """The part of a line that a kill leaves is no tampering, and proves nothing itself."""
     *lines, last = await written(path)
     path.write_bytes(b"".join(line + b"\n" for line in lines) + last[:kept])
     verdict = verify_chain(found_in(path), TRUSTED)

@@ -1,4 +1,4 @@
-"""Which views and tools a caller is shown: by its claims, by the access of the app, and across a person's clients."""
+"""Views and tools that a caller is shown: by its claims, by the access of the app, across a person's clients."""
 
 from __future__ import annotations
 

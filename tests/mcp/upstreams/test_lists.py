@@ -1,4 +1,4 @@
-"""How long a list waits for a silent upstream, or for the database."""
+"""The time for which a list waits for a silent upstream, or for the database."""
 
 from __future__ import annotations
 

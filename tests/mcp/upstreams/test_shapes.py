@@ -40,7 +40,7 @@ FORM = {"mode": "form", "message": "x", "requestedSchema": {}}
     ],
 )
 def test_calls(result: dict[str, Any], why: str, version: str) -> None:
-    """Those that the SDK's own client would refuse, or misread."""
+    """Results are refused that the SDK's own client would refuse, or misread."""
     assert str(fault("tools/call", result, version, extended=False)).startswith(why)
 
 
