@@ -97,7 +97,7 @@ STATUS: dict[Reason, int] = {
 """The HTTP status for each reason."""
 
 WORDS: dict[Reason, str] = {
-    Reason.BAD_REQUEST: "The app asked for this in a way that is not understood.",
+    Reason.BAD_REQUEST: "The app requested this in a way that is not understood.",
     Reason.CREDENTIAL_NEEDED: "Your account has to be connected first.",
     Reason.POLICY_DENIED: "The app is not allowed to do this.",
     Reason.PLUGIN_REFUSED: "The app is not allowed to do this.",
@@ -105,7 +105,7 @@ WORDS: dict[Reason, str] = {
     Reason.VIEW_MOVED: "The app lost its connection, and is connecting again. Nothing was sent.",
     Reason.APPROVAL_DECLINED: "This was declined.",
     Reason.APPROVAL_EXPIRED: "This was not approved in time, or has changed since. Try again.",
-    Reason.APPROVAL_UNAVAILABLE: "This needs an approval, and nobody can be asked for it now.",
+    Reason.APPROVAL_UNAVAILABLE: "This needs an approval, and no person can be asked for it now.",
     Reason.IDEMPOTENCY_CONFLICT: "This may have been done already. Check its result before you try again.",
     Reason.REQUEST_TOO_LARGE: "This is larger than what can be sent from here.",
     Reason.RATE_LIMITED: "This was too much at once. Try again in a moment.",

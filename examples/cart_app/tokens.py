@@ -62,7 +62,7 @@ class Issuer:
             response.raise_for_status()
             answer = await response.json(content_type=None)
         if not isinstance(answer, dict):
-            raise ValueError(f"{url} is no JSON object")
+            raise ValueError(f"{url} is not a JSON object")
         return answer
 
 

@@ -180,7 +180,7 @@ class PageScripts:
             return self._script_of_backend(element, reference)
         path = self._folder.find(reference, self._path)
         if path.suffix not in (".js", ".mjs"):
-            raise reference.error(f"{source.value} is no JavaScript: build the app, and pack what that wrote")
+            raise reference.error(f"{source.value} is not JavaScript: build the app, and pack what that wrote")
         text = self._folder.text(path, reference)
         if module:
             return self._take_module(element, Module(path, text))

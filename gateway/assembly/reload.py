@@ -201,7 +201,7 @@ class Reloader:
         if now.credential is not None and now.credential not in self._running.credentials:
             why = f'the credential "{now.credential}" is new'
         elif self._loosening is not None and (before is None or not _same_rules(before, now)):
-            why = "approvals.presence is configured, and nobody can approve the loosened policy here"
+            why = "approvals.presence is configured, and no person can approve the loosened policy here"
         else:
             return None
         return Problem(file, 1, 1, f"upstream {now.name}: {why}: it takes effect at the next start")

@@ -256,7 +256,7 @@ def codings(value: str) -> tuple[Callable[[], Coding], ...]:
     if not all(map(_TOKEN.fullmatch, names)):
         raise ValueError("is not a list of names")
     if other := _NOT_ASKED_FOR.intersection(names):
-        raise ValueError(f"is {min(other)}, which was not asked for")
+        raise ValueError(f"is {min(other)}, which was not requested")
     known = tuple(_KNOWN[name] for name in names if name in _KNOWN)
     if len(known) < len(names):
         return ()

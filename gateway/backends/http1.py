@@ -395,7 +395,7 @@ def _length(value: str, before: int | None) -> int:
     for one in value.split(","):
         found = _LENGTH.fullmatch(one.strip(" \t"))
         if found is None:
-            raise Malformed("its content-length is no number")
+            raise Malformed("its content-length is not a number")
         lengths.add(int(found[1]))
     if len(lengths) > 1:
         raise Malformed("it has different content-lengths")
@@ -405,7 +405,7 @@ def _length(value: str, before: int | None) -> int:
 def _status_line(line: bytes) -> tuple[bytes, int, str]:
     found = _STATUS.fullmatch(line)
     if found is None or len(line) > LINE_BYTES:
-        raise Malformed("its first line is no status line")
+        raise Malformed("its first line is not a status line")
     return found[1], int(found[2]), (found[3] or b"").strip(b" ").decode("latin-1")
 
 

@@ -57,9 +57,9 @@ class _Plugged:
     def _head(self, given: object, request: Outbound) -> tuple[Response, Decoder]:
         """Return the head of the plugin's response, and the decoder of its body."""
         if not isinstance(given, Response):
-            raise self._wrong(f"gave {type(given).__name__}, which is no gateway.model.Response")
+            raise self._wrong(f"gave {type(given).__name__}, which is not a gateway.model.Response")
         if type(given.status) is not int:
-            raise self._wrong(f"gave the status {given.status!r}, which is no whole number")
+            raise self._wrong(f"gave the status {given.status!r}, which is not a whole number")
         raw = tuple(self._raw(given.headers))
         headers = parse_fields(raw, self._name)
         told = given.length if given.length is not None else declared_length(raw)
@@ -71,7 +71,7 @@ class _Plugged:
         try:
             return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         except (TypeError, ValueError, AttributeError):
-            raise self._wrong("gave headers that are no pairs of texts") from None
+            raise self._wrong("gave headers that are not pairs of strings") from None
 
     def _decode(self, decoder: Decoder, body: object) -> Iterable[bytes]:
         if not isinstance(body, bytes):

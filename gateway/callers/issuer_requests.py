@@ -90,7 +90,7 @@ def introspect(spec: OAuthIssuer, server: Metadata, token: str) -> Flow[dict[str
         raise unavailable("refuses to introspect tokens for this gateway")
     claims = _object(answer)
     if not isinstance(claims.get("active"), bool):  # required, and a boolean (RFC 7662 2.2)
-        raise unavailable("does not say whether a token is active")
+        raise unavailable("does not state whether a token is active")
     if not claims["active"] or str(claims.get("token_type") or "Bearer").lower() != "bearer":
         return None
     del claims["active"]

@@ -232,5 +232,5 @@ def _time(claims: Mapping[str, Json], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST:
-        raise Unidentified(f"The `{name}` of this token is no time.")
+        raise Unidentified(f"The `{name}` of this token is not a time.")
     return float(value)

@@ -58,7 +58,7 @@ def parse_token(text: str) -> PresentedToken:
     """Parse a token. Raises `Unidentified` if it is not one of this gateway."""
     match = _TOKEN.fullmatch(text)
     if match is None:
-        raise Unidentified("This is no token of this gateway.")
+        raise Unidentified("This is not a token of this gateway.")
     return PresentedToken(match[1], digest(text))
 
 

@@ -135,7 +135,7 @@ FORMATS: Final = ("text", "json")
 
 _QUOTED = re.compile(r"""(?:bytearray\()?\bb['"]""")
 _BARE: Final[dict[type[HttpProcessingError], str]] = {
-    InvalidURLError: "the target of a request is no URL",
+    InvalidURLError: "the target of a request is not a URL",
     BadStatusLine: "a request does not begin with the line of one",
     TransferEncodingError: "the chunks of a body are none",
 }

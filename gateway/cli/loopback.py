@@ -25,7 +25,7 @@ def gateway_address(text: str) -> str:
     try:
         url = URL(text)
     except ValueError as error:
-        raise Unusable(f"{text!r} is no URL: {error}") from error
+        raise Unusable(f"{text!r} is not a URL: {error}") from error
     if url.scheme not in ("http", "https") or not url.host or url.user is not None:
-        raise Unusable(f"{text!r} is no address of a gateway: write one such as http://localhost:8080")
+        raise Unusable(f"{text!r} is not the address of a gateway: write one such as http://localhost:8080")
     return str(url.origin())

@@ -175,7 +175,7 @@ def _database(path: Path) -> sqlite3.Connection:
         database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
         database.execute("select line from audit limit 1").fetchone()
     except sqlite3.Error as error:
-        raise Unusable(f"{path}: is no database of the gateway: {error}") from error
+        raise Unusable(f"{path}: is not a database of the gateway: {error}") from error
     return database
 
 

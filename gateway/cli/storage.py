@@ -122,7 +122,7 @@ def restore_state(file: Path, path: Path, as_json: bool) -> None:
         raise Unusable(str(error)) from error
     except OSError as error:
         raise Unusable(f"{error.filename or file}: {error.strerror}") from error
-    _say(manifest, as_json, f"{file} is restored: `webmcp-gateway storage check` looks at it, `serve` goes on with it")
+    _say(manifest, as_json, f"{file} is restored: check it with `webmcp-gateway storage check`, or start `serve`")
 
 
 @click.command("check")

@@ -83,9 +83,7 @@ def app_origin(section: Section, key: str, default: str) -> str:
     scheme, separator, authority = text.partition("://")
     first, dot, rest = authority.partition(".")
     if not dot or first.count(_APP) != 1:
-        section.problem(
-            f"each app needs a site of its own: write {_APP} in the host, as in http://{_APP}.localhost", key
-        )
+        section.problem(f"each app needs a separate site: write {_APP} in the host, as in http://{_APP}.localhost", key)
         return ""
     try:
         parse_origin(f"{scheme}{separator}{first.replace(_APP, 'app')}.{rest}")

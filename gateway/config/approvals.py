@@ -90,7 +90,7 @@ def _ways(section: Section) -> tuple[ApprovalWay, ...]:
     known = tuple(ApprovalWay)
     usual = tuple(DEFAULTS["approvals.ask"].strip("[]").split(", "))
     named = section.texts(
-        "ask", usual, empty=f"name at least one way of {', '.join(known)}: otherwise nobody is ever asked"
+        "ask", usual, empty=f"name at least one way of {', '.join(known)}: otherwise no person is ever asked"
     )
     for name in named:
         if name not in known:

@@ -173,7 +173,7 @@ def _sinks(section: Section, telemetry: Telemetry) -> tuple[SinkName, ...]:
     words = section.texts("sinks", (SinkName.DATABASE.value,))
     for word in words:
         if word not in list(SinkName):
-            section.problem(f"{word!r} is no sink: write database or otlp", "sinks")
+            section.problem(f"{word!r} is not a sink: write database or otlp", "sinks")
         elif word == SinkName.OTLP and telemetry.otlp is None:
             section.problem("the sink otlp needs telemetry.otlp, the URL of a collector", "sinks")
     return tuple(sink for sink in SinkName if sink.value in words)

@@ -62,7 +62,7 @@ def blocks(section: Section, key: str) -> Blocks:
                 section.problem(f"{text} is every address: any client would be trusted", key)
             found.append(block)
         except ValueError:
-            section.problem(f"{text!r} is no address or CIDR block such as 10.0.0.7 or 10.0.0.0/8", key)
+            section.problem(f"{text!r} is not an address or CIDR block such as 10.0.0.7 or 10.0.0.0/8", key)
     return tuple(found)
 
 
@@ -186,4 +186,4 @@ def _twice(methods: Sequence[Method]) -> Iterator[str]:
     issuers = [method.issuer for method in methods if isinstance(method, OAuthIssuer)]
     names = [method.name for method in methods if isinstance(method, ProxyAuth)]
     for name in dict.fromkeys(name for name in (*issuers, *names) if (issuers + names).count(name) > 1):
-        yield f"{name} stands here twice"
+        yield f"{name} occurs here twice"

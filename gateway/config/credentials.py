@@ -144,7 +144,7 @@ def _header(name: str, section: Section, reading: SectionReading) -> Fixed:
     section.require("value")
     field = section.text("header", "authorization").lower()
     if not _FIELD.fullmatch(field) or _NOT_OURS.fullmatch(field):
-        section.problem(f"{field!r} is no header that a credential can set", "header")
+        section.problem(f"{field!r} is not a header that a credential can set", "header")
     prefix = section.text("prefix")
     value = secret(section, "value", reading.folder, reading.environ, plugins=True)
     if not _VALUE.fullmatch(prefix) or (not isinstance(value, PendingSecret) and not _VALUE.fullmatch(value.reveal())):

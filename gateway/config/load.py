@@ -150,7 +150,7 @@ class _ConfigReader:
         apps = [self._app(name, one, credentials, sections, has_roles=has_roles) for name, one in named.items()]
         upstreams = [self._upstream(name, one, credentials, has_roles=has_roles) for name, one in sections.items()]
         for name in sections.keys() & named.keys():
-            root.problem(f"{name} is an app, too: each needs a name of its own", "upstreams")
+            root.problem(f"{name} is an app, too: each needs a separate name", "upstreams")
         if (listed := root.get("apps")) is not None and listed.value == {}:
             root.problem("name at least one app", "apps")
         _check_sites(section, server.origins, list(named))
@@ -263,7 +263,7 @@ class _ConfigReader:
         if source.is_dir() and self.path.resolve().is_relative_to(source.resolve()):
             section.problem(
                 f"this folder holds {self.path.name} too, and what lies beside it (keys, database, record): all its "
-                "files are given to the app's pages, so put the app in a folder of its own",
+                "files are given to the app's pages, so put the app in a separate folder",
                 "source",
             )
         return source
@@ -352,7 +352,7 @@ def _server(section: Section, folder: Path) -> ServerSettings:
     if section.get("admin_listen") is not None:
         admin = addresses.read_listen(section, "admin_listen", DEFAULTS["server.listen"])
     if admin is not None and admin[1] == port:
-        section.problem("needs a port of its own, other than that of listen", "admin_listen")
+        section.problem("needs a separate port, other than that of listen", "admin_listen")
     hosts = tuple(name.lower() for name in section.texts("admin_hosts"))
     for name in hosts:
         if not _HOST_NAME.fullmatch(name):

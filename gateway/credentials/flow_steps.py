@@ -69,7 +69,7 @@ def parse_object(text: bytes | str) -> dict[str, Json]:
     except ValueError:
         raise ValueError("is not JSON") from None  # the cause would quote the text
     if not isinstance(found, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     return found
 
 

@@ -92,7 +92,7 @@ def redeem(
         raise failure(spec.name, "the response came from a different authorization server (iss)")
     if issuer is None and several:
         why = "the answer does not name its server (iss), and others lead people back to the same address"
-        raise failure(spec.name, f"{why}: give it one of its own with `callback: own`")
+        raise failure(spec.name, f"{why}: give it a separate one with `callback: own`")
     if "error" in answer:
         code = answer["error"] if _OAUTH_ERROR.match(answer["error"]) else "an error"
         raise Refusal(Reason.CREDENTIAL_NEEDED, f"credential {spec.name!r}: the server answered {code}")
@@ -131,7 +131,7 @@ def _account(spec: OAuth, attempt: ConnectAttempt, id_token: Json, now: float) -
         return None
     parts = id_token.split(".") if isinstance(id_token, str) else []
     if len(parts) != 3:
-        raise ValueError("is no JWT")
+        raise ValueError("is not a JWT")
     claims = parse_jwt_part(parts[1])
     # `iat` and `nbf` are not checked: a server whose clock is ahead would connect no account
     checked = {name: value for name, value in claims.items() if name not in ("iat", "nbf")}

@@ -140,7 +140,7 @@ def endpoint_url(metadata: dict[str, Json], name: str) -> str | None:
     if url is None or url == "":
         return None
     if not isinstance(url, str) or not is_secure(url):
-        raise ValueError(f"names a {name} in its metadata that is no https URL with a path")
+        raise ValueError(f"names a {name} in its metadata that is not an https URL with a path")
     return url
 
 

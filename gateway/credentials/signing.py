@@ -40,7 +40,7 @@ def signing_key(pem: Secret, id: str | None = None, algorithm: str | None = None
     try:
         key = load_pem_private_key(pem.reveal().encode(), None)
     except (ValueError, TypeError):
-        raise ValueError("is no private key in PEM without a password") from None
+        raise ValueError("is not a private key in PEM without a password") from None
     match key:
         case rsa.RSAPrivateKey() if key.key_size >= _RSA_BITS:
             fitting: tuple[str, ...] = ALGORITHMS[:6]

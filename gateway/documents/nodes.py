@@ -223,7 +223,7 @@ class _Builder:
         if not (_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text) or _SPECIAL_FLOAT.fullmatch(text)):
             return text
         if len(text) > MAX_NUMBER or _SPECIAL_FLOAT.fullmatch(text):
-            self._problem(event, f"{quote(text)} is no number that can be used here; put it in quotes if it is text")
+            self._problem(event, f"{quote(text)} is not a number that can be used here; put it in quotes if it is text")
             return 0
         if _INTEGER.fullmatch(text):
             return int(text, 0) if text[:2] in ("0o", "0x") else int(text)

@@ -119,7 +119,7 @@ def connections(policy: str) -> str:
 def _origins(entries: Sequence[str], key: str) -> str:
     for entry in entries:
         if not _is_origin(entry, key):
-            raise ValueError(f"{entry!r} is no plain origin such as https://cdn.example.com")
+            raise ValueError(f"{entry!r} is not a plain origin such as https://cdn.example.com")
     return "".join(f" {entry}" for entry in entries)
 
 

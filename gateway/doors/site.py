@@ -155,7 +155,7 @@ class SiteDoor:
         return _set_headers(answer, response)
 
     def _is_folder(self, path: str, *, navigates: bool) -> bool:
-        """Return whether the path is a page's folder without its trailing slash; not for a script's request to the API."""
+        """Return whether the path is a page's folder without its slash, and not a script's request to the API."""
         if not navigates and self._ruled(path):
             return False
         return self._file(f"{path}/") is not None

@@ -183,7 +183,7 @@ def _is_own(by: Principal, owner: Principal) -> bool:
     return by.person == owner.person if by.session else by.id == owner.id  # one client does not see another's
 
 
-WAITS = "waits for a person's approval, on the console: until then the policy of before holds"
+WAITS = "waits for a person's approval, on the console: until then the previous policy holds"
 DECLINED = "a person declined the loosened policy: the previous one stays in force until the file changes"
 
 

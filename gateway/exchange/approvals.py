@@ -228,7 +228,7 @@ class MemoryApprovals:
                     "The question ended: the call, or its policy, is another.",
                 )
             case ApprovalState.OPEN | ApprovalState.EXPIRED:
-                raise Refusal(Reason.APPROVAL_EXPIRED, "Nobody approved this call in time.")
+                raise Refusal(Reason.APPROVAL_EXPIRED, "No person approved this call in time.")
         expires = parked.caller.principal.expires
         if expires is not None and self._clock() >= expires:
             self._move(parked, ApprovalState.VOID)

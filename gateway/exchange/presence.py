@@ -115,7 +115,7 @@ class Presence:
                 expected_origin=self._console,
             )
         except (WebAuthnException, ValueError) as error:
-            raise _refusal(f"This is no new key of this site: {error}") from error
+            raise _refusal(f"This is not a new key of this site: {error}") from error
         key = SecurityKey(
             id=bytes_to_base64url(made.credential_id),
             person=by.person,

@@ -270,7 +270,7 @@ class Values:
                 continue
             key = await self._value()
             if not isinstance(key, str):
-                raise InvalidJson(Flaw.SYNTAX, "a key is no text")
+                raise InvalidJson(Flaw.SYNTAX, "a key is not a string")
             await self._mark(":")
             found[key] = await ways.get(key, self._value)()
             if await self._mark(",}") == "}":

@@ -167,7 +167,7 @@ class Catalog:
         if entry is not None and self._is_open(entry, client.principal):
             if "model" not in entry.visibility and not client.is_app:
                 refusal = Refusal(
-                    Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them."
+                    Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client does not declare that it shows them."
                 )
                 refused = await self._exchange.refuse(refusal, self._unknown(client), "", "")
                 return await _answer(refused, client, arguments)

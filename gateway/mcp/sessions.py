@@ -235,7 +235,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
             self._session_owners[id] = authorization_context(user)
         self._server_instances[id] = transport  # requests find it once it can read them
         self._tasks().start_soon(self._restore, transport, connection, state, scope)
-        log.debug("a session of %s goes on after a restart", _opener())
+        log.debug("a session of %s continues after a restart", _opener())
 
     async def _run_adopted(
         self,

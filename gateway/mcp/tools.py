@@ -30,7 +30,7 @@ def shows_apps(capabilities: types.ClientCapabilities | None) -> bool:
 
 _INPUT: Mapping[str, Any] = {
     "type": "object",
-    "description": "What the app is told at its opening, as far as it understands it; leave it out otherwise.",
+    "description": "Arguments that the app receives when it opens, if it supports any; otherwise omit them.",
 }
 
 

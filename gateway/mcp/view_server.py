@@ -278,7 +278,7 @@ class UiPeer:
         if method is None and ("result" in message or "error" in message):
             return  # the gateway sends no requests on this channel, so no response is expected
         if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
-            await self._fail(None, types.INVALID_REQUEST, "This is no JSON-RPC 2.0 request.")
+            await self._fail(None, types.INVALID_REQUEST, "This is not a JSON-RPC 2.0 request.")
         elif "id" not in message:
             self._take_notification(method, params)
         elif not _is_id(id):

@@ -165,7 +165,7 @@ def _relative_remedy(url: str) -> str:
     if url.startswith(("//", "/\\", "\\")):
         return "names a host without a scheme: send a path such as /api/…"
     if _SCHEME.match(url):
-        return "is no URL of a backend: send a path such as /api/…"
+        return "is not a URL of a backend: send a path such as /api/…"
     return 'must start with "/": send a path such as /api/…'
 
 

@@ -273,7 +273,7 @@ def _query(query: str) -> Mapping[str, list[str]] | Missing:
     if ";" in query:
         return Missing('cannot be read in one way, since the query has a ";"', odd=True)
     if has_lone_percent(query):
-        return Missing('cannot be read in one way, since the query has a "%" that is no percent-encoding', odd=True)
+        return Missing('cannot be read in one way, since the query has a "%" that is not a percent-encoding', odd=True)
     found: dict[str, list[str]] = {}
     try:
         for part in query.split("&"):
@@ -304,7 +304,7 @@ def _request(source: FactSource) -> CanonicalRequest:
 
 def _check_known(path: Path, second: str | int | None, known: tuple[str, ...]) -> None:
     if second is None:
-        raise ValueError(f"{fact_name(path)} is no fact by itself: {_ONE.format(known=_all(path[:1], known))}")
+        raise ValueError(f"{fact_name(path)} is not a fact by itself: {_ONE.format(known=_all(path[:1], known))}")
     if second not in known:
         raise _unknown(path[:2], known, path[:1])
 

@@ -74,7 +74,7 @@ def parse_json_path(text: str) -> JsonPath:
         place = match.end()
     if not segments or place != len(text) or sum(segment.deep for segment in segments) > 1:
         raise ValueError(
-            f'"{text[:80]}" is no path that can be masked: write one such as $.customer.email, $..card_number (".." '
+            f'"{text[:80]}" is not a path that can be masked: write one such as $.customer.email, $..card_number (".." '
             "once) or $.items[*].price"
         )
     return JsonPath(text, tuple(segments))

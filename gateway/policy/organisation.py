@@ -120,10 +120,10 @@ def _rule(section: Section) -> OrganisationRule:
     )
     if (when is not None and when.reads("request", "body")) or (confirm is not None and reads_body(confirm.message)):
         key = "when" if when is not None and when.reads("request", "body") else "confirm"
-        section.problem("the rules of an organisation read no bodies: the policy of the app says what they are", key)
+        section.problem("the rules of an organisation read no bodies: the policy of the app defines them", key)
     does = ("deny", "when", "confirm", *_SIZES, "rate", "quota")
     if not any(key in section for key in does):
-        section.problem(f"says nothing: name one of {', '.join(does)}; an organisation allows nothing by itself")
+        section.problem(f"has no effect: name one of {', '.join(does)}; an organisation allows nothing by itself")
     if rule.deny is not None:
         for key in does[1:]:
             if key in section:
@@ -137,7 +137,7 @@ def _tool(name: str, section: Section) -> ToolRule:
         if key in section:
             section.problem("is for the policy of one app: leave it out", key)
     if not any(key in section for key in ("deny", "when", "confirm", "rate", "quota", "timeout")):
-        section.problem("says nothing: an organisation allows nothing by itself")
+        section.problem("has no effect: an organisation allows nothing by itself")
     return replace(rule, name=name, file=section.node.file)
 
 

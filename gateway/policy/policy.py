@@ -257,7 +257,7 @@ def _until(text: str) -> ReportMode:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f'"{text[:40]}" is no day: write one such as 2026-12-31') from None
+        raise ValueError(f'"{text[:40]}" is not a day: write one such as 2026-12-31') from None
     end = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
     return ReportMode(text, end.timestamp())
 

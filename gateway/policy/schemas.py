@@ -262,7 +262,7 @@ def _check(node: Node, walk: _Walk) -> None:
         if name in UNBOUNDED or name in ("$id", "$anchor", "$dynamicAnchor", "$vocabulary"):
             walk.problem(value, f"{name} is not supported: write the schema out, or use $ref to #/$defs/…")
         elif name not in KEYWORDS and name not in _SAID and not name.startswith("x-"):
-            walk.problem(value, f"{name} is no keyword of JSON Schema 2020-12 that is enforced here")
+            walk.problem(value, f"{name} is not a keyword of JSON Schema 2020-12 that is enforced here")
         elif name == "$schema" and str(value.value).rstrip("#") != _DIALECT:
             walk.problem(value, f"write the schema in {_DIALECT}")
         elif name == "$ref":

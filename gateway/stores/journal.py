@@ -404,7 +404,7 @@ class Journal:
         else:
             if not LINE_START.startswith(os.pread(self._file, len(LINE_START), 0)):
                 raise StartError(
-                    f"{self.path} is not a journal of this version: name a new file, or the journal of before"
+                    f"{self.path} is not a journal of this version: name a new file, or the previous journal"
                 )
             self._hash = next((line.hash for line in self._backwards()), NO_HASH)
         return self._set_aside(end) if end < self.size else {}

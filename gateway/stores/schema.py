@@ -290,7 +290,7 @@ def version_of(connection: Connection) -> int:
     if found > len(MIGRATIONS) < oldest:
         raise ValueError(
             f"it has version {found}, and this gateway knows up to {len(MIGRATIONS)}: run the newer gateway that has "
-            "migrated it, or restore the backup of before (`webmcp-gateway storage restore`)"
+            "migrated it, or restore the backup from before (`webmcp-gateway storage restore`)"
         )
     return found
 

@@ -240,7 +240,7 @@ def open_alone(path: Path) -> int:
     except BlockingIOError as error:
         os.close(descriptor)
         raise StartError(
-            f"another process writes the journal {path}: end it, or give this one a journal of its own"
+            f"another process writes the journal {path}: end it, or give this one a separate journal"
         ) from error
     except OSError:
         os.close(descriptor)

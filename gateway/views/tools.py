@@ -86,7 +86,7 @@ def result_of(answer: Mapping[str, Any]) -> mcp.CallToolResult:
     except (ValidationError, RecursionError):
         parsed = None
     if not isinstance(parsed, mcp.CallToolResult):
-        raise MCPError(mcp.INTERNAL_ERROR, "its answer is no result of a tool")
+        raise MCPError(mcp.INTERNAL_ERROR, "its answer is not the result of a tool")
     return parsed
 
 
@@ -110,8 +110,8 @@ _BOUNDED = (
     "maxProperties",
 )
 UNSAYABLE = (
-    "arguments: no page can be told of a number too large for JSON, of half a character (a lone surrogate), "
-    f"or of values nested deeper than {MAX_DEPTH}"
+    "arguments: no page can receive a number too large for JSON, half of a character (a lone surrogate), "
+    f"or values nested deeper than {MAX_DEPTH}"
 )
 
 _Validator = validators.create(

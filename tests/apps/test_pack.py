@@ -137,7 +137,7 @@ def test_older_kinds_of_files_are_embedded_too(tmp_path: Path, name: str, media_
         ),
         ("<script src=//cdn.example/x.js></script>", "index.html:1:9: //cdn.example/x.js is on another site"),
         ("<img src=a.exe>", "index.html:1:6: a.exe: files named .exe cannot be embedded"),
-        ("<script src=a.tsx></script>", "index.html:1:9: a.tsx is no JavaScript: build the app"),
+        ("<script src=a.tsx></script>", "index.html:1:9: a.tsx is not JavaScript: build the app"),
         ("<iframe src=a.html></iframe>", "index.html:1:9: <iframe src> of a file cannot be packed"),
         ("<style>\n\n@import 'no.css';</style>", "index.html:3:9: no.css: there is no such file"),
         ("<base href=https://a.example/>", "index.html:1:7: <base href> must be a path"),

@@ -209,7 +209,9 @@ async def test_every_answer_of_a_page_ends_its_call(town: Town, modern: bool) ->
                 problems.append(f"{case['id']} ({case['why']}): not refused")
             answer = await task
         text = json.dumps(answer, separators=(",", ":"))
-        wanted = {"refused": "right", "error": "no result of a tool"}.get(str(case["expect"])) or case["expect"]["told"]
+        wanted = {"refused": "right", "error": "not the result of a tool"}.get(str(case["expect"])) or case["expect"][
+            "told"
+        ]
         failed = answer["result"]["isError"] is True
         if wanted not in text or "EVIL" in text or failed != (case["expect"] == "error"):
             problems.append(f"{case['id']} ({case['why']}): {text[:300]}")

@@ -222,7 +222,7 @@ def test_endless_empty_members() -> None:
 @pytest.mark.parametrize("coding", ["dcb", "dcz", "gzip, dcb"])
 def test_codings_that_were_not_asked_for(coding: str) -> None:
     """Browsers would decode them, so the app must not get a body that it cannot interpret."""
-    with pytest.raises(Refusal, match="not asked for"):
+    with pytest.raises(Refusal, match="not requested"):
         Body(coding, 1000)
 
 

@@ -108,7 +108,7 @@ async def test_what_is_no_address_is_refused(url: str) -> None:
     """The exit code is 2, with the remedy."""
     result = await run(url)
     assert result.exit_code == 2
-    assert "http://localhost:8080" in result.output or "no URL" in result.output
+    assert "http://localhost:8080" in result.output or "not a URL" in result.output
 
 
 async def test_a_header_of_another_form_is_refused() -> None:

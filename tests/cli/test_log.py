@@ -46,7 +46,7 @@ def test_json_lines() -> None:
         (LineTooLong(b"Bearer secret", 8190), "Got more than 8190 bytes when reading:"),
         (LineTooLong(bytearray(b"/?code=secret"), 8190), "Got more than 8190 bytes when reading:"),  # type: ignore[arg-type]  # as it does
         (InvalidHeader(b"x: secret"), "Invalid HTTP header:"),
-        (InvalidURLError("http:///?code=secret"), "the target of a request is no URL"),
+        (InvalidURLError("http:///?code=secret"), "the target of a request is not a URL"),
         (BadStatusLine("GET /?code=secret HTTP/x"), "a request does not begin with the line of one"),
         (BadHttpMethod("secret"), "a request does not begin with the line of one"),
         (TransferEncodingError("secret"), "the chunks of a body are none"),

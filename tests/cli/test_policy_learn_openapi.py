@@ -128,7 +128,7 @@ def test_a_server_below_the_backend_is_a_prefix(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("swagger: '2.0'\n", "api.yaml:1:1: is no OpenAPI 3.x"),
+        ("swagger: '2.0'\n", "api.yaml:1:1: is not OpenAPI 3.x"),
         ("openapi: 3.1.0\npaths: {\n", "api.yaml:3:1: not YAML"),
         ("openapi: 3.1.0\na: &x {}\nb: *x\n", "api.yaml:2:4: used by an alias"),
         ("openapi: 3.1.0\nopenapi: 3.1.0\n", 'api.yaml:2:1: duplicate key "openapi"'),
@@ -155,7 +155,7 @@ def test_what_is_no_openapi_ends_with_2(folder: Path, text: str, problem: str) -
         ("{application/json: {schema: {}}, text/plain: {}}", "it may be text/plain too"),
         ("{application/json: {schema: true}}", "it takes everything, or nothing"),
         ("{application/json: {schema: {type: [1]}}}", "not a JSON Schema"),
-        ("{application/json: {schema: {weird: 1}}}", "weird is no keyword"),
+        ("{application/json: {schema: {weird: 1}}}", "weird is not a keyword"),
     ],
 )
 def test_a_schema_that_no_policy_can_take_is_left_out(folder: Path, content: str, why: str) -> None:

@@ -144,7 +144,7 @@ def client_secret(config: Config) -> str:
 def test_an_app_does_not_lie_where_the_gateways_own_files_are(folder: Path, source: str) -> None:
     """Its site and its views serve every file of its folder, which would include keys, database and record."""
     (problem,) = problems(folder, f'apps: {{cart: {{source: "{source}", policy: cart.yaml}}}}\n{CREDENTIAL}')
-    assert "put the app in a folder of its own" in problem
+    assert "put the app in a separate folder" in problem
 
 
 def test_a_secret_comes_from_the_environment_and_does_not_show(folder: Path) -> None:

@@ -334,6 +334,6 @@ def test_revoke_tells_the_refresh_token() -> None:
 @pytest.mark.parametrize("pem", ["", "x", json.dumps(PUBLIC), KEY.replace("PRIVATE", "PUBLIC")])
 def test_what_is_no_private_key_is_refused_without_a_word_of_it(pem: str) -> None:
     """The message does not contain the key, as for every problem of the configuration."""
-    with pytest.raises(ValueError, match="no private key") as refused:
+    with pytest.raises(ValueError, match="not a private key") as refused:
         signing_key(Secret(pem))
     assert not pem or pem not in str(refused.value)

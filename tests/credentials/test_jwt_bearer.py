@@ -100,6 +100,6 @@ async def test_a_key_that_is_none_stops_the_start(tmp_path: Path, key: str) -> N
     """The line is reported, and nothing of the key."""
     async with place(tmp_path) as (world, _, _):
         (tmp_path / "robot.pem").write_text(key)
-        with pytest.raises(Exception, match=r"robot\.pem is empty|is no private key in PEM") as wrong:
+        with pytest.raises(Exception, match=r"robot\.pem is empty|is not a private key in PEM") as wrong:
             load_config(world.folder / "gateway.yaml", {"SHOP_SECRET": SECRET})
     assert "AAAA" not in str(wrong.value)

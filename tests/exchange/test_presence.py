@@ -51,5 +51,5 @@ async def test_a_challenge_that_another_one_replaced_is_good_for_nothing(tmp_pat
         first, _ = await presence.begin_adding(LOCAL), await presence.begin_adding(LOCAL)
         key, create = SoftwareKey("console.localhost", CONSOLE), first["create"]
         assert isinstance(create, dict)
-        with pytest.raises(Refusal, match="no new key of this site"):
+        with pytest.raises(Refusal, match="not a new key of this site"):
             await presence.add(LOCAL, "key", key.create(create), None)

@@ -58,7 +58,7 @@ async def test_a_good_answer_is_found_among_bad_ones(tmp_path: Path, way: str, m
         ("torn", "status 3"),
         ("huge", "more than 1048576 bytes"),
         ("heavy", "unsolicited bytes"),
-        ("noresult", "no JSON-RPC answer"),
+        ("noresult", "not a JSON-RPC response"),
         ("nested", "its response is invalid"),
         ("nan", "its response is invalid: NaN is not JSON"),
         ("nan-first", "its response is invalid: NaN is not JSON"),

@@ -322,7 +322,7 @@ EITHER = [
     ("asks", "unsolicited messages"),
     ("heavy", "unsolicited bytes"),
     ("huge", "1048576"),
-    ("noresult", "no JSON-RPC answer"),
+    ("noresult", "not a JSON-RPC response"),
     ("nested", "its response is invalid: nested too deep"),
     ("never", "did not answer within"),
 ]
@@ -330,7 +330,7 @@ ENDS = [
     *((kind, *one) for kind in KINDS for one in EITHER),
     ("websocket", "die", "closed the connection"),
     ("websocket", "close", "closed the connection"),
-    ("websocket", "binary", "no text"),
+    ("websocket", "binary", "not text"),
     ("websocket", "pings", "unsolicited messages"),
     ("websocket", "leaves", "closed the connection"),
     ("websocket", "rubbish", "an invalid WebSocket frame"),

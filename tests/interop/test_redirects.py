@@ -82,7 +82,7 @@ async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path, mode: st
         (307, "/mcp", "it redirects in a circle, to http://localhost:PORT/mcp again"),
         (308, "/there", "it redirects in a circle"),
         (307, None, "the redirect 307, which names no address"),
-        (307, "http://[::", "it redirects to http://[::, which is no URL"),
+        (307, "http://[::", "it redirects to http://[::, which is not a URL"),
     ],
 )
 async def test_other_redirects_are_refused_with_the_reason(

@@ -118,7 +118,7 @@ REFUSED = [
     ("(1 == 1", '")" is expected'),
     ("1 == 1)", ") is not expected there"),
     ("foo == 1", "foo is unknown here (known: request, params, principal, app, view, initiator)"),
-    ("request == 1", "request is no fact by itself"),
+    ("request == 1", "request is not a fact by itself"),
     ("request.bdy == 1", "request.bdy is unknown here"),
     ("request.method.x == 1", "request.method has no parts"),
     ("params.itm == 1", "params.itm is unknown here (known: params.item)"),

@@ -162,11 +162,11 @@ def test_a_contradiction_names_both_lines(rules: str, lines: tuple[int, str]) ->
     ("text", "problem"),
     [
         ('tools: {"*": {deny: x}, a: {confirm: always}}', '"a" (organisation.yaml, line 2) contradicts "*"'),
-        ("routes: [{path: /a}]", "says nothing: name one of deny"),
+        ("routes: [{path: /a}]", "has no effect: name one of deny"),
         ("routes: [{path: /a, deny: x, confirm: always}]", 'has no meaning beside "deny"'),
         ("routes: [{path: /a, when: request.body.a == 1}]", "read no bodies"),
         ("routes: [{path: /a, stream: true, deny: x}]", 'unknown key "stream"'),
-        ("tools: {a: {}}", "says nothing"),
+        ("tools: {a: {}}", "has no effect"),
         ('tools: {a: {description: x, deny: "y"}}', "is for the policy of one app"),
         ("mode: {report: {until: 2030-01-01}}", 'unknown key "mode"'),
         ('backends: {a: {url: "https://a"}}', 'unknown key "backends"'),

@@ -99,7 +99,7 @@ async def test_resume(path: Path) -> None:
 async def test_one_process_only(path: Path) -> None:
     """A journal that another process has open is refused, with the remedy."""
     async with Journal(path):
-        with pytest.raises(StartError, match="of its own"):
+        with pytest.raises(StartError, match="a separate journal"):
             async with Journal(path):
                 pass
     async with Journal(path):

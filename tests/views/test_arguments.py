@@ -29,7 +29,7 @@ def nested(depth: int) -> object:
 )
 def test_what_no_message_can_carry_is_refused(value: object) -> None:
     """The call could never be sent, and the transport might fail on it."""
-    assert "no page can be told" in str(first_problem({"type": "object"}, {"a": value}))
+    assert "no page can receive" in str(first_problem({"type": "object"}, {"a": value}))
 
 
 def test_right_arguments_have_no_problem() -> None:

@@ -420,7 +420,7 @@ async def test_what_is_no_result_of_a_tool_is_told_and_recorded(house: House) ->
     house.page.tools["add"] = (house.page.tools["add"][0], run)
     result = await house.call("cart_add", {"item_id": "tea"})
     assert result.is_error
-    assert "its answer is no result of a tool. The tool may have run" in said(result)
+    assert "its answer is not the result of a tool. The tool may have run" in said(result)
     assert house.outcomes()[-1]["reason"] == "connection-lost"
 
 

@@ -207,7 +207,7 @@ async def test_an_answer_that_is_none_is_an_error(house: House, result: dict[str
     """The model gets an error it can understand."""
     calling = house.call()
     house.view.answer((await house.view.next()).call, result)
-    assert "no result of a tool" in said(await calling)
+    assert "not the result of a tool" in said(await calling)
 
 
 async def test_answers_to_unknown_calls_are_refused(house: House) -> None:

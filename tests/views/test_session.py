@@ -80,9 +80,9 @@ async def test_a_page_is_greeted_then_asked_for_its_tools_then_called() -> None:
     ("said", "words"),
     [
         ({"error": {"code": -32602, "message": "No such tool"}}, "No such tool"),
-        ({"content": "added"}, "no result of a tool"),
-        ({}, "no result of a tool"),
-        ({"content": [{"type": "text"}]}, "no result of a tool"),
+        ({"content": "added"}, "not the result of a tool"),
+        ({}, "not the result of a tool"),
+        ({"content": [{"type": "text"}]}, "not the result of a tool"),
     ],
 )
 async def test_what_a_page_says_in_place_of_a_result_is_an_error(said: JsonObject, words: str) -> None:

@@ -83,7 +83,7 @@ async function bundle(job: Job): Promise<Bundled> {
     const real = realpathSync(file);
     if (!real.startsWith(root + sep)) throw new Unpackable(`imports ${source}, which lies outside of the app's folder`);
     if (!/\.([cm]?js|json)$/i.test(real)) {
-      throw new Unpackable(`imports ${source}, which is no JavaScript: build the app with a bundler, and pack what it wrote`);
+      throw new Unpackable(`imports ${source}, which is not JavaScript: build the app with a bundler, and pack what it wrote`);
     }
     return real;
   }

@@ -343,5 +343,5 @@ def _time(text: str | None, now: float) -> float | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Unusable(f"{text!r} is no time: write 2h, 7d, 2026-11-22 or 2026-11-22T10:00") from error
+        raise Unusable(f"{text!r} is not a time: write 2h, 7d, 2026-11-22 or 2026-11-22T10:00") from error
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

@@ -183,9 +183,9 @@ def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator
         for chain in sorted(beside - there - told):
             told.add(chain)
             mine = chain == one.verdict.chain
-            who = "its own file is here" if mine else f"head {one.verdict.head} of {one.place} knows of it"
-            say = f"is there of it, and {who}: give --gone {chain} if it was put away"
-            yield Judged(f"database, journal {chain}", Verdict(chain, problems=[LineProblem("nothing", say)]))
+            who = "its own file is here" if mine else f"head {one.verdict.head} of {one.place} names it"
+            say = f"of it is there, and {who}: give --gone {chain} if it was removed on purpose"
+            yield Judged(f"database, journal {chain}", Verdict(chain, problems=[LineProblem("no line", say)]))
 
 
 def _check(rules: Rules, begins_at: int | None = None, reaches: Collection[str] = ()) -> Check:

@@ -268,7 +268,7 @@ def learn_openapi(path: Path, backend: str | None, *, deprecated: bool) -> Findi
     root = read_document(path)
     version = _text(_at(root, "openapi"))
     if version is None or not version.startswith("3."):
-        raise DocumentError([root.problem("is no OpenAPI 3.x: there is no `openapi: 3.…` at its top")])
+        raise DocumentError([root.problem("is not OpenAPI 3.x: there is no `openapi: 3.…` at its top")])
     reading = _OpenApiReading(root, BodySchemas(root, legacy=version.startswith("3.0")), deprecated)
     prefix = reading.prefix(backend)
     for name, item in _entries(_at(root, "paths")):
@@ -314,7 +314,7 @@ class _OpenApiReading:
             self._leave(item, path, problem)
             return
         if _at(item, "servers") is not None:
-            self._leave(item, path, "it has servers of its own: write a backend for it")
+            self._leave(item, path, "it has separate servers: write a backend for it")
             return
         for word, operation in _entries(item):
             method = word.upper()
@@ -329,7 +329,7 @@ class _OpenApiReading:
             self._leave(operation, shown, "it is deprecated: --deprecated takes it")
             return
         if _at(operation, "servers") is not None:
-            self._leave(operation, shown, "it has servers of its own: write a backend for it")
+            self._leave(operation, shown, "it has separate servers: write a backend for it")
             return
         id = _text(_at(operation, "operationId"))
         why = f"operation {id}" if id is not None and id.isprintable() and len(id) <= 100 else "from the API"

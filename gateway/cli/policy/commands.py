@@ -134,7 +134,7 @@ def _print(found: Sequence[Change]) -> None:
             Text.assemble((f"{change.turn:8}", STYLES[change.turn]), _subjects(change), f": {change.detail}{place}")
         )
     counts = ", ".join(f"{sum(change.turn is turn for change in found)} {turn}" for turn in Turn)
-    out.print(counts if found else "Both say the same.")
+    out.print(counts if found else "Both are equal.")
 
 
 def _subjects(change: Change) -> str:

@@ -121,7 +121,7 @@ class Upstreams:
             if state is LinkState.FAILED and problem
         ]
         changed = [
-            f"{name}: the tool {tool[:128]} changed from {accepted} to {now}: look at it, and pin it in its policy"
+            f"{name}: the tool {tool[:128]} changed from {accepted} to {now}: check it, and pin it in its policy"
             for name, one in self.mounted.items()
             for offer in one.upstream.offers.all()
             for tool, (accepted, now) in offer.fingerprints.flagged.items()

@@ -398,4 +398,4 @@ def _check_visible(client: UpstreamClient, tool: Message | None, name: str) -> N
     if client.caller is not None and "app" not in visible:
         raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} is not for apps.")
     if client.caller is None and "model" not in visible and not client.is_app:
-        raise Refusal(Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them.")
+        raise Refusal(Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client does not declare that it shows them.")

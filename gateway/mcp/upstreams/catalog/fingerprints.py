@@ -73,7 +73,7 @@ class Remembered:
         try:
             await self._store.keep(self._upstream, news)
         except OSError as error:
-            log.warning("what %s lists cannot be kept: %s", self._upstream, error)
+            log.warning("the lists of %s cannot be stored: %s", self._upstream, error)
 
 
 class Fingerprints:

@@ -472,7 +472,7 @@ def _token(params: Message) -> str | int | None:
 def _error(error: object) -> MCPError:
     """Return the error of an answer, with the upstream's code and message."""
     if not isinstance(error, dict):
-        return MCPError(types.INTERNAL_ERROR, "The upstream answered with something that is no JSON-RPC answer.")
+        return MCPError(types.INTERNAL_ERROR, "The upstream answered with something that is not a JSON-RPC response.")
     code, message = error.get("code"), error.get("message")
     known = code if isinstance(code, int) and not isinstance(code, bool) else types.INTERNAL_ERROR
     return MCPError(known, message if isinstance(message, str) else "The upstream gave no reason.", error.get("data"))

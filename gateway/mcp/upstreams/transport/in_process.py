@@ -104,7 +104,7 @@ class InProcess:
         if isinstance(found, MCPServer):
             found = found._lowlevel_server  # the SDK's own client does the same; there is no public name
         if not isinstance(found, Server):
-            raise self._fail(f"{self._place} is no server of the MCP SDK")
+            raise self._fail(f"{self._place} is not a server of the MCP SDK")
         if _staying not in found.middleware:
             found.middleware.append(_staying)
         return found

@@ -294,7 +294,7 @@ class RedirectTrail:
             there = URL(here).join(URL(as_http(_in_ascii(location)))).with_fragment(None)
             same = there.origin() == URL(here).origin()
         except ValueError:
-            raise UpstreamLost(f"it redirects to {_show_address(location)}, which is no URL") from None
+            raise UpstreamLost(f"it redirects to {_show_address(location)}, which is not a URL") from None
         if not same:
             raise UpstreamLost(
                 f"it answered with the redirect {status} to {_show_address(str(there))}, which is another origin: "

@@ -108,7 +108,7 @@ class WebSocket:
                     handler.heard()
                 awaited = receive(await self._message(frame.data, moments), None, len(frame.data))
             else:
-                raise UpstreamLost("the upstream sent a frame that is no text")
+                raise UpstreamLost("the upstream sent a frame that is not text")
             if not awaited:
                 await moments.done(perf_counter() - began)
         if handler is not None and handler.flooded:
