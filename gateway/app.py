@@ -44,7 +44,7 @@ from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
 from gateway.doors.accounts import AccountsDoor
 from gateway.doors.admin import MetricsDoor, Stage, admin_application
-from gateway.doors.assets import built
+from gateway.doors.assets import read_built
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor, OfferRates
@@ -114,7 +114,7 @@ class _Gateway:
     """All components, built in dependency order."""
 
     def __init__(self, config: Config, reread: Callable[[], Reading] | None, live: bool) -> None:
-        self._built = built()
+        self._built = read_built()
         origins = config.server.origins
         self._config = config
         self._live = live
@@ -139,7 +139,7 @@ class _Gateway:
         self._excess = ExceededBounds(self._metrics, self._recorder.refusals)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._entitlements = Entitlements()
-        self._issuers = issuers_of(config, self._connections, self._entitlements.arrived)
+        self._issuers = issuers_of(config, self._connections, self._entitlements.note_arrival)
         entitle(self._entitlements, config.apps, config.upstreams)
         admits = self._entitlements.admits
         self._revocations = Revocations(
@@ -312,7 +312,7 @@ class _Gateway:
             lambda name: self._entitlements.restricts or name in faces or name in self._upstreams.faces,
             self._issuers,
             self._accounts.hints,
-            self._entitlements.arrived,
+            self._entitlements.note_arrival,
             self._metrics,
         )
         guard = Guard(
@@ -378,7 +378,7 @@ class _Gateway:
                 },
             )
         )
-        root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.malformed)
+        root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.note_malformed)
         if server.fast_path:
             mounts = (self._everything, faces, self._upstreams)
             routes = FastRoutes(

@@ -23,7 +23,7 @@ def digest(shown: str) -> bytes:
     return hashlib.sha256(_raw(shown)).digest()
 
 
-def framed(*parts: str | bytes) -> bytes:
+def frame_parts(*parts: str | bytes) -> bytes:
     """Join parts with their lengths, so that different lists of parts have different bytes."""
     return b"".join(
         b"%d:%b" % (len(data), data) for data in (part if isinstance(part, bytes) else _raw(part) for part in parts)
@@ -50,7 +50,7 @@ class SigningKeys:
 
 
 def _signature(key: bytes, parts: tuple[str, ...]) -> str:
-    return hmac.digest(key, framed(*parts), hashlib.sha256).hex()
+    return hmac.digest(key, frame_parts(*parts), hashlib.sha256).hex()
 
 
 def _raw(text: str) -> bytes:

@@ -15,7 +15,7 @@ UNBUFFERED: Final = dict((("cache-control", "no-store, no-transform"), BUFFERING
 """Header fields of an event stream: no proxy stores, compresses or buffers it (RFC 9111, 5.2.2.6)."""
 
 
-def unbuffered(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def unbuffered_headers(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the header fields of another server's event stream, with those that keep proxies from buffering it."""
     found = [(name, value) for name, value in headers if name.lower() not in ("cache-control", BUFFERING[0])]
     told = [value for name, value in headers if name.lower() == "cache-control"]

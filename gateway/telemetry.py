@@ -148,7 +148,7 @@ class Metrics:
             look()
         return generate_latest(self.registry)
 
-    def refused(self, app: str, door: str, reason: str) -> None:
+    def count_refusal(self, app: str, door: str, reason: str) -> None:
         """Count an answer by the gateway itself; an unknown reason counts as `other`."""
         self.refusals.labels(app, door, reason if reason in _REASONS else "other").inc()
 

@@ -105,7 +105,7 @@ class Packing:
                 return found
             found += made
         try:
-            found += self.scripts.linked()
+            found += self.scripts.link_changes()
         except DocumentError as error:
             self.problems += error.problems
         return found
@@ -225,7 +225,7 @@ class Packing:
         text = self._folder.text(path, self._reference(href))
         css = pack_styles(text, text.whole, path, self._folder, (path,))
         unsaid = _LINKING if "preload" not in element.tokens("rel") else _LINKING | {"as", "onload"}
-        return f"<style{element.written(without=unsaid)}>{style_text(css)}</style>"
+        return f"<style{element.source_text(without=unsaid)}>{style_text(css)}</style>"
 
     def _refuse_frame(self, element: Element, source: str) -> None:
         attribute = element.attributes.get(source) or element.attributes.get(f"xlink:{source}")

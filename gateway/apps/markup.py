@@ -315,7 +315,7 @@ class Element:
         """Return the space-separated words of an attribute, in lower case."""
         return frozenset((self.get(name) or "").lower().split())
 
-    def written(self, *, without: frozenset[str]) -> str:
+    def source_text(self, *, without: frozenset[str]) -> str:
         """Return the attributes as the author wrote them, except some."""
         return "".join(f" {each.written}" for each in self.attributes.values() if each.name not in without)
 

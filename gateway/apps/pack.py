@@ -87,7 +87,7 @@ class OtherPages:
     pages: Mapping[str, PackResult] = field(default_factory=dict)
     own: tuple[str, ...] = ()
 
-    def written(self, change: Callable[[str], str]) -> str:
+    def write(self, change: Callable[[str], str]) -> str:
         """Return the element that holds them, each changed by `change`; empty if there are none."""
         if not self.pages:
             return ""
@@ -302,7 +302,7 @@ def pack(
     beside = others(source, main, make) if asks and own_location is not None else OtherPages()
     made = [main, *beside.pages.values()]
     packings = [one.packing for one in made]
-    pages = beside.written(lambda text: text)
+    pages = beside.write(lambda text: text)
     data = [text for one in packings for text in one.scripts.texts]
     whole = "\n".join([*(one.whole() for one in made), *data, *([PAGES] if pages else [])])
     if own_location is not None and WORD in whole and any(word in whole for word in _MAKES_CODE):
@@ -320,7 +320,7 @@ def pack(
     starters = (parts or {}).get(WAITS, ()) if unseen and not kept else kept
     if starters:
         runtime = ";".join([runtime, *starters])
-        pages = beside.written(lambda text: hold_back(text, 0))
+        pages = beside.write(lambda text: hold_back(text, 0))
     about = {"app": app, "title": title, "base": packing.base}
     if packing.declared is not None:
         about["declared"] = packing.declared
@@ -347,7 +347,7 @@ def pack(
     unread = [problem for one in packings for problem in one.scripts.unread()] if checked else []
     if own_location is None and parts and WORD in main.text and "pushState" in main.text:
         packing.notes.append(_UNASKED)
-    blocked = [problem for one in packings for problem in one.scripts.blocked(asking=own_location is not None)]
+    blocked = [problem for one in packings for problem in one.scripts.blocked_uses(asking=own_location is not None)]
     noted = [note for one in packings for note in (*one.notes, *map(str, dict.fromkeys(one.scripts.notes)))]
     notices = (size, *noted, *notes(whole, permissions), *map(str, blocked))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, notices, _ours(packed), unread)

@@ -185,7 +185,7 @@ class PageScripts:
         if module:
             return self._take_module(element, Module(path, text))
         code = with_source(self._classic_script(element, Module(path, text)), source.value)
-        attributes = element.written(without=_LOADING)
+        attributes = element.source_text(without=_LOADING)
         deferred = not element.inert and not {"defer", "async"}.isdisjoint(element.attributes)
         if not exact_text.stands(code):
             if self._reachable(element):
@@ -284,7 +284,7 @@ class PageScripts:
             return [self._module(element, code, module) for code in self._link_modules([module])]
         return [self._module(element, module.source, module)] if module.code is None else []
 
-    def linked(self) -> list[Splice]:
+    def link_changes(self) -> list[Splice]:
         """Return the changes for module scripts: each unchanged, or linked, with shared imports in the first."""
         self._linked = any(module.needs_linking() for _, module in self._modules)
         if not self._linked:
@@ -292,7 +292,7 @@ class PageScripts:
         codes = self._link_modules([module for _, module in self._modules])
         return [self._module(element, code, one) for (element, one), code in zip(self._modules, codes, strict=True)]
 
-    def blocked(self, *, asking: bool) -> list[Problem]:
+    def blocked_uses(self, *, asking: bool) -> list[Problem]:
         """Return the uses of features that hosts block; `asking`: the scripts call the runtime for `location`."""
         scripts = (*self._classic, *(module for _, module in self._modules))
         return [
@@ -328,7 +328,7 @@ class PageScripts:
         if (element.get("type") or "").strip().lower() != "module":  # a classic script calls it
             part = f'<script type="module">{code}</script>'
             return Splice(element.close_end, element.close_end, part)
-        opening = f'<script type="module"{element.written(without=_LOADING)}>'
+        opening = f'<script type="module"{element.source_text(without=_LOADING)}>'
         return Splice(element.start, element.close_end, f"{opening}{code}</script>")
 
 

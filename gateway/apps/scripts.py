@@ -329,7 +329,7 @@ def as_element_text(code: str, *, module: bool = False) -> str:
             comment = not module and code.startswith("<!--", token.start)
             end = token.start + (len("<!--") if comment else 1)
             changes.append(Splice(token.start, end, "//" if comment else "< "))
-        templates.passed(token)
+        templates.remember(token)
     return splice(code, _apart(changes))
 
 
@@ -369,7 +369,7 @@ class _Templates:
     def open(self) -> bool:
         return bool(self._open)
 
-    def passed(self, token: ScriptToken) -> None:
+    def remember(self, token: ScriptToken) -> None:
         """Remember a token that may be the tag of the next template."""
         if token.kind is not TokenKind.COMMENT:
             self._before = [*self._before[-40:], token]

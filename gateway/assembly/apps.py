@@ -431,7 +431,7 @@ def show_in(upstream: str, apps: Apps, views: Views) -> ShownIn:
         for id, app in apps.items():
             source = app.config.source
             if isinstance(source, UpstreamApp) and (source.upstream, source.resource) == (upstream, resource):
-                return views.shown(principal, id)
+                return views.find_shown(principal, id)
         return None
 
     return find

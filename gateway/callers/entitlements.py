@@ -152,7 +152,7 @@ class Entitlements:
                     return found
         return None
 
-    def arrived(self, principal: Principal) -> None:
+    def note_arrival(self, principal: Principal) -> None:
         """Note the claims with which a caller was identified now; notify the watchers if the newest ones changed."""
         if not self._rules and not self._personal:
             return

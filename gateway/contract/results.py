@@ -12,7 +12,7 @@ from gateway.caches import cache_by_headers
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.reading import exact_json, plainly_exact
 from gateway.jsontext.sizes import MAX_DEPTH, InvalidJson
-from gateway.jsontext.writing import DEL, SIZE, compact, compact_exact, plain_json, quoted, written
+from gateway.jsontext.writing import DEL, SIZE, compact, compact_exact, plain_json, quote, written
 from gateway.model import BodyType, Headers, Json, Response
 
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
@@ -131,7 +131,7 @@ def text_of_json(response: Response) -> str | None:
     found = plainly_exact(body_text) if body_text.count("[") + body_text.count("{") <= DEEPEST else None
     if found is None:
         return None
-    text = f"{around[0]}{quoted(response.url)}{around[1]}{found[1].decode('ascii')}}}"
+    text = f"{around[0]}{quote(response.url)}{around[1]}{found[1].decode('ascii')}}}"
     # With either in it, `compact_exact` may use another library for numbers, and ASCII output adds escapes.
     return text if text.isascii() and "null" not in text and DEL not in text else None
 

@@ -142,7 +142,7 @@ class Challenges:
         whole = f"{self._public}/mcp"
         return frozenset({whole, f"{whole}/{mount}"} if mount else {whole})
 
-    def unidentified(self, error: Unidentified, mount: str | None) -> web.Response:
+    def challenge(self, error: Unidentified, mount: str | None) -> web.Response:
         """Return the refusal with its challenge; `mount` is as in `resources`."""
         code = "unidentified" if error.status == 401 else error.error.replace("_", "-") or "unidentified"
         headers = {"www-authenticate": self._challenge(error, mount)} if error.status in (401, 403) else {}

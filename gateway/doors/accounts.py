@@ -39,7 +39,7 @@ class AccountsDoor:
         self._recorder = recorder
         self._audience = audience
 
-    def offered(self, principal: Principal) -> bool:
+    def has_accounts(self, principal: Principal) -> bool:
         """Return whether there are accounts that this principal can connect."""
         return self._connecting.offered and not principal.shared
 

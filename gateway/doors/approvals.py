@@ -168,7 +168,7 @@ class ApprovalDoor:
             except ValueError as error:
                 return _unread(403, "bad-signature", str(error))
         try:
-            state = await self._answers.trusted(
+            state = await self._answers.answer_trusted(
                 answer.id, answer.approve, Door.WEBHOOK, ApprovalWay.WEBHOOK, answer.by, digest=answer.digest
             )
         except Refusal as refusal:

@@ -34,7 +34,7 @@ class Built:
         return with_parts(self.runtime, parts, self.parts)
 
 
-def built() -> Built:
+def read_built() -> Built:
     """Read the browser files. Raises `StartError` if they are not built."""
     folder = Path(str(files("gateway"))) / "static"
     if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, *chain(*PARTS.values()))):

@@ -45,12 +45,12 @@ _TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection:
 class ConnectionLimits:
     """The limits that all connections share: `peers` counts them, `unread` counts the bytes that clients have not read.
 
-    `malformed` counts a request of an address that no parser can read.
+    `note_malformed` counts a request of an address that no parser can read.
     """
 
     peers: Peers
     unread: Unread
-    malformed: Callable[[str | None], None]
+    note_malformed: Callable[[str | None], None]
 
 
 class ServerState(Protocol):
@@ -171,9 +171,9 @@ class HttpConnection(asyncio.Protocol):
         self._left = left
         return self._taken < before
 
-    def malformed(self, *, too_long: bool) -> None:
+    def note_malformed(self, *, too_long: bool) -> None:
         """aiohttp cannot read what came as a request, or it has a line or more fields than it reads."""
-        self._server.limits.malformed(self.remote)
+        self._server.limits.note_malformed(self.remote)
         if too_long:
             _HEAD.exceeded(client=self.remote)
 

@@ -151,7 +151,7 @@ class ConsoleDoor:
                 "sandbox": self._sandbox,
                 "apps": [asdict(app) for app in self._admitted_apps(principal) if principal.may("bridge", app.id)],
                 "loopback": principal == LOCAL,
-                "accounts": self._connections.offered(principal),
+                "accounts": self._connections.has_accounts(principal),
                 "live": self._live,
                 "asks": self._approvals.asks,
                 "problems": problems(self._notices, principal, self._admits),

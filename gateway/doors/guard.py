@@ -202,7 +202,7 @@ class Guard:
                 return None
             if site is Site.APP and app is not None and is_navigation(request):
                 return to_console(request, origin, app, self._console)
-            return self._challenges.unidentified(error, mount)
+            return self._challenges.challenge(error, mount)
         except OSError:
             return refusal_response(503, "database-unavailable", "The database of logins and tokens does not answer.")
         return None

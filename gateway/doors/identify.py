@@ -220,7 +220,7 @@ class Identify:
     def _shows_login(self, request: IncomingRequest, place: CallPlace) -> bool:
         """Return whether there is the cookie of an ended login: an invalid credential is not the same as none."""
         counts = place.access is Access.PERSON and not self._open
-        return counts and bool(SessionCookies(place.origin).given(request, "session"))
+        return counts and bool(SessionCookies(place.origin).values_in(request, "session"))
 
     def _is_here(self, request: IncomingRequest) -> bool:
         """Return whether the caller is on this machine, as far as proxy headers reveal it."""

@@ -72,9 +72,9 @@ class RefusedCallers:
             "reason": refusal.code,
             "detail": refusal.detail,
         }
-        await self._recorder.refused(fields)
+        await self._recorder.write_refusal(fields)
 
-    def malformed(self, client: str | None) -> None:
+    def note_malformed(self, client: str | None) -> None:
         """Count a malformed request of this address: nothing of it was read, and aiohttp has logged why."""
         self._metrics.callers_refused.add(Door.UNKNOWN, MALFORMED)
         fields: dict[str, Json] = {"principal": None, "door": Door.UNKNOWN, "client": client, "status": 400}

@@ -303,7 +303,7 @@ class _Handler(NamelessHandler):
         too_long = isinstance(exc, LineTooLong) or (isinstance(exc, BadHttpMessage) and exc.message == _TOO_MANY_FIELDS)
         connection = self.transport.get_protocol() if self.transport is not None else None
         if isinstance(connection, HttpConnection) and isinstance(exc, HttpProcessingError):
-            connection.malformed(too_long=too_long)
+            connection.note_malformed(too_long=too_long)
         return super().handle_error(request, 431 if too_long else status, exc, message)
 
 

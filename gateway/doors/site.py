@@ -24,7 +24,7 @@ from gateway.doors.client_connection import received_headers
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import Reason, Refusal
-from gateway.event_stream import unbuffered
+from gateway.event_stream import unbuffered_headers
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.streams import Stream
@@ -250,7 +250,7 @@ def _serve(file: Path) -> web.FileResponse:
 def streamed_head(head: Response) -> Response:
     """Return the head of a streamed answer, without its length; no proxy may buffer an event stream."""
     if head.says_by_and_by():
-        return replace(head, length=None, headers=tuple(unbuffered(head.headers)))
+        return replace(head, length=None, headers=tuple(unbuffered_headers(head.headers)))
     return replace(head, length=None)
 
 

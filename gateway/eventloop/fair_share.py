@@ -136,14 +136,14 @@ class TimeSlices:
         self._worked = 0.0
         self._one = asyncio.Lock()
 
-    def worked(self, seconds: float) -> bool:
+    def count_work(self, seconds: float) -> bool:
         """Count seconds of work; return whether the time slice is used up."""
         self._worked += seconds
         return self._worked > MOMENT
 
     async def done(self, seconds: float) -> None:
         """Count seconds of work; wait for a turn if the time slice is used up."""
-        if self.worked(seconds):
+        if self.count_work(seconds):
             await self.turn()
 
     async def turn(self) -> None:

@@ -53,7 +53,7 @@ class ModelPriority:
         while len(self._held) > MANY and self._held[first := next(iter(self._held))].came <= now - LATELY:
             del self._held[first]
 
-    def gone(self, principal: str) -> None:
+    def note_sent(self, principal: str) -> None:
         """The message was passed on, to the page or to the model."""
         held = self._held.get(principal)
         if held is not None:

@@ -81,7 +81,7 @@ class ApprovalAnswers:
         waiting = await self._open(id, by)
         return None if self._presence is None else await self._presence.challenge(by, waiting.question, lasting=grant)
 
-    async def trusted(
+    async def answer_trusted(
         self, id: str, approve: bool, door: Door, way: str, name: str = "", *, digest: str | None = None
     ) -> ApprovalState:
         """Take the answer of a trusted source, such as a plugin; `digest` is of the call that it was shown.
@@ -94,7 +94,7 @@ class ApprovalAnswers:
         by = Principal("gateway", "approvals", f"{way}:{name[:200]}" if name else way)
         return await self._take(waiting, approve, by, door, way, grant=False, present=False)
 
-    async def typed(self, id: str, approve: bool, by: Principal) -> None:
+    async def answer_typed(self, id: str, approve: bool, by: Principal) -> None:
         """Take a yes or no from a trusted client of `by` whose person typed the code of this question."""
         waiting = await self._open(id, None)
         if waiting.principal.id != by.id:

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from gateway.contract import problem
-from gateway.crypto import framed
+from gateway.crypto import frame_parts
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import DecidedRequest
 from gateway.exchange.record import Record
@@ -116,7 +116,7 @@ class ApprovalStep:
 
 def digest_of(*parts: str) -> str:
     """Return the digest that binds an approval to a call; different lists of texts have different digests."""
-    return hashlib.sha256(framed(*parts)).hexdigest()
+    return hashlib.sha256(frame_parts(*parts)).hexdigest()
 
 
 TakeUp = Callable[[Request, Parked], Awaitable[Response]]

@@ -96,7 +96,7 @@ class Approvers:
         try:
             answer = await way.ask(question)
             if answer is not None:
-                await self._answers.trusted(question.id, answer, Door.PLUGIN, way.name)
+                await self._answers.answer_trusted(question.id, answer, Door.PLUGIN, way.name)
         except Refusal as refusal:
             log.warning("the answer of %s was not taken: %s", way.name, refusal.detail)
         except Exception:

@@ -195,7 +195,7 @@ class MissingAccounts:
             del self._tells[cause]
 
     @contextmanager
-    def needed(
+    def register(
         self, caller: Caller, credential: str, url: str, tell: Tell | None = None
     ) -> Iterator[AccountWait | None]:
         """Register a request that waits for an account, which `url` connects; None if no client can be notified.
@@ -233,13 +233,13 @@ class MissingAccounts:
         except Refusal as refusal:
             missing = refusal
         if missing.connect_url is not None:
-            with self.needed(caller, credential, missing.connect_url, tell) as need:
+            with self.register(caller, credential, missing.connect_url, tell) as need:
                 while need is not None and await need.again():
                     with suppress(Refusal):  # not there yet
                         return await ask()
         raise missing
 
-    def connected(self, credential: str, person: str) -> None:
+    def note_connection(self, credential: str, person: str) -> None:
         """An account was connected: wake the requests that wait for it."""
         for need in self._needs:
             if (need.credential, need.person) == (credential, person):

@@ -171,7 +171,7 @@ class Connecting:
         before = await self._connection_id(spec.name, principal)
         kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
         await self._drop_derived(spec.name, principal, before)
-        self._absences.connected(spec.name, principal.person)
+        self._absences.note_connection(spec.name, principal.person)
         return AccountConnection(spec.name, spec.title, spec.scope, kept.changed, token.account)
 
     async def disconnect(self, credential: str, principal: Principal) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.crypto import framed
+from gateway.crypto import frame_parts
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request, Response
@@ -153,7 +153,7 @@ class Idempotency:
             raise Refusal(Reason.BAD_REQUEST, f"{FIELD}: must be one text of up to {LONGEST} visible characters.")
         try:
             key = _hash_key(await self._keys.secret(), decided, caller, given[0])
-            owner = hashlib.sha256(framed(*_owner(caller))).hexdigest()
+            owner = hashlib.sha256(frame_parts(*_owner(caller))).hexdigest()
             fresh = await self._keys.claim(owner, key, _digest(decided), self._now())
         except OSError as error:
             log.error("idempotency keys cannot be looked up: %s", error)
@@ -167,7 +167,7 @@ class Idempotency:
 def _hash_key(secret: bytes, decided: DecidedRequest, caller: Caller, key: str) -> str:
     """Return the key as the backend sees it: callers share a credential there, so their keys must not collide."""
     parts = (*_owner(caller), decided.canonical.backend, decided.decision.route or "", key)
-    return hmac.new(secret, framed(*parts), hashlib.sha256).hexdigest()
+    return hmac.new(secret, frame_parts(*parts), hashlib.sha256).hexdigest()
 
 
 def _owner(caller: Caller) -> tuple[str, str, str]:

@@ -167,7 +167,7 @@ def _mask_body(body: bytes, paths: Sequence[JsonPath]) -> bytes:
     reading = _JsonWithPlaceholders()
     value = found = reading.parsed(body)
     for path in paths:
-        value = path.masked(value)
+        value = path.mask(value)
     return body if value is found and not reading.doubled else reading.written(value)
 
 

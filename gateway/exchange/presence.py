@@ -26,7 +26,7 @@ from webauthn.helpers.structs import (
 )
 
 from gateway.bounds import Area, Bound
-from gateway.crypto import framed
+from gateway.crypto import frame_parts
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
@@ -169,7 +169,7 @@ class Presence:
             )
         except (WebAuthnException, ValueError) as error:
             raise _refusal(f"The key has not signed this: {error}") from error
-        await self._keys.used(key.id, done.new_sign_count)
+        await self._keys.store_use(key.id, done.new_sign_count)
 
     def _options(self, known: Sequence[SecurityKey], challenge: bytes) -> Json:
         options = generate_authentication_options(
@@ -211,7 +211,7 @@ def challenge_of(by: Principal, question: Question, *, lasting: bool) -> bytes:
 
 
 def _over(what: str, *parts: bytes) -> bytes:
-    return hashlib.sha256(framed("webmcp-gateway", what, *parts)).digest()
+    return hashlib.sha256(frame_parts("webmcp-gateway", what, *parts)).digest()
 
 
 def _descriptors(keys: Sequence[SecurityKey]) -> list[PublicKeyCredentialDescriptor]:

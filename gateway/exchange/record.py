@@ -41,7 +41,7 @@ class Measure:
         """Count one line that was written."""
         self._metrics.journal_lines.add(kind, phase)
 
-    def closed(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
+    def count_entry(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
         """Count one entry by its kind, in the next iteration of the event loop; `timing` is in seconds by step."""
         if not self._closed:
             asyncio.get_running_loop().call_soon(self._count)
@@ -70,7 +70,7 @@ class Measure:
             case _:
                 return
         if reason := _word(fields, "reason"):
-            metrics.refused(app, door, reason)
+            metrics.count_refusal(app, door, reason)
         metrics.request_seconds.add(seconds, kind, app)
         metrics.step_seconds.add_all(kind, timing)
 
@@ -208,14 +208,14 @@ class Record:
         timing: Json = {step: int(1e6 * took + 0.5) / 1000 for step, took in self._timing.items()}
         self.note(status=status, reason=reason, detail=detail, timing=timing)
         seconds = time.perf_counter() - self._began
-        self._recorder.measure.closed(self.kind, self.fields, self._timing, seconds)
+        self._recorder.measure.count_entry(self.kind, self.fields, self._timing, seconds)
         if self._recording:
             self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
             self.span.end(failed=status >= 500)
         if not self._passed and (reason is not None or status == WAITS):
             # Nothing was sent, and a caller may repeat it at any rate: beyond a limit, refusals are counted in one
             # line.
-            counted = self._recorder.refusals.counted(self.fields)
+            counted = self._recorder.refusals.count(self.fields)
             if counted is not None:
                 self.id = counted.id
                 return
@@ -308,9 +308,9 @@ class Recorder:
         if self._hooks.hear_records:
             await self._hooks.audit_record(line)
 
-    async def refused(self, fields: Mapping[str, Json]) -> None:
+    async def write_refusal(self, fields: Mapping[str, Json]) -> None:
         """Write one line about a caller that a door has refused, or count it beyond the limit."""
-        if self.refusals.counted(fields) is None:
+        if self.refusals.count(fields) is None:
             await self._line(self._randomness.id(), str(fields["kind"]), fields)
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:

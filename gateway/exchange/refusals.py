@@ -95,7 +95,7 @@ class Refusals:
         self._buckets: Buckets[str] = Buckets()
         self._sums: dict[tuple[Json, ...], Sum] = {}
 
-    def counted(self, fields: Mapping[str, Json]) -> Sum | None:
+    def count(self, fields: Mapping[str, Json]) -> Sum | None:
         """Return the count to which the refusal was added; None if it gets a separate line."""
         clock, caller = self._clock(), str(fields.get("principal"))
         taken = take(self._buckets.tats.get(caller, 0.0), clock, self._rate)

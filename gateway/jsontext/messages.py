@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from gateway.eventloop.fair_share import MOMENT, TimeSlices
 from gateway.jsontext.reading import STRICT, SURROGATE
 from gateway.jsontext.sizes import AT_ONCE, Flaw, InvalidJson, Parts, is_bulky, nests_deeper, why
-from gateway.jsontext.writing import compact_ascii, gathered, is_large, without_surrogates, written
+from gateway.jsontext.writing import compact_ascii, gather, is_large, without_surrogates, written
 
 DEPTH: Final = 128
 """Levels of nesting; the serializers on the other side fail a little beyond."""
@@ -98,7 +98,7 @@ async def encoded(value: object) -> bytes:
 
 
 def _in_pieces(value: object) -> bytes:
-    return b"".join(gathered(written(value)))
+    return b"".join(gather(written(value)))
 
 
 def _text_of(raw: bytes) -> str:

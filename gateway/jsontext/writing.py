@@ -107,7 +107,7 @@ def plain_within(value: object) -> str:
     return text
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Encode a string as JSON in ASCII."""
     return orjson.dumps(text).decode() if text.isascii() and DEL not in text else encode_basestring_ascii(text)
 
@@ -175,15 +175,15 @@ def written(value: object, compact: Callable[[object], str] = compact_ascii) -> 
         yield "]"
 
 
-def escaped(texts: Iterable[str]) -> Iterator[str]:
+def escape_parts(texts: Iterable[str]) -> Iterator[str]:
     """Yield one long string, given in parts, as JSON in ASCII."""
     yield '"'
     for text in texts:
-        yield quoted(text)[1:-1]
+        yield quote(text)[1:-1]
     yield '"'
 
 
-def gathered(texts: Iterable[str]) -> list[bytes]:
+def gather(texts: Iterable[str]) -> list[bytes]:
     """Join ASCII strings into byte chunks of about `SIZE`."""
     found, waiting, size = [], list[str](), 0
     for text in texts:

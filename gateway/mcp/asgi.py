@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
 from gateway.client_address import CLIENT
-from gateway.event_stream import unbuffered
+from gateway.event_stream import unbuffered_headers
 from gateway.eventloop.fair_share import Pieces
 from gateway.model import Principal
 
@@ -107,7 +107,7 @@ class Ending:
             self._callbacks.discard(callback)
 
     @contextmanager
-    def outlived(self) -> Iterator[None]:
+    def outlive(self) -> Iterator[None]:
         """Suspend the callbacks within the block: the call there continues after a disconnect."""
         callbacks, self._callbacks = self._callbacks, set()
         try:
@@ -231,7 +231,7 @@ class _Exchange:
             if name.lower() not in HOP_BY_HOP and name.lower() != b"content-length"
         )
         if headers.get("content-type", "").startswith("text/event-stream"):
-            headers.update(unbuffered([*headers.items()]))
+            headers.update(unbuffered_headers([*headers.items()]))
         self._response = web.StreamResponse(status=status, headers=headers)
         if any(name.lower() == b"content-length" for name, _ in raw) or status in (204, 304):
             self._whole = []  # the length is known: head and body leave in one write

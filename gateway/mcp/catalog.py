@@ -188,7 +188,7 @@ class Catalog:
             refuse_others(arguments, "input")
             read_mapping(arguments, "input")
             # A client that shows apps shows this one itself; for another client a host page of the gateway may.
-            shown = None if client.is_app else self._views.shown(client.principal, packed.id)
+            shown = None if client.is_app else self._views.find_shown(client.principal, packed.id)
             if shown is not None:
                 if arguments:  # without arguments an open page needs no call
 

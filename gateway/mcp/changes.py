@@ -57,7 +57,7 @@ class Changes:
 
         return stop
 
-    def changed(self, principal: Principal) -> None:
+    def note_change(self, principal: Principal) -> None:
         """Notify the listeners of `principal` if its tools changed.
         A view that opens has none yet: a notification then would delay that of the tools that its page registers next.
         """

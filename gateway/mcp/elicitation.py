@@ -75,7 +75,7 @@ STATE = "call-"
 class Typed(Protocol):
     """Takes a typed yes or no from a client that may ask by itself: `ApprovalAnswers` in `gateway.exchange`."""
 
-    async def typed(self, id: str, approve: bool, by: Principal) -> None: ...
+    async def answer_typed(self, id: str, approve: bool, by: Principal) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +361,7 @@ async def _process_answer(run: _Run[Any], ask: _Ask, result: object) -> _Ask | N
 
 async def _answer_typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: bool) -> None:
     try:
-        await takes.typed(ask.visit.id, approve, run.principal)
+        await takes.answer_typed(ask.visit.id, approve, run.principal)
     except Refusal as refusal:
         log.info("a typed answer was not taken: %s", refusal.detail)
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gateway.jsontext.reading import parse_quickly
 from gateway.jsontext.sizes import is_bulky
-from gateway.jsontext.writing import quoted
+from gateway.jsontext.writing import quote
 from gateway.mcp import own_tools
 from gateway.mcp.tools import shows_apps
 from gateway.model import Json
@@ -198,7 +198,7 @@ def id_text(id: object) -> str | None:
     if type(id) is int:
         return str(id) if -_LARGEST_ID <= id <= _LARGEST_ID else None
     if type(id) is str and (id.isascii() or _is_text(id)):
-        return quoted(id)
+        return quote(id)
     return None
 
 

@@ -92,7 +92,7 @@ class Room:
             _EVENTS.exceeded(owner)
             self._make_room()
 
-    def gone(self, owner: str, id: str) -> None:
+    def note_removal(self, owner: str, id: str) -> None:
         """Account for a removed event."""
         share = self._of.get(owner)
         if share is None or id not in share.events:
@@ -111,7 +111,7 @@ class Room:
         while self._over:
             owner, ids = self._over.popleft()
             for id in ids:
-                self.gone(owner, id)
+                self.note_removal(owner, id)
 
     def _make_room(self) -> None:
         """Evict a little more than necessary, so that this is needed less often."""
@@ -127,7 +127,7 @@ class Room:
         events = where()
         if events is not None:
             events.drop(id)
-        self.gone(owner, id)
+        self.note_removal(owner, id)
 
 
 _PROCESS: Final = secrets.token_hex(4)
@@ -203,7 +203,7 @@ class SessionEvents(EventStore):
     def drop(self, id: str) -> None:
         """Evict an event; from then on neither it nor earlier ones can be replayed."""
         self._size -= self._events.pop(id).size
-        self._room.gone(self._owner, id)
+        self._room.note_removal(self._owner, id)
 
     def has(self, id: str) -> bool:
         """Return whether the stream can be resumed after this event."""

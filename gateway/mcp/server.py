@@ -217,7 +217,7 @@ class McpMount:
             self._calls = ElicitingCalls(tasks, self._asking, of_refusal)
             stack.callback(self._calls.close)
             await started.wait()
-            stack.callback(self._views.watch(self._changes.changed))
+            stack.callback(self._views.watch(self._changes.note_change))
             stack.callback(self.drain)
             self._stack = stack.pop_all()
         return self
@@ -259,7 +259,7 @@ class McpMount:
         try:
             return await serve(self._asgi, request, User(principal), ending, body)
         finally:
-            self._views.precedence.gone(principal.id)
+            self._views.precedence.note_sent(principal.id)
             self._streams.discard(ending)
 
     def renew(self) -> None:
@@ -397,7 +397,7 @@ class _Bus:
 
     async def publish(self, event: ServerEvent) -> None:
         if isinstance(event, ToolsListChanged):
-            self._changes.changed(self._principal)
+            self._changes.note_change(self._principal)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         return self._changes.listen(self._principal, lambda: listener(ToolsListChanged()))

@@ -175,7 +175,7 @@ def _under(decision: Decision, rule: OrganisationRule, source: FactSource) -> De
     failure = rule.when.failure(source) if rule.when is not None else None
     if failure is not None:
         return _failed(decision, f"the condition of the rule {rule.shown}", failure)
-    decision = replace(decision, obligations=rule.ceilings.applied(decision.obligations))
+    decision = replace(decision, obligations=rule.ceilings.apply(decision.obligations))
     if rule.confirm is None or not rule.confirm.applies(source.caller):
         return decision
     return _asked_above(decision, rule.confirm, source, rule.shown)

@@ -130,7 +130,7 @@ class _Parser:
         """Parse the whole text."""
         tree = self.choice()
         if self.tokens[self.place][0] != "end":
-            raise self.unexpected()
+            raise self.unexpected_token()
         return tree
 
     def choice(self) -> Tree:
@@ -228,7 +228,7 @@ class _Parser:
             case "symbol" if text == "{":
                 return MapExpression(self.items("}", self.entry))
         self.place -= 1
-        raise self.unexpected()
+        raise self.unexpected_token()
 
     def entry(self) -> tuple[Tree, Tree]:
         """Parse `key: value` of a map."""
@@ -249,7 +249,7 @@ class _Parser:
         """Consume the field or method name after a dot."""
         kind, text = self.tokens[self.place]
         if kind != "name":
-            raise self.unexpected()
+            raise self.unexpected_token()
         self.place += 1
         return text
 
@@ -263,9 +263,9 @@ class _Parser:
     def expect(self, text: str) -> None:
         """Consume the symbol `text`. Raises ValueError if it is not next."""
         if not self.consume(text):
-            raise self.unexpected(f', "{text}" is expected')
+            raise self.unexpected_token(f', "{text}" is expected')
 
-    def unexpected(self, expected: str = "") -> ValueError:
+    def unexpected_token(self, expected: str = "") -> ValueError:
         """Return an error about the next token."""
         kind, text = self.tokens[self.place]
         where = "the condition ends too early" if kind == "end" else f"{text[:40]} is not expected there"

@@ -273,7 +273,7 @@ def parse_policy(
         routes = read_routes(top, backends, defaults, schemas)
         tools = read_tools(top)
         if organisation is not None:
-            defaults = organisation.ceilings.applied(defaults)
+            defaults = organisation.ceilings.apply(defaults)
             routes = [_within(route, organisation) for route in routes]
             tools = {name: organisation.bind(rule) for name, rule in tools.items()}
         links = read_links(top)
@@ -336,7 +336,7 @@ def any_tool(organisation: Organisation) -> Policy:
 
 def _within(route: Route, organisation: Organisation) -> Route:
     """Return a route with the limits that hold for every app."""
-    obligations = organisation.ceilings.applied(route.decided.obligations)
+    obligations = organisation.ceilings.apply(route.decided.obligations)
     return route if route.deny is not None else replace(route, decided=replace(route.decided, obligations=obligations))
 
 

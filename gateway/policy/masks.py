@@ -42,7 +42,7 @@ class JsonPath:
     text: str
     segments: tuple[PathStep, ...]
 
-    def masked(self, value: Json) -> Json:
+    def mask(self, value: Json) -> Json:
         """Return a copy of `value` with `***` at each place of the path; `value` itself if there is none."""
         if not any(True for _ in self._places(value)):
             return value

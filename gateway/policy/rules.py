@@ -120,7 +120,7 @@ class Ceilings:
     mask: tuple[JsonPath, ...] = ()
     headers: frozenset[str] | None = None
 
-    def applied(self, to: Obligations) -> Obligations:
+    def apply(self, to: Obligations) -> Obligations:
         """Return obligations within these: the smaller number holds, rates, quotas and masks are added."""
         return replace(
             to,

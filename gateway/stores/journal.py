@@ -240,7 +240,7 @@ class Journal:
     async def sync(self) -> None:
         """With `fsync`, wait until everything written is on the disk. Raises OSError if that fails."""
         if self._keeping.fsync:
-            await self._disk.reached()
+            await self._disk.sync()
 
     async def wait_for_growth(self, position: int) -> bool:
         """Wait until the journal extends beyond `position`; False if it is closed before."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.sizes import InvalidJson
-from gateway.jsontext.writing import compact_ascii, quoted
+from gateway.jsontext.writing import compact_ascii, quote
 from gateway.model import AuditRecord, Json
 
 REDACTED = "[redacted]"
@@ -158,7 +158,7 @@ def chain_line(writer: str, seq: int, prev: str, record: AuditRecord, salt: str)
     try:
         fields = compact_ascii(record.fields if type(record.fields) is dict else dict(record.fields))
         time = repr(record.time) if isfinite(record.time) else compact_ascii(record.time)  # the first is faster
-        words = f'"id":{quoted(record.id)},"phase":{quoted(record.phase)},"time":{time}'
+        words = f'"id":{quote(record.id)},"phase":{quote(record.phase)},"time":{time}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     values = hashlib.sha256(f"{salt}{fields}".encode("ascii")).hexdigest()
@@ -228,9 +228,9 @@ def read_line(raw: bytes) -> Line:
     return Line(link.writer, link.seq, link.prev, link.hash, record, text.rstrip(" "), link.values is not None)
 
 
-def _word(quoted: bytes) -> str:
+def _word(quote: bytes) -> str:
     """Parse a JSON string."""
-    stored: str = parse_json(quoted) if b"\\" in quoted else quoted[1:-1].decode("ascii")
+    stored: str = parse_json(quote) if b"\\" in quote else quote[1:-1].decode("ascii")
     return stored
 
 

@@ -39,7 +39,7 @@ class SecurityKeys:
         """Store a new key. Return False if it is registered already, by any person."""
         return await whole(self._add(key))
 
-    async def used(self, id: str, count: int) -> None:
+    async def store_use(self, id: str, count: int) -> None:
         """Store the signature counter after a touch."""
         await whole(self._store_count(id, count))
 

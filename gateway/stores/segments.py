@@ -34,7 +34,7 @@ class Disk:
         self._thread: ThreadPoolExecutor | None = None
         self._turn: asyncio.Task[None] | None = None
 
-    async def reached(self) -> None:
+    async def sync(self) -> None:
         """Wait until everything that is written now is on the disk. Raises OSError if that fails.
 
         A thread syncs, one turn after the other: all callers that arrive during one turn share the next.

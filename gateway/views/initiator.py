@@ -47,7 +47,7 @@ class Cause(Struct, frozen=True):
 class Taint:
     """The taint of a view. All times are in seconds of one steady clock.
 
-    `turned` is called whenever the view becomes tainted or untainted.
+    `note_turn` is called whenever the view becomes tainted or untainted.
     """
 
     running: dict[str, None] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Taint:
         self._turn(self.tainted or "model-call-reported")
         self.ended = now
 
-    def moved(self, now: float) -> None:
+    def move(self, now: float) -> None:
         """The view comes from another process, which may have known of a model's call; that has ended."""
         self._turn(self.tainted or MOVED)
         self.ended = now - GRACE
@@ -196,7 +196,7 @@ class Taints:
             return Taint(tainted=FORGOTTEN, ended=self._clock())
         return found
 
-    def turned(self, key: TaintKey, taint: Taint, came_from: Taint | None) -> None:
+    def note_turn(self, key: TaintKey, taint: Taint, came_from: Taint | None) -> None:
         """A live view became tainted, or untainted by a person, which also ends the taint that it came from."""
         if taint.tainted is None and came_from is not None and self._left.get(key) is came_from:
             del self._left[key]

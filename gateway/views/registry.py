@@ -166,17 +166,17 @@ class Views:
         if id in self._views:
             return None
         view = self._add(View(id, principal, app, proven=True, bridged=True))
-        view.taint.moved(self._clock())
+        view.taint.move(self._clock())
         return view
 
-    def shown(self, principal: Principal, app: str) -> Shown | None:
+    def find_shown(self, principal: Principal, app: str) -> Shown | None:
         """Return the view of `app` that our host page shows to `principal`, if there is exactly one.
 
         None for a shared principal: nothing identifies the conversation of the view.
         """
         if principal.shared:
             return None
-        return self._successions.shown(
+        return self._successions.find(
             lambda: [view for view in self.of(principal, app) if view.tell is not None],
             lambda view: view.id in self._views,
             self._sessions,
@@ -186,11 +186,11 @@ class Views:
         """Begin the MCP session with the page of `view`; `send` sends a message on its webmcp channel."""
         self.disconnect(view)
         view.tell = tell
-        self._successions.moved()
+        self._successions.note_change()
 
         async def first(message: JsonObject) -> None:
             await send(message)
-            self.precedence.gone(view.principal.id)
+            self.precedence.note_sent(view.principal.id)
 
         session = PageSession(first, lambda listed: self._take_list(view, session, listed), view.principal.id)
         view.session = session
@@ -253,7 +253,7 @@ class Views:
                 del self._of[view.principal.id]
             self.taints.keep(view)
             self._directory.remove(view.principal, view.id)
-            self._successions.moved()
+            self._successions.note_change()
 
     # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -296,7 +296,7 @@ class Views:
             self._admit_unproven(view.app)
         view.used = self._clock()
         if view.relay is not None:
-            view.relay.seen()
+            view.relay.note_activity()
         return view
 
     async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal:

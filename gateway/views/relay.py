@@ -180,7 +180,7 @@ class Relay:
             detail = f"A view may ask for calls, and answer them, {ASKING.count} times a second."
             raise Refusal(Reason.RATE_LIMITED, detail)
 
-    def seen(self) -> None:
+    def note_activity(self) -> None:
         """Note activity of the view."""
         self._seen = self._loop.time()
 
@@ -300,7 +300,7 @@ class Relay:
             poll.set_result(overtaken)
 
     def _awake(self) -> None:
-        self.seen()
+        self.note_activity()
         self._stop_losing()
         silence = DOUBTED if self._doubted else ASLEEP if self._hidden else LOST
         self._losing = self._loop.call_later(silence, self._lose)

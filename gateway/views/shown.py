@@ -57,7 +57,7 @@ class Shown:
             await self._follow()
             await self.result(result(self.id) if callable(result) else result)
         except asyncio.CancelledError:
-            await self.cancelled("the call was cancelled")
+            await self.cancel("the call was cancelled")
             raise
 
     async def input(self, arguments: Mapping[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Shown:
         await self._follow()
         await self._say("tool-result", dict(result))
 
-    async def cancelled(self, reason: str) -> None:
+    async def cancel(self, reason: str) -> None:
         """The call will have no result."""
         await self._follow()
         await self._say("tool-cancelled", {"reason": reason})
@@ -98,7 +98,7 @@ class Successions:
         self._clock = clock
         self._waiting: set[asyncio.Event] = set()
 
-    def shown(
+    def find(
         self,
         showing: Callable[[], Sequence[NotifiedView]],
         is_open: Callable[[NotifiedView], bool],
@@ -111,7 +111,7 @@ class Successions:
         first = views[0]
         return Shown(first, self._clock, lambda: tasks.create_task(self._successor(lambda: is_open(first), showing)))
 
-    def moved(self) -> None:
+    def note_change(self) -> None:
         """A view came or went."""
         for waiting in self._waiting:
             waiting.set()

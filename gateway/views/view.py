@@ -221,7 +221,7 @@ class SharedTaints:
     def inherit(self, view: View) -> None:
         """Taint a new view as the closed one that it may replace, and as those with which it shares a taint."""
         key = (view.principal.id, view.app)
-        view.taint.turned = lambda: self.kept.turned(key, view.taint, view.came_from)
+        view.taint.turned = lambda: self.kept.note_turn(key, view.taint, view.came_from)
         view.came_from = self.kept.before(key)
         for before, beside in ((view.came_from, False), (self._beside(view), not view.bridged)):
             if before is not None:  # a page that is reloaded is as tainted as before

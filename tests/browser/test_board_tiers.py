@@ -15,7 +15,7 @@ from playwright.async_api import FilePayload, Frame, FrameLocator, Page, expect
 
 from examples.board_app import board
 from gateway.apps import pack, with_snapshot
-from gateway.doors.assets import built as built_browser
+from gateway.doors.assets import read_built as built_browser
 from tests.board import Run, built, running
 from tests.browser.runtime_host import Host, noticed
 from tests.browser.test_main_job import app_of

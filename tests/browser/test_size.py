@@ -3,7 +3,7 @@
 import gzip
 import re
 
-from gateway.doors.assets import built
+from gateway.doors.assets import read_built
 from tests.browser.runtime_host import ROOT, RUNTIME
 
 LIMIT = 20_000
@@ -28,7 +28,7 @@ def test_nothing_of_others_is_inside() -> None:
 
 def test_its_scripts_are_ascii() -> None:
     """A page without a declared encoding is not read as UTF-8, and they are in its text."""
-    found = built()
+    found = read_built()
     assert found.everything.isascii()
     assert found.storage.isascii()
     assert all(script.isascii() for several in found.parts.values() for script in several)

@@ -62,7 +62,7 @@ async def test_all_of_them_have_a_small_part_of_the_time(monkeypatch: pytest.Mon
         while clock() < ends:
             began = clock()
             work()
-            if moments.worked(clock() - began):
+            if moments.count_work(clock() - began):
                 await moments.turn()
 
     async def all_else() -> None:
@@ -91,4 +91,4 @@ async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.Mo
 
 async def test_who_has_little_to_do_waits_for_nobody() -> None:
     """Less than a time slice costs no wait."""
-    assert not TimeSlices(RoundRobin()).worked(MOMENT / 2)
+    assert not TimeSlices(RoundRobin()).count_work(MOMENT / 2)

@@ -35,7 +35,7 @@ async def test_a_pages_call_waits_until_the_models_message_has_left() -> None:
     precedence.come("a")
     mine, others = await waiting(precedence, "a"), await waiting(precedence, "b")
     assert (mine.done(), others.done()) == (False, True)
-    precedence.gone("a")
+    precedence.note_sent("a")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert mine.done()
@@ -59,7 +59,7 @@ async def test_a_body_is_read_with_rests_while_a_model_calls(*, left: bool) -> N
     precedence = ruled(now)
     precedence.come("a")
     if left:
-        precedence.gone("a")
+        precedence.note_sent("a")
     assert [await rests(precedence, "a"), await rests(precedence, "b")] == [True, False]
     now[0] += LATELY
     assert not await rests(precedence, "a")

@@ -19,7 +19,7 @@ async def test_records_are_counted_in_the_next_turn_of_the_loop() -> None:
     measure = Measure(metrics)
     for _ in range(2):
         for _ in range(2):
-            measure.closed("http", FIELDS, {}, 0.1)
+            measure.count_entry("http", FIELDS, {}, 0.1)
         await asyncio.sleep(0)
     assert COUNTED + b" 4.0" in generate_latest(metrics.registry)
 
@@ -27,7 +27,7 @@ async def test_records_are_counted_in_the_next_turn_of_the_loop() -> None:
 async def test_who_looks_before_that_misses_none() -> None:
     """And counts none twice later."""
     metrics = Metrics()
-    Measure(metrics).closed("http", FIELDS, {}, 0.1)
+    Measure(metrics).count_entry("http", FIELDS, {}, 0.1)
     assert COUNTED + b" 1.0" in metrics.render()
     await asyncio.sleep(0)
     assert COUNTED + b" 1.0" in metrics.render()

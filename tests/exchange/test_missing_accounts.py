@@ -13,6 +13,6 @@ CALLER = Caller(LOCAL, "cart", Door.MCP, Initiator.MODEL, "model-call")
 async def test_who_waits_and_is_cancelled_ends_also_as_the_account_comes(turns: int) -> None:
     """When the gateway stops, it cancels a waiter only once."""
     absences = MissingAccounts()
-    with absences.needed(CALLER, "shop", "https://gateway.example/connect/shop", lambda visit: None) as need:
+    with absences.register(CALLER, "shop", "https://gateway.example/connect/shop", lambda visit: None) as need:
         assert need is not None
-        await ends_when_cancelled(need.again(), lambda: absences.connected("shop", LOCAL.person), turns)
+        await ends_when_cancelled(need.again(), lambda: absences.note_connection("shop", LOCAL.person), turns)

@@ -72,13 +72,13 @@ def test_kinds_of_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     counting = Refusals(1, name=lambda: "id", clock=clock)
     fields: dict[str, Json] = {"kind": "http", "door": "mcp", "app": "cart", "reason": "policy-denied", "status": 403}
-    own = sum(counting.counted({**fields, "principal": f"p{number % 20}"}) is None for number in range(200))
+    own = sum(counting.count({**fields, "principal": f"p{number % 20}"}) is None for number in range(200))
     sums = counting.due()
     assert (own, sum(one.count for one in sums)) == (20, 180)
     assert len(sums) == 3 + 1
     assert (sums[-1].same["principal"], sums[-1].same["reason"]) == (None, "policy-denied")
     clock.now += PERIOD
-    assert counting.counted({**fields, "principal": "p0"}) is None
+    assert counting.count({**fields, "principal": "p0"}) is None
 
 
 async def test_a_stop_and_plugins_hear_of_what_was_counted(tmp_path: Path) -> None:

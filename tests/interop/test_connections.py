@@ -58,7 +58,7 @@ async def nothing(_: link.LinkSession) -> None:
     """Does nothing, for a callback."""
 
 
-NOBODY = UpstreamLost.refused(Refusal(Reason.BACKEND_UNREACHABLE, "nobody is there"))
+NOBODY = UpstreamLost.of_refusal(Refusal(Reason.BACKEND_UNREACHABLE, "nobody is there"))
 
 
 @pytest.mark.parametrize(("lost", "longest"), [(UpstreamLost("it fails"), 30), (NOBODY, 5)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from gateway.jsontext.writing import compact, compact_ascii, quoted
+from gateway.jsontext.writing import compact, compact_ascii, quote
 
 NUMBERS = some.integers() | some.floats(allow_nan=False, allow_infinity=False)
 TEXTS = some.text(some.characters(codec="utf-8", exclude_characters="\x7f"))
@@ -64,4 +64,4 @@ def test_words_that_look_like_null_are_texts() -> None:
 @example("\ud800")
 def test_a_text_is_quoted_as_the_library_does(text: str) -> None:
     """Byte for byte, also lone surrogates and DEL."""
-    assert quoted(text) == json.dumps(text)
+    assert quote(text) == json.dumps(text)

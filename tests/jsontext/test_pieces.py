@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.jsontext import writing
-from gateway.jsontext.writing import SIZE, compact_stable, escaped, gathered, is_large, written
+from gateway.jsontext.writing import SIZE, compact_stable, escape_parts, gather, is_large, written
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
@@ -27,8 +27,8 @@ def test_it_is_the_same_json(value: Any, size: int, parts: int) -> None:
         patch.setattr(writing, "PARTS", parts)
         plain = list(written(value, lambda one: compact_stable(one).decode()))
         assert "".join(plain) == compact_stable(value).decode()
-        assert json.loads(b"".join(gathered(written(value)))) == value
-        assert json.loads(b"".join(gathered(escaped(plain)))) == compact_stable(value).decode()
+        assert json.loads(b"".join(gather(written(value)))) == value
+        assert json.loads(b"".join(gather(escape_parts(plain)))) == compact_stable(value).decode()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_no_piece_is_large(value: object) -> None:
     assert is_large(value)
     texts = list(written(value))
     assert max(map(len, texts)) <= 12 * SIZE
-    whole = gathered(texts)
+    whole = gather(texts)
     assert json.loads(b"".join(whole)) == value
     assert max(map(len, whole)) <= 13 * SIZE
     assert len(whole) <= sum(map(len, whole)) // SIZE + 1

@@ -131,7 +131,7 @@ class FakeViews:
     def reachable(self, principal: Principal, app: str | None) -> list[tuple[Principal, LiveView]]:
         return [(principal, view) for view in self.live(principal, app)]
 
-    def shown(self, principal: Principal, app: str) -> None:
+    def find_shown(self, principal: Principal, app: str) -> None:
         return None
 
     async def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:

@@ -48,7 +48,7 @@ class House:
     def change(self, principal: Principal = LOCAL) -> None:
         """Change the principal's tools."""
         self.tools[principal.id] = self.tools.get(principal.id, 0) + 1
-        self.changes.changed(principal)
+        self.changes.note_change(principal)
 
     def listener(self) -> list[float]:
         """Return a list of the times at which a listener is notified."""
@@ -90,7 +90,7 @@ def test_a_flood_is_told_once_a_second(house: House) -> None:
 def test_what_changes_no_tools_is_not_told(house: House) -> None:
     """A view that opens delays nothing: its page's first tool is notified at once."""
     told = house.listener()
-    house.changes.changed(LOCAL)
+    house.changes.note_change(LOCAL)
     assert told == []
     house.timers.pass_by(0.2)
     house.change()

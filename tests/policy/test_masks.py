@@ -38,7 +38,7 @@ ORDER: Json = {
 def test_masked(path: str, hidden: list[str]) -> None:
     """The values at a path are masked, the rest stays, and the input is not changed."""
     before = json.dumps(ORDER)
-    after = json.dumps(parse_json_path(path).masked(ORDER))
+    after = json.dumps(parse_json_path(path).mask(ORDER))
     expected = before
     for text in hidden:
         expected = expected.replace(text, f'{text[:5]}"***"' if text.startswith('"x"') else '"***"')
@@ -65,7 +65,7 @@ _JSON = st.recursive(
 @given(_JSON)
 def test_nothing_is_left_at_any_depth(value: Json) -> None:
     """After masking, every member of that name is the mask."""
-    masked = json.loads(json.dumps(parse_json_path("$..a").masked(value)))
+    masked = json.loads(json.dumps(parse_json_path("$..a").mask(value)))
     stack = [masked]
     while stack:
         one = stack.pop()
@@ -81,7 +81,7 @@ def test_depth_does_not_matter() -> None:
     value: Json = {"a": 1}
     for _ in range(5000):
         value = [value]
-    found = parse_json_path("$..a").masked(value)
+    found = parse_json_path("$..a").mask(value)
     while isinstance(found, list):
         (found,) = found
     assert found == {"a": "***"}

@@ -6,8 +6,8 @@ from gateway.telemetry import Metrics, level, status_class
 def test_a_reason_that_is_none_of_ours_is_other() -> None:
     """A reason from a plugin or a page never becomes a label."""
     metrics = Metrics()
-    metrics.refused("cart", "site", "rate-limited")
-    metrics.refused("cart", "site", "made up 17")
+    metrics.count_refusal("cart", "site", "rate-limited")
+    metrics.count_refusal("cart", "site", "made up 17")
     text = metrics.render().decode()
     assert 'reason="rate-limited"} 1.0' in text
     assert 'reason="other"} 1.0' in text

@@ -126,12 +126,12 @@ def test_watchers_hear_of_claims_that_change_a_list() -> None:
     rules, heard = Entitlements(), list[Principal | None]()
     rules.watch(heard.append)
     rules.replace({}, [POLICY])
-    rules.arrived(ANN)
-    rules.arrived(replace(ANN, claims={"country": "DE", "iat": 1}))
+    rules.note_arrival(ANN)
+    rules.note_arrival(replace(ANN, claims={"country": "DE", "iat": 1}))
     assert heard == []
     poorer = replace(ANN, roles=frozenset(), claims={"country": "DE", "iat": 2})
-    rules.arrived(poorer)
-    rules.arrived(ANN)  # an older token that is still valid brings nothing back
+    rules.note_arrival(poorer)
+    rules.note_arrival(ANN)  # an older token that is still valid brings nothing back
     assert heard == [poorer]
 
 

@@ -67,19 +67,19 @@ async def test_one_view_of_ours_shows_an_app(views: Views) -> None:
     async def send(_: dict[str, object]) -> None:
         """Ignore requests for the page's tools."""
 
-    assert views.shown(LOCAL, "cart") is None
+    assert views.find_shown(LOCAL, "cart") is None
     view = views.open_bridged(LOCAL, "cart")
     views.connect(view, send, tell)
-    shown = views.shown(LOCAL, "cart")
+    shown = views.find_shown(LOCAL, "cart")
     assert shown is not None
     await shown.call({}, {"content": []})
     assert views.caller_of(view, Door.BRIDGE).initiator is Initiator.PAGE
     await shown.call({"input": {}}, {"content": []})
     assert views.caller_of(view, Door.BRIDGE).initiator is Initiator.MODEL
     assert told == ["ui/notifications/tool-input", "ui/notifications/tool-result"] * 2
-    assert views.shown(EVE, "cart") is None
+    assert views.find_shown(EVE, "cart") is None
     views.connect(views.open_bridged(LOCAL, "cart"), send, tell)
-    assert views.shown(LOCAL, "cart") is None
+    assert views.find_shown(LOCAL, "cart") is None
 
 
 async def test_a_call_goes_on_in_the_view_that_comes_in_the_place_of_the_one_before(views: Views) -> None:
@@ -103,7 +103,7 @@ async def test_a_call_goes_on_in_the_view_that_comes_in_the_place_of_the_one_bef
 
     first = views.open_bridged(LOCAL, "cart")
     shown_in(first)
-    shown = views.shown(LOCAL, "cart")
+    shown = views.find_shown(LOCAL, "cart")
     assert shown is not None
     await shown.call({"input": {}}, lambda handle: {"structuredContent": {"view": handle}})
     (second,) = views.of(LOCAL, "cart")
@@ -127,7 +127,7 @@ async def test_a_call_that_is_given_up_is_told(views: Views) -> None:
         """Ignore requests for the page's tools."""
 
     views.connect(views.open_bridged(LOCAL, "cart"), send, tell)
-    shown = views.shown(LOCAL, "cart")
+    shown = views.find_shown(LOCAL, "cart")
     assert shown is not None
     call = asyncio.ensure_future(shown.call({}, {"content": []}))
     await arrived.wait()

@@ -37,7 +37,7 @@ class RawTarget:
     hidden: str
     """The target of a GET that is allowed, but not inside another request."""
 
-    def written(self, text: str) -> bytes:
+    def write(self, text: str) -> bytes:
         """Return the bytes of a case."""
         host = URL(self.url).raw_authority
         fields = "".join(f"{name}: {value}\r\n" for name, value in self.fields.items())
@@ -111,7 +111,7 @@ async def exchange_raw(connections: Connections, place: RawTarget, case: CaseDat
     """Send a raw case on a new connection, and return what it received before it was closed."""
     wire = await connect(connections, place.url)
     try:
-        wire.transport.write(place.written(case["raw"]))
+        wire.transport.write(place.write(case["raw"]))
         await wire.silence(_wanted_status(case["expect"]), seconds)
     finally:
         wire.transport.abort()
@@ -237,7 +237,7 @@ async def slow(connections: Connections, place: RawTarget, patience: float, wait
         wires = [await connect(connections, place.url) for _ in range(CLIENTS)]
         try:
             for wire in wires:
-                wire.transport.write(place.written(half))
+                wire.transport.write(place.write(half))
             healthy = await exchange_raw(connections, place, _HEALTHY, wait)
             why = f"{CLIENTS} clients that stop in the middle of a {name} delay no others"
             yield f"slow-{name}", why, next(iter(healthy.statuses), 0), matches_answers(_HEALTHY["expect"], healthy)

@@ -118,7 +118,7 @@ class BodySchemas:
         self._legacy = legacy
         self._dropped: Counter[str] = Counter()
 
-    def converted(self, node: Node) -> Schema | str:
+    def convert(self, node: Node) -> Schema | str:
         """Return the schema, with referenced schemas in its `$defs`; or the reason why it is unusable."""
         definitions: dict[str, Json] = {}
         try:
@@ -353,7 +353,7 @@ class _OpenApiReading:
         schema = _at(kinds[json_kinds[0]], "schema")
         if schema is None:
             return None
-        converted = self.schemas.converted(schema)
+        converted = self.schemas.convert(schema)
         if isinstance(converted, str):
             self._leave(schema, f"the body schema of {method} {path}", converted)
             return None

@@ -120,7 +120,7 @@ class ResumeTokens:
         text = f"{self._process}.{view.app}.{secrets.token_urlsafe(24)}"
         return f"{text}.{self._keys.sign(text, view.id, view.principal.id, origin or '')}"
 
-    def moved(self, token: str, view: str, principal: Principal, origin: str | None) -> str | None:
+    def app_of_moved(self, token: str, view: str, principal: Principal, origin: str | None) -> str | None:
         """Return the app of a view of an earlier process, if `token` is this view's, principal's and page's."""
         text, _, signature = token.rpartition(".")
         process, _, rest = text.partition(".")

@@ -275,7 +275,7 @@ class HostPage:
         if self._ticket is None:
             return None
         principal = self._ticket.principal
-        app = self._state.resuming.moved(token, id, principal, self._origin)
+        app = self._state.resuming.app_of_moved(token, id, principal, self._origin)
         if app is None or app not in self._state.resources or app not in self._ticket.apps:
             return None
         if not self._state.admits(principal, app):

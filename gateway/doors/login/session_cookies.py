@@ -28,10 +28,10 @@ class SessionCookies:
 
     def read(self, request: IncomingRequest, what: str) -> str | None:
         """Return its value; None if there is none, or more than one."""
-        found = self.given(request, what)
+        found = self.values_in(request, what)
         return found[0] if len(found) == 1 and found[0] else None
 
-    def given(self, request: IncomingRequest, what: str) -> list[str]:
+    def values_in(self, request: IncomingRequest, what: str) -> list[str]:
         """Return all values that a request has for it."""
         name = self.name(what)
         return [

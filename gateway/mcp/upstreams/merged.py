@@ -197,7 +197,7 @@ class Merged:
         apps = self._apps(client)
         awaited = self._names.find_earlier(method, client.principal)
         seen = {str(one.get("uri", one.get("uriTemplate"))) for one in merged}
-        for name, things in self._lists.known(method, client.principal).items():
+        for name, things in self._lists.known_lists(method, client.principal).items():
             async for thing in by_turns(things):
                 address = "uri" if "uri" in thing else "uriTemplate"
                 uri = str(thing.get(address))
@@ -223,7 +223,7 @@ class Merged:
 
     def _apps(self, client: UpstreamClient) -> bool:
         """Return whether apps of upstreams may be offered here."""
-        known = self._lists.known("tools/list", client.principal)
+        known = self._lists.known_lists("tools/list", client.principal)
         proxies = self._open_to(client.principal)
         bearing = [proxies[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]
         return merging.apps_may_stand(bearing)
@@ -232,7 +232,7 @@ class Merged:
         public = str(params.get("name"))
         if self._is_own_tool(public):
             return None
-        heard = self._lists.known("tools/list", client.principal)
+        heard = self._lists.known_lists("tools/list", client.principal)
         if public not in self._names.tools(client.principal) and len(heard) < len(self._open_to(client.principal)):
             await self._lists.refresh(client, "tools/list")
         try:
@@ -327,7 +327,7 @@ class Merged:
         kept: str | None = None
         for method, means in _MEANS.items():
             awaited = self._names.find_earlier(method, client.principal)
-            for name, listed in self._lists.known(method, client.principal).items():
+            for name, listed in self._lists.known_lists(method, client.principal).items():
                 if (address := means(listed, uri)) is not None:
                     kept = awaited(name, address, address)
                     if kept is None:
@@ -336,7 +336,7 @@ class Merged:
 
     async def _request_list(self, client: UpstreamClient, method: str) -> None:
         """Request a list that no upstream has sent yet."""
-        if not self._lists.known(method, client.principal):
+        if not self._lists.known_lists(method, client.principal):
             await self._lists.refresh(client, method)
 
     async def _get_prompt(self, client: UpstreamClient, params: Message) -> Message | None:
@@ -364,7 +364,7 @@ class Merged:
 
     def _templates(self, principal: Principal) -> dict[str, str]:
         """Return the upstreams by the templates that they list; the first that lists one has it."""
-        known = self._lists.known("resources/templates/list", principal)
+        known = self._lists.known_lists("resources/templates/list", principal)
         listed = ((str(one.get("uriTemplate")), owner) for owner, things in known.items() for one in things)
         return dict(reversed(list(listed)))
 

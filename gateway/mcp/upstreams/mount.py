@@ -305,7 +305,7 @@ class Proxy:
         if not client.modern:
             return result
         meta = result.get("_meta")
-        joined = self.upstream.found(client)
+        joined = self.upstream.find_link(client)
         session = joined.link.now if joined is not None else None
         info = session.terms.info if session is not None else None
         if info is None or (isinstance(meta, dict) and types.SERVER_INFO_META_KEY in meta):
@@ -344,7 +344,7 @@ class Proxy:
 
     async def tell_roots(self, client: UpstreamClient) -> None:
         """Notify the upstream that the client's roots changed."""
-        joined = self.upstream.found(client)
+        joined = self.upstream.find_link(client)
         session = joined.link.now if joined is not None else None
         if session is not None and not session.terms.modern:
             await session.conversation.notify("notifications/roots/list_changed", {})

@@ -134,7 +134,7 @@ class Upstream:
             joined.task = self.spawn(joined.link.run())
         return joined
 
-    def found(self, client: UpstreamClient) -> Joined | None:
+    def find_link(self, client: UpstreamClient) -> Joined | None:
         """Return the existing link for `client`, or None."""
         return self._links.get(self._key(client))
 
@@ -177,7 +177,7 @@ class Upstream:
         """Notify the followers, or those of `principal`, that they are offered other tools."""
         for joined in set(self._links.values()):
             if principal is None:
-                joined.feed.heard(KINDS["toolsListChanged"], {})
+                joined.feed.pass_on(KINDS["toolsListChanged"], {})
             else:
                 joined.feed.tell_owner(principal.id, KINDS["toolsListChanged"])
 
@@ -186,7 +186,7 @@ class Upstream:
         self.closed = True
         for joined in set(self._links.values()):
             for method in KINDS.values():
-                joined.feed.heard(method, {})
+                joined.feed.pass_on(method, {})
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -215,7 +215,7 @@ class Upstream:
             start=self.spec.start,
             timeout=self.spec.timeout,
             most=self.spec.calls,
-            heard=joined.feed.heard,
+            heard=joined.feed.pass_on,
             prepare=joined.feed.log_again,
             renewed=renewed,
             wanted=lambda: bool(joined.feed.followers),

@@ -58,16 +58,16 @@ def test_a_token_moves_the_view_that_it_was_issued_for() -> None:
     here, old, other = ResumeTokens(KEYS), ResumeTokens(SigningKeys(KEYS.keys[1:])), ResumeTokens(SigningKeys((b"x",)))
     token = old.issue(view, "https://console.example")
     eve = replace(LOCAL, subject="eve")
-    assert here.moved(token, "view", LOCAL, "https://console.example") == "cart"
+    assert here.app_of_moved(token, "view", LOCAL, "https://console.example") == "cart"
     for id, principal, origin in (
         ("other", LOCAL, "https://console.example"),
         ("view", eve, "https://console.example"),
         ("view", LOCAL, "https://evil.example"),
         ("view", LOCAL, None),
     ):
-        assert here.moved(token, id, principal, origin) is None
-    assert old.moved(token, "view", LOCAL, "https://console.example") is None
-    assert other.moved(token, "view", LOCAL, "https://console.example") is None
+        assert here.app_of_moved(token, id, principal, origin) is None
+    assert old.app_of_moved(token, "view", LOCAL, "https://console.example") is None
+    assert other.app_of_moved(token, "view", LOCAL, "https://console.example") is None
 
 
 @pytest.mark.parametrize("wrong", [".cart.", ".todo.", "", "."])
@@ -77,4 +77,4 @@ def test_a_token_that_was_altered_moves_nothing(wrong: str) -> None:
     token = ResumeTokens(KEYS).issue(view, None)
     altered = token.replace(".cart.", wrong) if wrong != ".cart." else f"{token[:-1]}{'0' if token[-1] != '0' else '1'}"
     for one in (altered, wrong, "é", token[:-64]):
-        assert ResumeTokens(KEYS).moved(one, "view", LOCAL, None) is None
+        assert ResumeTokens(KEYS).app_of_moved(one, "view", LOCAL, None) is None

@@ -10,7 +10,7 @@ def unasked(flood: Flood, count: int, size: int = 0) -> list[str]:
     """Return the error after so many messages."""
     found = []
     for _ in range(count):
-        flood.heard(size)
+        flood.count_message(size)
         found.append(flood.over())
     return [why for why in found if why is not None]
 

@@ -26,7 +26,7 @@ async def test_who_reads_slowly_has_all_of_it_before_the_answer(monkeypatch: pyt
         one = CallNotifier(tasks, tell)
         for number in range(500):
             one.add(METHOD, {"data": number}, 10)
-        await one.drained()
+        await one.drain()
         one.close()
     assert heard == list(range(500))
 
@@ -46,8 +46,8 @@ async def test_who_does_not_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatc
         one = CallNotifier(tasks, tell)
         for number in range(64):
             one.add(METHOD, {"data": number}, MOST // 32 - BESIDE)
-        await one.drained()
+        await one.drain()
         go.set()
-        await one.drained()
+        await one.drain()
         one.close()
     assert heard == list(range(32))

@@ -183,7 +183,7 @@ class UpstreamCaller:
             raise
         finally:
             if result is None:
-                self.upstream.spawn(shown.cancelled(why))
+                self.upstream.spawn(shown.cancel(why))
         if not needs_input(result):
             await shown.result({key: value for key, value in result.items() if key != "resultType"})
         return result
@@ -318,7 +318,7 @@ class UpstreamToolCall:
         """Return the upstream's result; a call in a resumable stream goes on when its client disconnects."""
         # 2025-11-25, Transports: the stream of a disconnected client can be resumed. Later a disconnect cancels.
         resumable = self.context is not None and not self.client.modern
-        lasting = ending_of(self.context.request).outlived() if self.context and resumable else nullcontext()
+        lasting = ending_of(self.context.request).outlive() if self.context and resumable else nullcontext()
         watch = self.owner.services.revocation
         with lasting, anyio.CancelScope() as scope, watch(self.client.principal, scope.cancel, self.spec.name):
             return await self._send(trace)

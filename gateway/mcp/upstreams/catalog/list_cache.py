@@ -91,7 +91,7 @@ class Lists:
         self._changed = changed
         self._heard: WeakKeyDictionary[OfferedTools, Heard] = WeakKeyDictionary()
 
-    def known(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
+    def known_lists(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
         """Return what each upstream lists to `principal`, in the order of the configuration."""
         found: dict[str, list[Message]] = {}
         for name, proxy in self._proxies(principal).items():
@@ -138,7 +138,7 @@ class Lists:
         for method in methods:
             heard, task = self._request_list(proxy, client, method)
             await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
-            if name not in self.known(method, client.principal):
+            if name not in self.known_lists(method, client.principal):
                 return heard.refused.get(method) or unreachable(name, "it has not answered yet")
         return None
 

@@ -266,7 +266,7 @@ class Naming:
         self, method: str, names: Names, is_offered: Callable[[Spec, Message], bool], principal: Principal | None
     ) -> dict[str, Named]:
         """Return the things by their public names, cached while the lists are the same: naming thousands is slow."""
-        known, proxies = self._lists.known(method, principal), self._proxies(principal)
+        known, proxies = self._lists.known_lists(method, principal), self._proxies(principal)
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
         personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
         key = (method, principal.id if principal is not None and personal else "", *proxies)
@@ -318,7 +318,7 @@ class Naming:
         return [one for one, proxy in silent if proxy.upstream.offer(principal).fingerprints.had("tools/list", name)]
 
     def _silent(self, method: str, principal: Principal | None) -> dict[str, Proxy]:
-        known = self._lists.known(method, principal)
+        known = self._lists.known_lists(method, principal)
         return {name: proxy for name, proxy in self._proxies(principal).items() if name not in known}
 
     def _unmake(self, key: tuple[str, ...]) -> None:

@@ -195,7 +195,7 @@ class Feed:
                 except (MCPError, UpstreamLost, TimeoutError) as error:
                     log.debug("a resource was not unsubscribed: %s", error)
 
-    def heard(self, method: str, params: Message) -> None:
+    def pass_on(self, method: str, params: Message) -> None:
         """Pass on a notification of the upstream."""
         if method == UPDATED:
             means = set(_with_wholes(str(params.get("uri"))))
@@ -294,9 +294,9 @@ class Feed:
     def _report_gap(self) -> None:
         """Report every list and resource as changed after a gap."""
         for method in KINDS.values():
-            self.heard(method, {})
+            self.pass_on(method, {})
         for uri in list(self._uris):
-            self.heard(UPDATED, {"uri": uri})
+            self.pass_on(UPDATED, {"uri": uri})
 
     async def _stream(self, session: LinkSession, told: asyncio.Future[None]) -> None:
         """Keep a stream open while there are followers and the connection is open.
@@ -337,7 +337,7 @@ class Feed:
                 if first:
                     begun()
             else:
-                self.heard(method, {key: value for key, value in params.items() if key != "_meta"})
+                self.pass_on(method, {key: value for key, value in params.items() if key != "_meta"})
 
         request = session.conversation.request
         try:

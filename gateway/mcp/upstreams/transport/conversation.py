@@ -83,7 +83,7 @@ class UpstreamLost(Exception):
         self.refusal = refusal
 
     @classmethod
-    def refused(cls, refusal: Refusal) -> Self:
+    def of_refusal(cls, refusal: Refusal) -> Self:
         """Return the error for a request that was not sent because of `refusal`."""
         return cls(refusal.detail, unsent=True, refusal=refusal)
 
@@ -158,7 +158,7 @@ class PendingCall:
         self.deadline: asyncio.Timeout | None = None
         self.asked = 0
 
-    def touched(self) -> None:
+    def touch(self) -> None:
         """Restart the timeout after a sign of life; it is paused while the upstream waits for the client."""
         if self.deadline is not None and self.timeout is not None and not self.answer.done():
             loop = asyncio.get_running_loop()
@@ -238,7 +238,7 @@ class UpstreamConversation:
                 await self._send({"jsonrpc": "2.0", "id": call.id, "method": method, "params": params}, headers or {})
                 answer = await call.answer
             if call.telling is not None:
-                await call.telling.drained()
+                await call.telling.drain()
             return answer
         except (asyncio.CancelledError, TimeoutError):
             await self._give_up(call, method)
@@ -262,7 +262,7 @@ class UpstreamConversation:
             if call.timeout is None and not call.answer.done():  # a request without a timeout would never end
                 call.answer.set_exception(UpstreamLost(why))
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until no request is in flight."""
         while self._calls:
             await asyncio.wait({call.answer for call in self._calls.values()})
@@ -271,7 +271,7 @@ class UpstreamConversation:
         """Process one message of the upstream; return whether it is an awaited answer.
         Invalid messages never raise, except `UpstreamLost` for a flood.
         """
-        self._flood.heard(size)
+        self._flood.count_message(size)
         if not isinstance(message, dict):
             self._strange(message)
             return False
@@ -358,10 +358,10 @@ class UpstreamConversation:
 
     async def _ask(self, call: PendingCall, asker: Asker, id: object, method: str, params: Message) -> None:
         call.asked += 1
-        call.touched()
+        call.touch()
         try:
             if call.telling is not None:
-                await call.telling.drained()  # a client of 2026-07-28 receives nothing more after the question
+                await call.telling.drain()  # a client of 2026-07-28 receives nothing more after the question
             answer = await asker.ask(method, params)
         except MCPError as error:
             await self._refuse(id, error.error.code, error.error.message)
@@ -369,7 +369,7 @@ class UpstreamConversation:
             await self._reply(id, answer)
         finally:
             call.asked -= 1
-            call.touched()
+            call.touch()
 
     def _take_notification(self, method: str, params: Message, related: int | None, size: int) -> None:
         self._count_unwanted()
@@ -393,7 +393,7 @@ class UpstreamConversation:
             call.hear(method, params)
             return
         if call is not None:
-            call.touched()
+            call.touch()
         if call is None or call.asker is None or method.endswith(CHANGES):
             self._heard(method, params)
             return

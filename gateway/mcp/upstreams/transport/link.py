@@ -200,7 +200,7 @@ class Link:
                 # A server that at once forgets a new session would otherwise cause endless new ones.
                 anew = not conversation.ended.done() and conversation.answers > answers
                 ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
-                await conversation.drained()
+                await conversation.drain()
         except UpstreamLost as lost:
             over = _Over(one_line(str(lost)), lost.refusal)
         except Refusal as refusal:

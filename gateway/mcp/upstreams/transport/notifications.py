@@ -26,7 +26,7 @@ class Flood:
         self._clock = clock
         self._messages = self._size = self._at = 0.0
 
-    def heard(self, size: int) -> None:
+    def count_message(self, size: int) -> None:
         """Count a message of `size` bytes."""
         now = self._clock()
         past, self._at = (now - self._at) / WHILE, now
@@ -92,7 +92,7 @@ class CallNotifier:
         self._size += count + BESIDE
         self._news.put_nowait((method, params, count + BESIDE))
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the client has every notification added before, unless it does not read."""
         end, before = asyncio.get_running_loop().create_future(), -1
         self._news.put_nowait(end)

@@ -134,7 +134,7 @@ class HttpAnswer:
                     began = perf_counter()
                 if self.reading.enough:
                     return
-                if self._moments.worked(perf_counter() - began):
+                if self._moments.count_work(perf_counter() - began):
                     self._hold(events)
                     return
                 began = perf_counter()
@@ -393,7 +393,7 @@ class Requests:
             await answer.ended()
         except Refusal as refusal:
             if refusal.reason not in _ANSWERED:
-                raise UpstreamLost.refused(refusal) from refusal
+                raise UpstreamLost.of_refusal(refusal) from refusal
             raise UpstreamLost(refusal.detail) from refusal
         except Malformed as error:
             raise UpstreamLost(f"the upstream answered with something that is not HTTP: {error}") from error
@@ -409,7 +409,7 @@ class Requests:
             changed = await self._credentials.take_response(credential, url, answer.status, answer.reading.head.headers)
         except Refusal as refusal:
             if answer.status >= 300:
-                raise UpstreamLost.refused(refusal) from refusal
+                raise UpstreamLost.of_refusal(refusal) from refusal
             raise UpstreamLost(refusal.detail) from refusal
         return answer, changed
 

@@ -64,7 +64,7 @@ class WebSocket:
             finally:
                 await _leave(socket)
         except Refusal as refusal:
-            raise self._fail(UpstreamLost.refused(refusal)) from refusal
+            raise self._fail(UpstreamLost.of_refusal(refusal)) from refusal
         except UpstreamLost as lost:
             self._fail(lost)
             raise
