@@ -40,7 +40,7 @@ def test_a_wrong_token_is_refused_in_the_same_words(wrong: dict[str, object]) ->
 @pytest.mark.parametrize("text", ["", "wmg_", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), f" {TOKEN}", f"{TOKEN}\n"])
 def test_what_is_written_otherwise_is_no_token(text: str) -> None:
     """Every character counts."""
-    with pytest.raises(Unidentified, match="no token"):
+    with pytest.raises(Unidentified, match="not a token"):
         parse_token(text)
 
 

@@ -327,7 +327,7 @@ async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(f
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     assert f"database, journal {gone}" in result.stdout
-    assert "knows" in result.stdout
+    assert "names it" in result.stdout
     assert (await asyncio.to_thread(run, folder, "verify", "--gone", gone)).exit_code == 0
 
 
