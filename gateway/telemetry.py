@@ -137,6 +137,9 @@ class Metrics:
         self.streams = gauge("streams", "Answers that are being streamed.")
         self.calls = gauge("calls_running", "Requests of apps and tool calls that run now.")
         self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")
+        # A counter that first appears as 1 has not increased for Prometheus, and the alert on it would stay silent.
+        for consequence in ("refused", "continued"):
+            self.journal_failures.labels(consequence)
 
     def look(self, look: Callable[[], None]) -> None:
         """Call `look` before each scrape, to set gauges."""

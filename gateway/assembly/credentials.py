@@ -23,6 +23,7 @@ from gateway.exchange.authenticate import (
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership, TokenRequests, count_requests
+from gateway.exchange.send import JAR
 from gateway.hooks import Hooks, make_plugin
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Json, Principal
@@ -61,6 +62,8 @@ class Accounts:
         self.storage = PageStorage(database, self.ring)
         self.hints = Hints(database, self.ring)
         self.specs: Mapping[str, Spec] = config.credentials
+        for name in (*self.specs, JAR):
+            self._metrics.secrets_masked.labels(name)  # an alert sees the first increase of a counter from 0 only
         self.servers = {
             name: _server(spec, connections) for name, spec in config.credentials.items() if isinstance(spec, OAuth)
         }

@@ -159,6 +159,7 @@ class Filler:
         self._aside = aside
         self._journal = journal
         self._metrics = metrics or Metrics()
+        self._metrics.sink_failures.labels(sink.name)
         self._tell = tell
         self._end = 0
         self._epoch = 0

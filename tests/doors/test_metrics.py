@@ -52,6 +52,19 @@ async def test_requests_and_refusals_are_counted(world: World) -> None:
     assert "8351" not in str(list(after))
 
 
+async def test_what_alerts_count_is_there_before_it_happens(world: World) -> None:
+    """Prometheus takes a counter that first appears as 1 for one that did not increase."""
+    values = await scraped(world)
+    for name, label, said in (
+        ("secrets_masked_total", "credential", "shop-service"),
+        ("secrets_masked_total", "credential", "cookie jar"),
+        ("journal_failures_total", "consequence", "refused"),
+        ("journal_failures_total", "consequence", "continued"),
+        ("sink_failures_total", "sink", "database"),
+    ):
+        assert values[name, ((label, said),)] == 0, name
+
+
 async def made_up(world: World, number: int) -> None:
     """Send requests of all kinds with invented values wherever a caller may choose one."""
     word = f"made-up-{number}"
