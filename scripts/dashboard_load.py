@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import itertools
 import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -123,7 +124,7 @@ async def again(seconds: float, act: Callable[[int], Awaitable[object]]) -> None
 async def visit(world: World, http: aiohttp.ClientSession, shown: dict[str, str], number: int) -> None:
     """Send a request to the app's own site, as its page would; some are refused."""
     paths = ("/api/products", "/api/cart", "/api/products", "/api/cart", "/api/admin/users", "/nowhere")
-    path = "/api/echo" if number % 60 == 59 else paths[number % len(paths)]
+    path = "/api/echo" if number % 900 == 300 else paths[number % len(paths)]
     async with http.get(world.site + path, headers={**shown, **EVENTS}) as answer:
         await answer.read()
 
@@ -160,12 +161,16 @@ async def converse(world: World, shown: dict[str, str], number: int) -> None:
 
 
 async def look_and_click(page: Page, number: int) -> None:
-    """Add to the cart, and answer what is asked: every third time with no."""
-    app = app_of(page)
-    await app.locator("[data-add]").nth(number % 5).click(timeout=5000)
-    answer = "decline" if number % 3 == 2 else "approve"
-    if await page.get_by_test_id("approval").count():
-        await page.get_by_test_id("approval").first.get_by_test_id(answer).click(timeout=5000)
+    """Add to the cart as a person does."""
+    await app_of(page).locator("[data-add]").nth(number % 5).click(timeout=5000)
+
+
+async def reply(page: Page, answers: Iterator[str]) -> None:
+    """Answer the next question."""
+    card = page.get_by_test_id("approval").first
+    await card.wait_for(timeout=5000)
+    await asyncio.sleep(2)
+    await card.get_by_test_id(next(answers)).click(timeout=5000)
 
 
 async def happen(world: World, start: Callable[[], Awaitable[None]]) -> None:
@@ -194,7 +199,7 @@ async def main(file: Path) -> None:
     app.router.add_get("/api/{what}", api)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        world = await stack.enter_async_context(running(folder, extra="auth: [token]\n"))
+        world = await stack.enter_async_context(running(folder, extra="auth: [token]\n", token_lifetime=20))
         port = await stack.enter_async_context(served(app))
         visitor, model = [await token(world, name, "mcp", "bridge", "app:cart") for name in ("visitor", "model")]
         login = await link(world)
@@ -217,6 +222,7 @@ async def main(file: Path) -> None:
         await page.goto(login)
         await page.goto(f"{world.console}/#/apps/cart")
         http = await stack.enter_async_context(world.client())
+        answers = itertools.cycle(("approve", "approve", "decline"))
         begun = time.time()
         loads = (
             again(0.1, lambda number: visit(world, http, visitor, number)),
@@ -224,6 +230,7 @@ async def main(file: Path) -> None:
             again(0.5, lambda number: intrude(world, http, number)),
             again(1, lambda number: converse(world, model, number)),
             again(1.5, lambda number: look_and_click(page, number)),
+            again(0.1, lambda _: reply(page, answers)),
             happen(world, start),
         )
         tasks = [asyncio.create_task(load) for load in loads]

@@ -112,7 +112,9 @@ def ticks(largest: float, whole: bool, base: int) -> list[float]:
     """Return from 3 to 6 round numbers from 0 on, the last of which is not below `largest`."""
     scale = base ** math.floor(math.log(largest, base)) if largest > 0 else 1.0
     for step in sorted(
-        scale * part / over for part in (1, 2, 4, 5, 8, 10, 20, 40) for over in (1, 10, 16 if base > 10 else 1)
+        scale * part / over
+        for part in (1, 2, 4, 5, 8, 10, 20, 40, 64, 128, 256)
+        for over in (1, 10, 16 if base > 10 else 1)
     ):
         if step * 4 >= largest and not (whole and step < 1):
             break
@@ -268,7 +270,8 @@ def draw(url: str, span: Span) -> tuple[str, list[str]]:
     """Return the picture, and the titles of panels that have no data."""
     told = json.loads(DASHBOARD.read_text("utf-8"))
     ask = Prometheus(url, span).series
-    marks = [at for one in told["annotations"]["list"] for series in ask(one) for at, _ in series.points]
+    starts = {value / 1000 for one in told["annotations"]["list"] for series in ask(one) for _, value in series.points}
+    marks = [at for at in starts if span.start < at < span.end]
     drawn, empty = [], []
     for panel in told["panels"]:
         shape = Panel(panel, span)
@@ -278,7 +281,7 @@ def draw(url: str, span: Span) -> tuple[str, list[str]]:
         series = [one for target in panel["targets"] for one in ask(target)]
         if not any(one.points for one in series):
             empty.append(panel["title"])
-        drawn.append(shape.stat(series) if panel["type"] == "stat" else shape.graph(series, marks[:: 4 * SCRAPE]))
+        drawn.append(shape.stat(series) if panel["type"] == "stat" else shape.graph(series, marks))
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in told["panels"]) * CELL + 4
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}">'
     title = f"<title>{escape(told['title'])}</title><style>{STYLE}</style>"

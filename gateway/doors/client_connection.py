@@ -31,7 +31,7 @@ BOUNDS: Final = (
         Area.DOORS,
         "request heads",
         f"{size(HEAD_BYTES)}, of which {LINE_BYTES:,} bytes in each line and {FIELDS} fields",
-        "431",
+        "414 for a request line, else 431",
     ),
 )
 
@@ -95,6 +95,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_since: float | None = None  # when a still incomplete head began
         self._head_size = 0
         self._head_end = b""
+        self._line_size, self._line_ended = 0, False  # of the request line, without its end
         self._between = True  # all data so far are whole requests: the next byte begins one
         self._handles = False  # aiohttp has read a head that is not answered
 
@@ -177,6 +178,11 @@ class HttpConnection(asyncio.Protocol):
         if too_long:
             _HEAD.exceeded(client=self.remote)
 
+    @property
+    def has_long_target(self) -> bool:
+        """Whether the request line of the head that aiohttp reads is longer than it reads."""
+        return self._line_size > LINE_BYTES
+
     def begins(self) -> None:
         """Note that aiohttp has read the head of a request."""
         self._handles, self._head_since = True, None
@@ -200,6 +206,12 @@ class HttpConnection(asyncio.Protocol):
                 self._handler.pause_writing()
         if self._between:
             data = escape_ids(data)
+        if self._head_since is None:
+            self._line_size, self._line_ended = 0, False
+        if not self._line_ended:
+            end = data.find(b"\n")
+            self._line_ended = end >= 0
+            self._line_size += end if self._line_ended else len(data)
         whole = is_one_request(data)
         self._between = self._between and whole
         if not whole and not self._handles and self._head_since is None:

@@ -299,12 +299,18 @@ class _Handler(NamelessHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Count a malformed request. A head that exceeds the parser's limits is refused by 431 (RFC 6585, 5)."""
+        """Count a malformed request.
+
+        A head that exceeds the parser's limits is refused by 414 if its target does (RFC 9110, 15.5.15), and otherwise
+        by 431 (RFC 6585, 5).
+        """
         too_long = isinstance(exc, LineTooLong) or (isinstance(exc, BadHttpMessage) and exc.message == _TOO_MANY_FIELDS)
         connection = self.transport.get_protocol() if self.transport is not None else None
         if isinstance(connection, HttpConnection) and isinstance(exc, HttpProcessingError):
             connection.note_malformed(too_long=too_long)
-        return super().handle_error(request, 431 if too_long else status, exc, message)
+            if too_long:
+                status = 414 if connection.has_long_target else 431
+        return super().handle_error(request, status, exc, message)
 
 
 class _AnswerListener(AbstractAccessLogger):

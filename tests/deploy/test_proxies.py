@@ -158,6 +158,17 @@ SMUGGLED = {
     "length with a sign": "Content-Length: +4\r\n",
     "length in hexadecimal": "Content-Length: 0x4\r\n",
     "length of a negative number": "Content-Length: -1\r\n",
+    "coding after a bare line feed": "Content-Length: 4\nTransfer-Encoding: chunked\r\n",
+    "coding in the line of another field": "X-A: b\rTransfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+    "coding before a null": "Content-Length: 4\r\nTransfer-Encoding: chunked\x00\r\n",
+    "coding twice in a list": "Content-Length: 4\r\nTransfer-Encoding: chunked, chunked\r\n",
+    "coding that does not end the list": "Content-Length: 4\r\nTransfer-Encoding: chunked, identity\r\n",
+    "folded length": "Content-Length: 4\r\n 60\r\n",
+    "chunk with a bare line feed": "Transfer-Encoding: chunked\r\n\r\n2\nab\n",
+    "chunk size with a sign": "Transfer-Encoding: chunked\r\n\r\n+2\r\nab\r\n",
+    "chunk size beyond 64 bits": "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\nab\r\n",
+    "chunk that is longer than its size": "Transfer-Encoding: chunked\r\n\r\n2\r\nabcdef\r\n",
+    "chunk extension with a line": "Transfer-Encoding: chunked\r\n\r\n2;a=\nb\r\nab\r\n",
 }
 INSIDE = "0\r\n\r\nPOST /api/size?smuggled HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n{more}\r\n"
 
@@ -169,7 +180,8 @@ async def test_no_request_is_smuggled(place: Deployed, api: Backend, shown: dict
     more = "".join(f"{key}: {value}\r\n" for key, value in {**shown, **OWN}.items())
     inside = INSIDE.format(host=host, more=more)
     framing = SMUGGLED[name].replace("60", str(len(inside)))
-    head = f"POST /api/size?first HTTP/1.1\r\nHost: {host}\r\n{more}{framing}\r\n"
+    head = f"POST /api/size?first HTTP/1.1\r\nHost: {host}\r\n{more}{framing}"
+    head += "" if "\r\n\r\n" in framing else "\r\n"
     reader, writer = await connection(place)
     writer.write((head + inside).encode("latin-1"))
     writer.write(f"GET /api/size?last HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n".encode())
@@ -179,11 +191,88 @@ async def test_no_request_is_smuggled(place: Deployed, api: Backend, shown: dict
     finally:
         writer.close()
     assert len(api.seen) <= answers.count(b"HTTP/1.1 200"), api.seen  # each was a request to the proxy, too
+    await check_next(place, shown)
+
+
+async def check_next(place: Deployed, shown: dict[str, str]) -> None:
+    """Nothing was left on the gateway's connections before the next request."""
     async with (
         place.browser() as browser,
         browser.post(f"{place.site}/api/size?other", headers={**shown, **OWN}, data=b"another") as got,
     ):
-        assert await got.json() == {"size": 7}  # nothing was left before it on the gateway's connection
+        assert await got.json() == {"size": 7}
+
+
+def number_in(prefix: int, bits: int) -> bytes:
+    """An integer of HPACK (RFC 7541, 5.1) below 2**14, at the end of an empty first byte."""
+    most = 2**bits - 1
+    if prefix < most:
+        return bytes([prefix])
+    low, high = (prefix - most) & 127, (prefix - most) >> 7
+    return bytes([most, low | 128, high]) if high else bytes([most, low])
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2 (RFC 9113, 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def http2_request(fields: list[tuple[str, str]], body: bytes) -> bytes:
+    """A connection of HTTP/2 with one request, whose fields may have bytes that no client sends."""
+    texts = [[text.encode("latin-1") for text in field] for field in fields]
+    block = b"".join(b"\x00" + b"".join(number_in(len(text), 7) + text for text in field) for field in texts)
+    opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+    return opening + frame(1, 4, 1, block) + frame(0, 1, 1, body)
+
+
+DOWNGRADED = {
+    "none": ("x-a", "b"),
+    "length below the body": ("content-length", "4"),
+    "length above the body": ("content-length", "9999"),
+    "two lengths": ("content-length", "4, 60"),
+    "a coding": ("transfer-encoding", "chunked"),
+    "lines in a value": ("x-a", "b\r\ntransfer-encoding: chunked"),
+    "a line feed in a value": ("x-a", "b\ntransfer-encoding: chunked"),
+    "lines in a name": ("x-a: b\r\ntransfer-encoding", "chunked"),
+    "a colon in a name": ("transfer-encoding: chunked\r\nx", "y"),
+    "an upgrade": ("upgrade", "websocket"),
+    "lines in the path": (":path", "/api/size HTTP/1.1\r\nhost: {host}\r\n\r\nPOST /api/size?smuggled"),
+    "lines in the method": (":method", "GET /api/size?smuggled HTTP/1.1\r\nhost: {host}\r\n\r\nPOST"),
+    "lines in the authority": (":authority", "{host}\r\ntransfer-encoding: chunked"),
+}
+
+
+@pytest.mark.parametrize("name", list(DOWNGRADED))
+async def test_no_request_of_http_2_is_smuggled(
+    place: Deployed, api: Backend, shown: dict[str, str], name: str
+) -> None:
+    """The proxy turns HTTP/2 into HTTP/1.1 for the gateway: fields that would end a message early are refused."""
+    host = f"cart.apps.localhost:{place.port}"
+    usual = {":method": "POST", ":scheme": "https", ":authority": host, ":path": "/api/size?first", **shown, **OWN}
+    field, value = DOWNGRADED[name]
+    more = "".join(f"{key}: {text}\r\n" for key, text in {**shown, **OWN}.items())
+    inside = INSIDE.format(host=host, more=more).encode()
+    trusted = ssl.create_default_context(cafile=str(place.ca))
+    trusted.set_alpn_protocols(["h2"])
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", place.port, ssl=trusted, server_hostname="cart.apps.localhost"
+    )
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+    fields = list((usual | {field: value.format(host=host)}).items())
+    writer.write(http2_request(fields, inside))
+    ended = False
+    async with asyncio.timeout(60):
+        while not ended:  # the answer, a reset stream, the end of the connection
+            try:
+                head = await reader.readexactly(9)
+                await reader.readexactly(int.from_bytes(head[:3], "big"))
+            except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+                break
+            ended = head[3] in (3, 7) or (head[3] in (0, 1) and bool(head[4] & 1))
+    writer.close()
+    assert [path for _, path in api.seen if "smuggled" in path] == []
+    assert name != "none" or api.seen == [("POST", "/api/size?first")]
+    await check_next(place, shown)
 
 
 def test_the_files_wait_longer_than_an_approval() -> None:

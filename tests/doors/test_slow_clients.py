@@ -206,6 +206,26 @@ async def test_a_head_beyond_what_is_read_is_refused_as_that(world: World, host:
     writer.close()
 
 
+@pytest.mark.parametrize(("host", "path"), DOORS)
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"])
+async def test_a_target_beyond_what_is_read_is_refused_as_that(
+    world: World, host: str, path: str, before: bytes
+) -> None:
+    """In one piece or in several, on a new connection and on one with an earlier answer: 414 (RFC 9110, 15.5.15)."""
+    for cut in (9000, 20, 8250):
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+        async with asyncio.timeout(60):
+            if before:
+                writer.write(before.replace(b"localhost", f"localhost:{world.gateway.port}".encode()))
+                await reader.readuntil(b"}")
+            head = f"POST {path}?{'y' * 8300} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\n\r\n".encode()
+            writer.write(head[:cut])
+            await asyncio.sleep(0.05)
+            writer.write(head[cut:])
+            assert (await reader.read()).startswith((b"HTTP/1.0 414 ", b"HTTP/1.1 414 "))
+        writer.close()
+
+
 async def test_a_long_head_with_an_end_is_read(world: World) -> None:
     """Wherever it is split, and whatever follows it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)

@@ -219,6 +219,8 @@ class Upstreams:
         return one.upstream.spec if one is not None else None
 
     def _mount(self, spec: Spec) -> Mounted:
+        self._recorder.metrics.upstream_changes.labels(spec.name)  # from 0 on, so that the first one is an increase
+
         def echoed(principal: Principal, first: bool) -> None:
             self._recorder.metrics.secrets_masked.labels(str(spec.credential)).inc()
             if first:
