@@ -125,7 +125,13 @@ async def test_a_policy_of_the_docs_can_be_used_and_passes_its_tests(block: Bloc
 
 async def test_prometheus_reads_where_the_docs_say(tmp_path: Path) -> None:
     """The block is a valid configuration, and the gateway serves its metrics at that address and path."""
-    (block,) = [block for block in YAML if block.file == "prometheus.yml"]
+    behind_a_proxy, block = [block for block in YAML if block.file == "prometheus.yml"]
+    deploy, shown = Path(__file__).parents[2] / "deploy", yaml.safe_load(behind_a_proxy.text)
+    assert all((deploy / name).is_file() for name in shown["rule_files"])
+    (job,) = shown["scrape_configs"]
+    server = yaml.safe_load((deploy / "gateway.yaml").read_text("utf-8"))["server"]
+    assert job["static_configs"] == [{"targets": [server["admin_listen"]]}]
+    assert f'job="{job["job_name"]}"' in (deploy / "alerts.yaml").read_text("utf-8")
     (job,) = yaml.safe_load(block.text)["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["127.0.0.1:8080"]}]
     async with (
