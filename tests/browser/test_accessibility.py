@@ -17,7 +17,7 @@ from tests.callers.tokens import link
 from tests.credentials.house import house
 from tests.world import World, running
 
-AXE = (Path(__file__).parent.parent / "interop" / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+AXE = Path(__file__).parent.parent / "interop" / "node_modules" / "axe-core" / "axe.min.js"
 RUN = """() => axe.run(document, {
   iframes: false,
   resultTypes: ["violations"],
@@ -35,7 +35,7 @@ async def seen(page: Page, request: pytest.FixtureRequest) -> Page:
 
 async def findings(page: Page) -> str:
     """Every violated rule, a line for each element."""
-    await page.evaluate(AXE)
+    await page.evaluate(AXE.read_text("utf-8"))
     result: dict[str, Any] = await page.evaluate(RUN)
     return "\n".join(
         f"{rule['id']}: {node['target']} {node['html'][:200]}"
