@@ -24,21 +24,15 @@ from gateway.assembly.apps import (
     show_in,
 )
 from gateway.assembly.audit import AuditParts
-from gateway.assembly.authentication import (
-    AuthenticationParts,
-    build_authentication,
-    issuers_of,
-    logout_handler,
-    proxies_of,
-)
+from gateway.assembly.authentication import AuthenticationParts, build_authentication, logout_handler
 from gateway.assembly.credentials import Accounts, audience
+from gateway.assembly.live_settings import Changing, LiveSettings, Settings, recognition
 from gateway.assembly.observability import gauge_callback, health_of
-from gateway.assembly.reload import Changing, Reloader
+from gateway.assembly.reload import Reloader
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
 from gateway.callers.entitlements import Entitlements
-from gateway.callers.methods import identity_headers
 from gateway.config import Config, Notices, Reading
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
@@ -54,6 +48,7 @@ from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.console import ConsoleDoor
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
+from gateway.doors.identify import Identify
 from gateway.doors.probe import PURPOSE, ProbeDoor
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
@@ -95,6 +90,9 @@ RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None]
 """Makes the gateway reload its files at once, if it was built with `reread`."""
 
 
+SETTINGS = web.AppKey("settings", LiveSettings)
+"""The settings in use, which a reload replaces."""
+
 ADMIN = web.AppKey("admin", web.Application)
 """The application of `server.admin_listen`, which has no lifetime of its own."""
 
@@ -129,6 +127,7 @@ class _Gateway:
             connections=self._connections,
             metrics=self._metrics,
             notices=self._notices,
+            authorization=lambda: self._settings.now.config.telemetry.authorization,
         )
         self._journal = self._recording.journal
         hooks = Hooks(config.plugins, config.path.parent)
@@ -139,17 +138,25 @@ class _Gateway:
         self._excess = ExceededBounds(self._metrics, self._recorder.refusals)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._entitlements = Entitlements()
-        self._issuers = issuers_of(config, self._connections, self._entitlements.note_arrival)
+        self._settings = LiveSettings(config, self._accounts, self._connections, self._entitlements.note_arrival)
         entitle(self._entitlements, config.apps, config.upstreams)
         admits = self._entitlements.admits
         self._revocations = Revocations(
             IssuedTokens(self._database),
             DatabaseSessions(self._database),
-            tuple(self._issuers.values()),
+            self._settings.issuers,
             entitlements=self._entitlements,
+            keeps=self._settings.keeps,
         )
         self._approving = ApprovalParts(
-            config, self._recorder, hooks, self._connections, self._database, self._revocations.still, admits
+            config,
+            lambda: self._settings.now.config.approvals,
+            self._recorder,
+            hooks,
+            self._connections,
+            self._database,
+            self._revocations.still,
+            admits,
         )
         self._approvals = self._approving.questions
         self._circuits = Circuits()
@@ -178,7 +185,7 @@ class _Gateway:
             ),
             streams=self._streams,
             hooks=hooks,
-            proof=identity_headers(config.auth),
+            proof=lambda: self._settings.now.identity,
             admits=admits,
             running=self._calls,
         )
@@ -241,7 +248,7 @@ class _Gateway:
             tools=UpstreamTools(self._database),
             asking=self._approving.elicitation(),
             shown_in=lambda upstream: show_in(upstream, self._apps, self._views),
-            revocation=self._revocations.hold,
+            revocation=partial(self._revocations.hold, needs="mcp"),
             runtime=self._built.everything,
             tasks=self._tasks,
             notices=self._notices,
@@ -267,12 +274,13 @@ class _Gateway:
             held=self._held,
             tasks=self._tasks,
             entitlements=self._entitlements,
+            revocations=self._revocations,
         )
         self._reloader = Reloader(
             config,
             reread=reread,
-            take=self._changing.apps,
-            take_upstreams=self._changing.upstreams,
+            changing=self._changing,
+            settings=self._settings,
             notices=self._notices,
             recorder=self._recorder,
             approvals=self._approving.asked_of_policies,
@@ -284,6 +292,7 @@ class _Gateway:
             notices=self._notices,
             upstreams=self._upstreams,
             calls=self._calls,
+            needs_restart=lambda: self._reloader.needs_restart,
         )
 
     def application(self) -> web.Application:
@@ -305,12 +314,11 @@ class _Gateway:
         )
         bridge = BridgeDoor(bridge_state, self._connections.in_turn)
         authentication = build_authentication(
-            self._config,
+            self._settings,
             self._database,
             self._apps,
             # Where access is restricted, the document must not tell which names exist.
             lambda name: self._entitlements.restricts or name in faces or name in self._upstreams.faces,
-            self._issuers,
             self._accounts.hints,
             self._entitlements.note_arrival,
             self._metrics,
@@ -355,10 +363,11 @@ class _Gateway:
 
         root.on_shutdown.append(stop)
         root[DRAIN] = self
-        root[ADMIN] = admin_application(self._health, metrics, self._config.server.admin_hosts)
+        root[ADMIN] = admin_application(self._health, metrics, lambda: self._settings.now.config.server.admin_hosts)
         root[RELOAD] = self._reloader.request_reload
+        root[SETTINGS] = self._settings
         server = self._config.server
-        peers = Peers(server.connections_each, server.connections, proxies_of(self._config))
+        peers = Peers(server.connections_each, server.connections, self._settings.now.callers.proxies)
         unread = Unread(self._config.mcp.bodies_each, self._config.mcp.bodies)
 
         self._metrics.look(
@@ -379,17 +388,35 @@ class _Gateway:
             )
         )
         root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.note_malformed)
-        if server.fast_path:
-            mounts = (self._everything, faces, self._upstreams)
-            routes = FastRoutes(
-                guard, self._revocations, self._in_flight, self._apps.site_at, *mounts, admits=self._entitlements.admits
-            )
+        mounts = (self._everything, faces, self._upstreams)
+        routes = FastRoutes(
+            guard, self._revocations, self._in_flight, self._apps.site_at, *mounts, admits=self._entitlements.admits
+        )
 
-            def connection(server: ServerState) -> HttpConnection:
-                return FastConnection(server, routes)
+        def connection(state: ServerState) -> HttpConnection:
+            is_fast = self._settings.now.config.server.fast_path
+            return FastConnection(state, routes) if is_fast else HttpConnection(state)
 
-            root[CONNECTION] = connection
+        root[CONNECTION] = connection
+        self._settings.watch(partial(self._settings_changed, bridge, authentication.identify, peers, unread))
         return root
+
+    def _settings_changed(
+        self, bridge: BridgeDoor, identify: Identify, peers: Peers, unread: Unread, before: Settings, now: Settings
+    ) -> None:
+        """Apply changed limits; if callers are identified otherwise, end what those who lost something had open."""
+        server, mcp = now.config.server, now.config.mcp
+        peers.limit(server.connections_each, server.connections, now.callers.proxies)
+        unread.limit(mcp.bodies_each, mcp.bodies)
+        self._in_flight.limit(server.requests_each, server.connections)
+        self._bodies.room.limit(mcp.bodies_each, mcp.bodies)
+        self._mcp_sessions.most, self._mcp_sessions.each = mcp.sessions, mcp.sessions_each
+        self._views.each = mcp.views_each
+        self._approvals.timeout = now.config.approvals.timeout
+        identify.reconsider()
+        if (before.config.auth, before.config.roles) != (now.config.auth, now.config.roles):
+            self._changing.access(bridge, identify, None)
+            self._tasks.create_task(self._revocations.reconsider(recognition(before, now).keeps))
 
     def announce(self) -> None:
         """Say at `/readyz` that the gateway stops."""

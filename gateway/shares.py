@@ -17,17 +17,21 @@ class Shares:
     """
 
     def __init__(self, each: int, in_all: int) -> None:
-        self._each = each
-        self._in_all = in_all
-        self._small = max(1, in_all // SMALL)
+        self.limit(each, in_all)
         self._taken: dict[str, int] = {}
         self.used = 0
+
+    def limit(self, each: int, in_all: int) -> None:
+        """Change the limits; owners that hold more keep it, and get no more."""
+        self.each = each
+        self._in_all = in_all
+        self._small = max(1, in_all // SMALL)
 
     def take(self, owner: str, amount: int = 1) -> bool:
         """Take `amount` for `owner`; return False if there is no room."""
         before = self._taken.get(owner, 0)
         mine, used = before + amount, self.used + amount
-        if mine > self._each or used > self._in_all:
+        if mine > self.each or used > self._in_all:
             return False
         if 2 * used > self._in_all and mine > self._small and self.used > before:
             return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.callers.entitlements import Admits
+from gateway.config import ApprovalSettings, Config, Webhook
 from gateway.config import ApprovalWay as Named
-from gateway.config import Config
 from gateway.config import PresenceCheck as Touch
 from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor
 from gateway.exchange.approval_answers import ApprovalAnswers
@@ -25,12 +26,14 @@ from gateway.stores.sql import Database
 class ApprovalParts:
     """Questions, grants and answers of one gateway. `page` plus an id is the URL of one question.
 
-    `still` checks whether a caller's credential is still valid; `admits` are the access rules.
+    `settings` returns the current ones. `still` checks whether a caller's credential is still valid; `admits` are the
+    access rules.
     """
 
     def __init__(
         self,
         config: Config,
+        settings: Callable[[], ApprovalSettings],
         recorder: Recorder,
         hooks: Hooks,
         connections: Connections,
@@ -38,19 +41,19 @@ class ApprovalParts:
         still: Still,
         admits: Admits,
     ) -> None:
-        settings = config.approvals
         self._settings = settings
         self._hooks = hooks
         self._connections = connections
+        self._webhook: tuple[Webhook, WebhookApprover] | None = None
         self.page = f"{config.server.origins.console}/approvals/"
-        self.questions = MemoryApprovals(settings.timeout, still=still)
+        self.questions = MemoryApprovals(config.approvals.timeout, still=still)
         self.grants = MemoryGrants()
-        needed = settings.presence is Touch.WEBAUTHN
+        needed = config.approvals.presence is Touch.WEBAUTHN
         self.presence = Presence(SecurityKeys(database), config.server.origins.console) if needed else None
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence, admits)
         self.keys = SecurityKeyDoor(self.presence, recorder)
-        self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
-        self.ways = Approvers(self.questions, self.answers, self._ways())
+        self.door = ApprovalDoor(self.answers, settings)
+        self.ways = Approvers(self.questions, self.answers, self._ways)
 
     @property
     def asked_of_policies(self) -> MemoryApprovals | None:
@@ -59,8 +62,11 @@ class ApprovalParts:
 
     def elicitation(self) -> Asking:
         """Return the ways in which MCP clients may take part in an approval."""
-        asks = Named.ELICITATION in self._settings.ask
-        return Asking(visits=asks, interactive=self._settings.interactive, typed=self.answers)
+        return Asking(
+            visits=lambda: Named.ELICITATION in self._settings().ask,
+            interactive=lambda: self._settings().interactive,
+            typed=self.answers,
+        )
 
     def void_outdated(self, app: str, policy_version: str) -> None:
         """Void questions, approvals and grants under older policies: the app has another policy now, or none."""
@@ -78,11 +84,17 @@ class ApprovalParts:
     def _ways(self) -> list[NamedApprover]:
         """Return the ways that the gateway starts itself; the console, clients and the CLI poll instead."""
         found: list[NamedApprover] = []
-        for named in self._settings.ask:
+        settings = self._settings()
+        for named in settings.ask:
             if named is Named.PLUGIN:
                 found += self._hooks.approvers
-            elif named is Named.WEBHOOK and self._settings.webhook is not None:
-                webhook = self._settings.webhook
-                backend = HttpBackend(webhook, self._connections)
-                found.append(WebhookApprover(backend, webhook.url, webhook.secret, self.page))
+            elif named is Named.WEBHOOK and settings.webhook is not None:
+                found.append(self._of_webhook(settings.webhook))
         return found
+
+    def _of_webhook(self, webhook: Webhook) -> WebhookApprover:
+        """Return the approver of a webhook, the same as long as its settings are."""
+        if self._webhook is None or self._webhook[0] is not webhook:
+            backend = HttpBackend(webhook, self._connections)
+            self._webhook = (webhook, WebhookApprover(backend, webhook.url, webhook.secret, self.page))
+        return self._webhook[1]

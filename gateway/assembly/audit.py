@@ -15,7 +15,7 @@ from gateway.config import Config, Notice, NoticeKind, Notices, SinkName
 from gateway.errors import Problem, StartError
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
-from gateway.model import Json
+from gateway.model import Json, Secret
 from gateway.stores.copying import Sink
 from gateway.stores.filler import Filler, FillProcess, filling
 from gateway.stores.heads import JournalKey, key_in, key_of, keys_beside, remember
@@ -68,13 +68,20 @@ def key_of_journal(config: Config) -> JournalKey:
 
 
 class AuditParts:
-    """The record and its background jobs, as configured.
+    """The record and its background jobs, as configured; `authorization` returns what a collector is sent now.
 
     Raises `StartError` if it cannot be built.
     """
 
     def __init__(
-        self, config: Config, *, records: Records, connections: Connections, metrics: Metrics, notices: Notices
+        self,
+        config: Config,
+        *,
+        records: Records,
+        connections: Connections,
+        metrics: Metrics,
+        notices: Notices,
+        authorization: Callable[[], Secret],
     ) -> None:
         telemetry = config.telemetry
         self.journal = journal(config)
@@ -83,7 +90,7 @@ class AuditParts:
         self._metrics = metrics
         self._notices = notices
         self._collector = (
-            Collector(telemetry.otlp, telemetry.authorization, telemetry.network, connections)
+            Collector(telemetry.otlp, authorization, telemetry.network, connections)
             if telemetry.otlp is not None
             else None
         )

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 from aiohttp import web
 
 from gateway.assembly.apps import Apps
-from gateway.backends.connect import Connections, Network
-from gateway.backends.http import HttpBackend
-from gateway.callers.methods import Blocks, OAuthIssuer, ProxyAuth
-from gateway.config import Config
+from gateway.assembly.live_settings import LiveSettings
 from gateway.doors.access import Challenges
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.console import Logout
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.identify import Identify
-from gateway.doors.issuers import Issuer
+from gateway.doors.identify import CallerRules, Identify
 from gateway.doors.login.login import LoginDoor, SiteLogins
 from gateway.exchange.cookies import CookieJars
 from gateway.model import Principal
@@ -39,59 +34,29 @@ class AuthenticationParts:
     apps: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerServer:
-    """The fields of an issuer that `HttpBackend` reads."""
-
-    name: str
-    network: Network
-
-
-def issuers_of(
-    config: Config, connections: Connections, arrived: Callable[[Principal], None]
-) -> Mapping[OAuthIssuer, Issuer]:
-    """Return the issuers of tokens and logins, by the `auth` entries that name them.
-
-    `arrived` is called with each caller whose token was read, or introspected again.
-    """
-    return {
-        method: Issuer(
-            method, config.roles, HttpBackend(IssuerServer("auth", method.network), connections), arrived=arrived
-        )
-        for method in config.auth
-        if isinstance(method, OAuthIssuer)
-    }
-
-
-def proxies_of(config: Config) -> Blocks:
-    """The addresses of proxies, behind which many clients are."""
-    named = [method.proxies for method in config.auth if isinstance(method, ProxyAuth)]
-    return (*config.server.trusted_proxies, *chain.from_iterable(named))
-
-
 def build_authentication(
-    config: Config,
+    settings: LiveSettings,
     database: Database,
     apps: Apps,
     mounts: Callable[[str], bool],
-    issuers: Mapping[OAuthIssuer, Issuer],
     hints: Hints,
     arrived: Callable[[Principal], None],
     metrics: Metrics,
 ) -> AuthenticationParts:
-    """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins.
+    """Build by the current `settings`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins.
 
     `arrived` is called with each identified caller.
     """
     sessions = DatabaseSessions(database)
+    server = settings.now.config.server
+
+    def rules() -> CallerRules:
+        return settings.now.callers
+
     identify = Identify(
-        config.auth,
-        config.roles,
-        trusted=config.server.trusted_proxies,
-        client_header=config.server.client_header,
+        rules,
         tokens=IssuedTokens(database),
         sessions=sessions,
-        issuers=issuers,
         arrived=arrived,
         count=metrics.authentications.add,
     )
@@ -102,15 +67,13 @@ def build_authentication(
 
     return AuthenticationParts(
         identify=identify,
-        challenges=Challenges(config.auth, config.server.public_url, mounts),
+        challenges=Challenges(lambda: tuple(rules().issuers), server.public_url, mounts),
         login=LoginDoor(
-            config.server.origins.console,
-            config.auth,
-            config.roles,
+            server.origins.console,
+            rules,
             identify=identify,
             sessions=sessions,
-            issuers={method: issuer for method, issuer in issuers.items() if method.client_id is not None},
-            sites=apps.part(lambda app: config.server.origins.app(app.config.id)),
+            sites=apps.part(lambda app: server.origins.app(app.config.id)),
             hints=hints,
         ),
         visits=SiteLogins(sessions, site),

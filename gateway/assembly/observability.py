@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import Gauge
@@ -64,9 +64,19 @@ def _none_of(notices: Notices) -> dict[tuple[str, ...], float]:
 
 
 def health_of(
-    config: Config, *, database: Database, journal: Journal, notices: Notices, upstreams: Upstreams, calls: RunningCalls
+    config: Config,
+    *,
+    database: Database,
+    journal: Journal,
+    notices: Notices,
+    upstreams: Upstreams,
+    calls: RunningCalls,
+    needs_restart: Callable[[], Sequence[str]],
 ) -> Health:
-    """Return the health of a gateway: all requests depend on its checks, and none on its facts."""
+    """Return the health of a gateway: all requests depend on its checks, and none on its facts.
+
+    `needs_restart` returns the changed settings that wait for a restart.
+    """
 
     async def check_journal() -> None:
         if config.audit.on_failure != OnFailure.CONTINUE:  # otherwise the record may be missing
@@ -75,6 +85,11 @@ def health_of(
     def facts() -> dict[str, Json]:
         problems: dict[str, Json] = dict(Counter(notice.kind.value for notice in notices.now()))
         states: dict[str, Json] = {name: state.value for name, (state, _) in upstreams.states().items()}
-        return {"running_calls": calls.count, "configuration": problems, "upstreams": states}
+        return {
+            "running_calls": calls.count,
+            "configuration": problems,
+            "needs_restart": [*needs_restart()],
+            "upstreams": states,
+        }
 
     return Health({"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}, facts)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from gateway.assembly.approvals import ApprovalParts
-from gateway.assembly.apps import Apps, EnteredContexts, Running, Serving, entitle
-from gateway.callers.entitlements import Entitlements, widens
+from gateway.assembly.live_settings import Changing, LiveSettings
+from gateway.callers.entitlements import widens
+from gateway.callers.methods import OAuthIssuer
 from gateway.config import (
     App,
     Config,
@@ -22,24 +24,22 @@ from gateway.config import (
     Reading,
     UpstreamSettings,
     Watch,
+    comparable,
     files_to_watch,
+    live_changes,
+    place_of,
+    restart_keys,
     restart_problems,
     same_upstream,
+    with_running,
 )
-from gateway.doors.bridge.bridge import BridgeDoor
-from gateway.doors.events import Events
-from gateway.doors.identify import Identify
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.approval_answers import Loosening
 from gateway.exchange.record import Record, Recorder
-from gateway.mcp.server import McpMount
-from gateway.mcp.upstreams.merged import Merged
-from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Caller, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, ChangeKind, Turn, diff
 from gateway.ports.approvals import Approvals
-from gateway.views.registry import Views
 
 LOOK = 1.0
 """Seconds between checks of the files; a change is applied after it was stable for one such interval."""
@@ -60,8 +60,8 @@ class Reloader:
     """Keeps the running configuration equal to its files.
 
     `reread`: reads them again; without it nothing changes.
-    `take`: replaces the apps all at once; changes nothing if it raises `StartError` or `DocumentError`.
-    `take_upstreams`: replaces the upstreams.
+    `changing`: replaces apps, upstreams and settings all at once, or nothing.
+    `settings`: the settings that change while the gateway runs.
     `approvals`: a person must first approve what a policy opens.
     """
 
@@ -70,18 +70,20 @@ class Reloader:
         config: Config,
         *,
         reread: Callable[[], Reading] | None,
-        take: Callable[[Mapping[str, App]], Awaitable[None]],
-        take_upstreams: Callable[[Mapping[str, UpstreamSettings]], Awaitable[None]],
+        changing: Changing,
+        settings: LiveSettings,
         notices: Notices,
         recorder: Recorder,
         approvals: Approvals | None = None,
     ) -> None:
         self._running = config
         self._reread = reread
-        self._take = take
-        self._take_upstreams = take_upstreams
+        self._changing = changing
+        self._settings = settings
         self._notices = notices
         self._recorder = recorder
+        self.needs_restart: tuple[str, ...] = ()
+        """The changed settings of the files that take effect at the next start."""
         self._watch = Watch(_files(config))
         self._requested = asyncio.Event()
         self._problems: tuple[Notice, ...] = ()
@@ -127,25 +129,71 @@ class Reloader:
         broken = any(notice.kind is NoticeKind.BROKEN for notice in problems)
         self._recorder.metrics.reloads.labels("broken" if broken else "taken").inc()
         named = {Path(notice.problem.file) for notice in problems}
-        self._watch.took(stamps, {*_files(self._running), *_files(reading.config or self._running), *named})
+        files = {*_files(self._running), *_files(reading.config or self._running), *reading.files, *named}
+        self._watch.took(stamps, files)
         self._publish_notices()
 
     async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
-        """Apply the upstreams and apps that can change now; return notices for the rest."""
-        waiting = list(restart_problems(self._running, found, reading.file))
+        """Apply what can change now; return notices for the rest."""
+        waiting = list(await asyncio.to_thread(restart_problems, self._running, found, reading.file))
+        self.needs_restart = tuple(restart_keys(self._running, found))
+        usable = with_running(self._running, found)
+        changed = live_changes(self._running, usable)
+        if changed:
+            notices = await self._change_settings(usable, changed, reading, waiting)
+        else:
+            notices = await self._change_each(usable, reading, waiting)
+        return [*(Notice(NoticeKind.RESTART, problem) for problem in waiting), *notices]
+
+    async def _change_settings(
+        self, found: Config, changed: Sequence[str], reading: Reading, waiting: list[Problem]
+    ) -> list[Notice]:
+        """Apply the settings, with all apps and upstreams: all or nothing, since they were written for one another."""
+
+        async def broken(why: str) -> list[Notice]:
+            place = await asyncio.to_thread(place_of, found, changed[0])
+            return [Notice(NoticeKind.BROKEN, Problem(reading.file, *place, f"{', '.join(changed)}: not taken: {why}"))]
+
+        if reading.problems:
+            return await broken("nor is anything else here before the other problems are corrected")
+        try:
+            if (held := await self._unapproved(found, changed)) is not None:
+                return await broken(held)
+            apps = self._succeeding_apps(found)
+            if held_back := await self._held_back(dict(apps)):
+                return held_back
+            upstreams, refused = self._succeeding_upstreams(found, reading, waiting)
+            if refused:
+                return []
+            settings = await self._settings.prepare(found)
+            await self._apply(apps, upstreams, changed, partial(self._settings.replace, settings))
+        except (StartError, Refusal) as error:
+            return await broken(str(error))
+        except DocumentError as error:
+            return [Notice(NoticeKind.BROKEN, problem) for problem in error.problems]
+        self._running = replace(found, apps=apps, upstreams=upstreams)
+        await self._settings.close_unused()
+        return []
+
+    async def _change_each(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
+        """Apply the upstreams and apps that can change now, each separately if another one cannot."""
         refused = await self._compare_upstreams(found, reading, waiting)
-        old = self._running.apps
-        apps = {name: app for name, app in old.items() if name in reading.broken}
-        for name, app in found.apps.items():
-            missing = self._needs_restart(app)
-            if missing is None:
-                apps[name] = _succeeding(old.get(name), app)
-            else:
-                waiting.append(missing)
-                apps |= {name: old[name]} if name in old else {}
-        notices = [Notice(NoticeKind.RESTART, problem) for problem in waiting]
-        notices += refused + await self._held_back(apps)
+        apps = {name: app for name, app in self._running.apps.items() if name in reading.broken}
+        apps |= self._succeeding_apps(found)
+        notices = refused + await self._held_back(apps)
         return notices + await self._apply_all(apps, reading.file)
+
+    def _succeeding_apps(self, found: Config) -> dict[str, App]:
+        """Return the apps of a configuration as they are to run; unchanged ones are the same objects."""
+        return {name: _succeeding(self._running.apps.get(name), app) for name, app in found.apps.items()}
+
+    async def _unapproved(self, found: Config, changed: Sequence[str]) -> str | None:
+        """Return why the changed settings do not take effect yet: a person must approve other callers and rights."""
+        if self._loosening is None or not _admits_others(self._running, found):
+            return None
+        before, now = _version(self._running), _version(found)
+        opened = [Change(Turn.OPENED, ChangeKind.POLICY, (key,), "changed") for key in changed]
+        return await self._loosening.verdict(_caller(""), before, now, str(found.path), opened)
 
     async def _apply_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
         """Apply the apps; if one fails, each of the others separately. Return the refusals as notices.
@@ -163,6 +211,7 @@ class Reloader:
         """Apply the apps, and return a failure as notices."""
         try:
             await self._apply(apps)
+            self._running = replace(self._running, apps=apps)
         except (StartError, Refusal) as error:
             return [Notice(NoticeKind.BROKEN, Problem(file, 1, 1, f"not taken: {error}"))]
         except DocumentError as error:
@@ -172,61 +221,38 @@ class Reloader:
     async def _compare_upstreams(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
         """Apply the upstreams that can change now; add to `waiting` those that need a restart."""
         old = self._running.upstreams
+        taken, _ = self._succeeding_upstreams(found, reading, waiting)
+        if list(taken) == list(old) and all(taken[name] is old[name] for name in old):
+            return []
+        try:
+            await self._apply(None, taken)
+        except Refusal as refusal:
+            return [Notice(NoticeKind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
+        self._running = replace(self._running, upstreams=taken)
+        return []
+
+    def _succeeding_upstreams(
+        self, found: Config, reading: Reading, waiting: list[Problem]
+    ) -> tuple[dict[str, UpstreamSettings], bool]:
+        """Return the upstreams as they are to run, and whether one waits for a restart, which `waiting` says."""
+        old, waits = self._running.upstreams, False
         taken: dict[str, UpstreamSettings] = {name: one for name, one in old.items() if name in reading.broken}
         for name, one in found.upstreams.items():
             before = old.get(name)
             if before is not None and same_upstream(before, one):
                 taken[name] = before
-                continue
-            missing = self._upstream_waits(reading.file, before, one)
-            if missing is None:
-                taken[name] = one
-            else:
-                waiting.append(missing)
+            elif self._loosening is not None and (before is None or not _same_rules(before, one)):
+                why = "approvals.presence is configured, and no person can approve the loosened policy here"
+                waiting.append(
+                    Problem(reading.file, 1, 1, f"upstream {name}: {why}: it takes effect at the next start")
+                )
+                waits = True
                 taken |= {name: before} if before is not None else {}
+            else:
+                taken[name] = one
         kept = any(name in reading.broken for name in old)  # its position in the broken file is unknown
         places = (*old, *found.upstreams) if kept else (*found.upstreams, *old)  # decides who keeps a name on `/mcp`
-        taken = {name: taken[name] for name in dict.fromkeys(places) if name in taken}
-        changed = [name for name in dict.fromkeys((*taken, *old)) if taken.get(name) is not old.get(name)]
-        if not changed and list(taken) == list(old):
-            return []
-        try:
-            await self._apply_upstreams(taken, changed)
-        except Refusal as refusal:
-            return [Notice(NoticeKind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
-        return []
-
-    def _upstream_waits(self, file: str, before: UpstreamSettings | None, now: UpstreamSettings) -> Problem | None:
-        """Return why a changed upstream needs a restart; None if it does not."""
-        if now.credential is not None and now.credential not in self._running.credentials:
-            why = f'the credential "{now.credential}" is new'
-        elif self._loosening is not None and (before is None or not _same_rules(before, now)):
-            why = "approvals.presence is configured, and no person can approve the loosened policy here"
-        else:
-            return None
-        return Problem(file, 1, 1, f"upstream {now.name}: {why}: it takes effect at the next start")
-
-    async def _apply_upstreams(self, taken: Mapping[str, UpstreamSettings], changed: Sequence[str]) -> None:
-        """Write the record, then apply the upstreams. Nothing is applied without a record."""
-        old, records = self._running.upstreams, []
-        for name in changed:
-            before, now = old.get(name), taken.get(name)
-            record = self._recorder.start("policy", _caller(name), safe=False)
-            record.note(
-                initiator=None,
-                method="upstream",
-                url=now.policy.file if now is not None and now.policy is not None else None,
-                policy_version=now.policy.version if now is not None and now.policy is not None else None,
-                policy_before=before.policy.version if before is not None and before.policy is not None else None,
-                message="gone" if now is None else "new" if before is None else "changed",
-            )
-            await record.open()
-            records.append(record)
-        await self._take_upstreams(taken)
-        self._running = replace(self._running, upstreams=taken)
-        for record in records:
-            await record.close(status=200)
-        log.info("upstreams changed: %s", ", ".join(changed) or "their order")
+        return {name: taken[name] for name in dict.fromkeys(places) if name in taken}, waits
 
     async def _held_back(self, apps: dict[str, App]) -> list[Notice]:
         """Remove from `apps` those that open something not yet approved; return notices for them."""
@@ -240,7 +266,9 @@ class Reloader:
             changes = await asyncio.to_thread(diff, before, app.policy)
             changes = (*_access_changes(old.get(name), app), *changes)
             try:
-                why = await self._loosening.verdict(_caller(name), before, app.policy, changes)
+                why = await self._loosening.verdict(
+                    _caller(name), before.version, app.policy.version, app.policy.file, changes
+                )
             except Refusal as refusal:
                 why = refusal.detail
             if why is None:
@@ -250,19 +278,49 @@ class Reloader:
             notices.append(Notice(NoticeKind.BROKEN, Problem(app.policy.file, 1, 1, f"not taken: {why}")))
         return notices
 
-    def _needs_restart(self, app: App) -> Problem | None:
-        """Return a problem if a policy names a credential that is read only at the start."""
-        for backend in app.policy.backends.values():
-            if backend.credential is not None and backend.credential not in self._running.credentials:
-                message = f'the credential "{backend.credential}" is new: this policy takes effect at the next start'
-                return Problem(app.policy.file, 1, 1, message)
-        return None
+    async def _apply(
+        self,
+        apps: Mapping[str, App] | None,
+        upstreams: Mapping[str, UpstreamSettings] | None = None,
+        changed: Sequence[str] = (),
+        settings: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write the record, then apply apps, upstreams (None: not these), and the `changed` settings: all at once.
 
-    async def _apply(self, apps: Mapping[str, App]) -> None:
-        """Write the record, then apply the apps. A policy that opens something is not applied without a record."""
-        old = self._running.apps
-        if apps == old:
+        What opens something is not applied without a record. Raises `StartError`, `DocumentError`, `Refusal`.
+        """
+        apps = self._running.apps if apps is None else apps
+        if apps == self._running.apps and upstreams is None and not changed:
             return
+        records: list[Record] = []
+        lines: list[str] = []
+        try:
+            await self._record_settings(changed, records, lines)
+            await self._record_apps(apps, records, lines)
+            await self._record_upstreams(upstreams, records, lines)
+            await self._changing.take(apps, upstreams, settings)
+        except (StartError, DocumentError, Refusal) as error:
+            for record in records:
+                await record.close(status=500, detail=str(error))
+            raise
+        if self._loosening is not None:
+            self._loosening.used()
+        for record in records:
+            await record.close(status=200)
+        for line in lines:
+            log.info("%s", line)
+
+    async def _record_settings(self, changed: Sequence[str], records: list[Record], lines: list[str]) -> None:
+        if not changed:
+            return
+        record = self._recorder.start("policy", _caller(""), safe=False)
+        record.note(initiator=None, method="settings", url=str(self._running.path), message=", ".join(changed)[:2000])
+        await record.open()
+        records.append(record)
+        lines.append(f"in effect without a restart: {', '.join(changed)}")
+
+    async def _record_apps(self, apps: Mapping[str, App], records: list[Record], lines: list[str]) -> None:
+        old = self._running.apps
         renewed = [
             (name, _policy(old.get(name), name), _policy(apps.get(name), name))
             for name in dict.fromkeys((*apps, *old))
@@ -274,25 +332,37 @@ class Reloader:
                 for name, before, after in renewed
             ]
         )
-        records: list[Record] = []
-        try:
-            for (name, before, after), changed in zip(renewed, changes, strict=True):
-                opens = any(change.turn is Turn.OPENED for change in changed)
-                record = self._recorder.start("policy", _caller(name), safe=not opens)
-                record.note(**_change_fields(before, after, changed))
-                await record.open()
-                records.append(record)
-            await self._take(apps)
-        except (StartError, DocumentError, Refusal) as error:
-            for record in records:
-                await record.close(status=500, detail=str(error))
-            raise
-        self._running = replace(self._running, apps=apps)
-        for record in records:
-            await record.close(status=200)
-        for name, _, after in renewed:
+        for (name, before, after), changed in zip(renewed, changes, strict=True):
+            opens = any(change.turn is Turn.OPENED for change in changed)
+            record = self._recorder.start("policy", _caller(name), safe=not opens)
+            record.note(**_change_fields(before, after, changed))
+            await record.open()
+            records.append(record)
             shown = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
-            log.info("app %s: %s", name, shown)
+            lines.append(f"app {name}: {shown}")
+
+    async def _record_upstreams(
+        self, taken: Mapping[str, UpstreamSettings] | None, records: list[Record], lines: list[str]
+    ) -> None:
+        if taken is None:
+            return
+        old = self._running.upstreams
+        changed = [name for name in dict.fromkeys((*taken, *old)) if taken.get(name) is not old.get(name)]
+        for name in changed:
+            before, now = old.get(name), taken.get(name)
+            record = self._recorder.start("policy", _caller(name), safe=False)
+            record.note(
+                initiator=None,
+                method="upstream",
+                url=now.policy.file if now is not None and now.policy is not None else None,
+                policy_version=now.policy.version if now is not None and now.policy is not None else None,
+                policy_before=before.policy.version if before is not None and before.policy is not None else None,
+                message="gone" if now is None else "new" if before is None else "changed",
+            )
+            await record.open()
+            records.append(record)
+        if changed or list(taken) != list(old):
+            lines.append(f"upstreams changed: {', '.join(changed) or 'their order'}")
 
     def _publish_notices(self) -> None:
         """Publish the current problems and active report modes, and log them if they changed."""
@@ -316,10 +386,27 @@ def _same_rules(before: UpstreamSettings, now: UpstreamSettings) -> bool:
 
 
 def _succeeding(old: App | None, new: App) -> App:
-    """Return the app as it is to run: an unchanged policy stays the same object."""
+    """Return the app as it is to run: an unchanged app, or an unchanged policy, stays the same object."""
     if old is None or (old.policy.file, old.policy.version) != (new.policy.file, new.policy.version):
         return new
-    return replace(new, policy=old.policy)
+    made = replace(new, policy=old.policy)
+    return old if made == old else made
+
+
+def _admits_others(old: Config, new: Config) -> bool:
+    """Whether callers, or rights, may be added: only a removal certainly adds none."""
+    removed = set(map(str, map(comparable, new.auth))).issubset(map(str, map(comparable, old.auth)))
+    user = new.roles.user
+    closed = user == old.roles.user or (user is not None and (old.roles.user is None or user <= old.roles.user))
+    fewer = all(getattr(new.roles, role) <= getattr(old.roles, role) for role in ("approver", "auditor", "admin"))
+    return not (removed and closed and fewer) or new.approvals != old.approvals
+
+
+def _version(config: Config) -> str:
+    """Return a digest of the settings about which a person is asked; none of a secret."""
+    auth = [replace(one, client_secret=None) if isinstance(one, OAuthIssuer) else one for one in config.auth]
+    text = repr((auth, config.roles, config.approvals.ask, config.approvals.interactive, config.approvals.timeout))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _policy(app: App | None, name: str) -> Policy:
@@ -346,7 +433,7 @@ def _files(config: Config) -> list[Path]:
     policies = (Path(source) for app in apps for source in app.policy.sources)
     behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
     pages = (path for app in apps if isinstance(app.source, Path) for path in files_to_watch(app.source))
-    return [config.path, *policies, *behind, *pages]
+    return [config.path, *config.files, *policies, *behind, *pages]
 
 
 def _reports(config: Config, now: float) -> Iterator[Notice]:
@@ -378,97 +465,3 @@ def _change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[
         "changes": listed,
         "message": f"{len(changes)} changes, {opened} of them open something",
     }
-
-
-class Changing:
-    """Replaces running apps and upstreams, and voids what depended on them; `held` and `tasks` keep new faces open."""
-
-    def __init__(
-        self,
-        apps: Apps,
-        serving: Serving,
-        upstreams: Upstreams,
-        *,
-        merged: Merged,
-        everything: McpMount,
-        approving: ApprovalParts,
-        views: Views,
-        events: Events,
-        held: EnteredContexts,
-        tasks: asyncio.TaskGroup,
-        entitlements: Entitlements,
-    ) -> None:
-        self._entitlements = entitlements
-        self._apps = apps
-        self._serving = serving
-        self._upstreams = upstreams
-        self._merged = merged
-        self._everything = everything
-        self._approving = approving
-        self._views = views
-        self._events = events
-        self._held = held
-        self._tasks = tasks
-
-    async def apps(self, configs: Mapping[str, App]) -> None:
-        """Replace the apps, without an await between the updates of the registries.
-
-        Raises `StartError` or `DocumentError` for unusable apps; nothing changed then.
-        """
-        apps = {id: await asyncio.to_thread(self._serving.of, app) for id, app in configs.items()}
-        before = dict(self._apps)
-        gone, new = before.keys() - apps.keys(), apps.keys() - before.keys()
-        for id in new:
-            await self._enter(apps[id].face)
-        for id in gone:
-            self._approving.void_outdated(id, "")
-            for view in self._views.of(None, id):
-                self._views.close(view)
-        entitle(self._entitlements, configs, self._upstreams.specs)
-        self._apps.replace(apps)
-        for id, app in apps.items():
-            self._renew(before.get(id), app)
-        self._merged.forget(())
-        self._everything.renew()
-        self._events.apps_changed()
-        for id in gone:
-            before[id].face.drain()
-            await self._held.leave(before[id].face)
-
-    async def upstreams(self, specs: Mapping[str, UpstreamSettings]) -> None:
-        """Replace the upstreams; unchanged ones keep their connections."""
-        before = dict(self._upstreams.mounted)
-        entitle(self._entitlements, {id: app.config for id, app in self._apps.items()}, specs)
-        await self._upstreams.replace(specs, self._enter, self._held.leave)
-        self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
-        for name in before.keys() | specs.keys():
-            policy = specs[name].policy if name in specs else None
-            self._approving.void_outdated(name, policy.version if policy is not None else "")
-        self._everything.tools_changed()
-
-    def access(self, bridge: BridgeDoor, identify: Identify, principal: Principal | None) -> None:
-        """End what is open of apps that `principal`, or any caller, may not use any more; update what they are shown.
-
-        Requests and streams are ended by `Revocations`.
-        """
-        identify.reconsider()
-        self._events.access_changed(principal)
-        self._merged.access_changed(principal)
-        for face in (self._everything, *(app.face for app in self._apps.values())):
-            face.tools_changed(principal)
-        for one in self._upstreams.mounted.values():
-            one.upstream.tools_changed(principal)
-        for job in (bridge.end_excluded(), self._approving.end_excluded(self._entitlements.admits)):
-            self._tasks.create_task(job)
-
-    def _renew(self, before: Running | None, now: Running) -> None:
-        """Renew or void the state that depends on a changed app."""
-        if before is None or before.packed is not now.packed:
-            now.face.renew()
-        if before is not None and before.config.policy is not now.config.policy:
-            self._approving.void_outdated(now.config.id, now.config.policy.version)
-        if before is not None and before.rules != now.rules:
-            self._views.renew(now.config.id)
-
-    async def _enter(self, face: McpMount) -> None:
-        await self._held.enter(self._tasks, face)

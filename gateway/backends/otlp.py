@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections, Network
@@ -21,9 +22,11 @@ class _Spec:
 
 
 class Collector:
-    """The collector at the base URL `url`; `authorization` is the value of that header field, or empty."""
+    """The collector at the base URL `url`; `authorization` returns the value of that header field, or an empty one."""
 
-    def __init__(self, url: str, authorization: Secret, network: Network, connections: Connections) -> None:
+    def __init__(
+        self, url: str, authorization: Callable[[], Secret], network: Network, connections: Connections
+    ) -> None:
         self._url = url
         self._authorization = authorization
         self._backend = HttpBackend(_Spec("collector", network), connections)
@@ -31,8 +34,8 @@ class Collector:
     async def send(self, signal: str, body: Json) -> None:
         """Send `body` as `signal`, `traces` or `logs`. Raises OSError if it is not accepted."""
         headers: Headers = (("content-type", "application/json"),)
-        if self._authorization.reveal():
-            headers = (*headers, ("authorization", self._authorization.reveal()))
+        if authorization := self._authorization().reveal():
+            headers = (*headers, ("authorization", authorization))
         request = Outbound(
             "POST", f"{self._url}/v1/{signal}", headers, plain_json(body).encode(), TIMEOUT, response_limit=ANSWER
         )

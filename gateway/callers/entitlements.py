@@ -1,4 +1,4 @@
-"""Access rules: which callers may use which apps and upstreams, by their roles or by a condition over their claims."""
+"""Access rules: which callers may use which apps and upstreams, and which ones stay when the configuration changes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import logging
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from gateway.callers.issuer_tokens import of_access_token, texts
+from gateway.callers.methods import PERSON_VIEWS, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.people import is_login, person_on_console, proxy_issuer
+from gateway.callers.tokens import with_views
 from gateway.documents import Section
-from gateway.model import Caller, Initiator, Principal
+from gateway.errors import Unidentified
+from gateway.model import LOCAL, Caller, Initiator, Principal
 from gateway.policy import Policy, may_call_tool
 from gateway.policy.conditions import FALSE, Condition, parse_condition
 from gateway.policy.facts import FactSource, Vocabulary
@@ -100,6 +105,65 @@ Admits: TypeAlias = Callable[[Principal, str], bool]
 """Returns whether a caller may use an app or an upstream, as `Entitlements.admits`."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """Who the callers of one configuration are under another one: `methods` and `roles` replace `before`.
+
+    `public` is the URL of the gateway, below which audiences of tokens may be. What cannot be known of a caller any
+    more (the algorithm of its token, the proxy through which it came) counts against it.
+    """
+
+    before: tuple[Method, ...]
+    methods: tuple[Method, ...]
+    roles: Roles
+    public: str
+
+    def keeps(self, principal: Principal, needs: str, now: float) -> bool:
+        """Return whether a caller is still one, with all that it had of the capability `needs`; "" is every one."""
+        if principal.issuer == OWN:
+            return True
+        try:
+            known = self._recognize(principal, now)
+        except Unidentified:
+            return False
+        had = (capability.partition(":") for capability in principal.capabilities)
+        return known is not None and all(known.may(name, app or None) for name, _, app in had if needs in ("", name))
+
+    def _recognize(self, principal: Principal, now: float) -> Principal | None:
+        if is_login(principal):
+            return person_on_console(principal, self.methods, self.roles)
+        for method in self.methods:
+            match method:
+                case NoAuth() if principal == LOCAL and not principal.proof:
+                    return principal
+                case TokenAuth() if principal.issuer == LOCAL.issuer and principal.proof:
+                    plain = replace(principal, capabilities=principal.capabilities - {PERSON_VIEWS})
+                    return with_views(plain, method.view_clients)
+                case ProxyAuth() if principal.issuer == proxy_issuer(method):
+                    return self._of_proxy(principal, method)
+                case OAuthIssuer() if principal.issuer == method.issuer:
+                    return self._of_token(principal, method, now)
+                case _:
+                    pass
+        return None
+
+    def _of_proxy(self, principal: Principal, method: ProxyAuth) -> Principal | None:
+        old = [one for one in self.before if isinstance(one, ProxyAuth) and one.name == method.name]
+        same = any(replace(one, proxies=method.proxies) == method for one in old)
+        if not same or not set(method.proxies).issuperset(*(one.proxies for one in old)):
+            return None
+        return replace(principal, capabilities=self.roles.capabilities(principal.roles))
+
+    def _of_token(self, principal: Principal, method: OAuthIssuer, now: float) -> Principal | None:
+        if principal.proof and not method.introspection:
+            return None
+        old = [one for one in self.before if isinstance(one, OAuthIssuer) and one.issuer == method.issuer]
+        if not principal.proof and not set(method.algorithms).issuperset(*(one.algorithms for one in old)):
+            return None
+        resources = (one for one in texts(principal.claims.get("aud")) if one.startswith(f"{self.public}/mcp"))
+        return of_access_token(method, self.roles, principal.claims, frozenset(resources), now)
 
 
 def admit_all(principal: Principal, name: str) -> bool:

@@ -208,9 +208,9 @@ def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) 
         try:
             if isinstance(spec, OAuth):
                 if is_connected(spec):
-                    token = await accounts.fetched[name].token(caller)
+                    token = await accounts.tokens[name].token(caller)
                 else:
-                    obtain = TokenRequests(spec, accounts.servers[name], accounts.fetched)
+                    obtain = TokenRequests(spec, accounts.servers[name], accounts.tokens)
                     token = await obtain(caller, None, time.time())
                 return {**tested, "ok": True, **_token_summary(token)}
             injected = await accounts.authenticator.inject(name, caller, "GET", "https://backend.invalid/")
@@ -275,7 +275,7 @@ def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -
 
 
 async def _revoke_at_server(accounts: Accounts, spec: OAuth, one: ListedToken) -> bool:
-    if one.kept is None:
+    if one.kept is None or not accounts.tokens[spec.name].ownership.owns(one.kept.token):
         return False
     try:
         return await run_flow(revocation(spec, one.kept.token, time.time()), accounts.servers[spec.name])

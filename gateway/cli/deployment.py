@@ -15,8 +15,8 @@ from typing import Any, Final
 import aiohttp
 from yarl import URL
 
-from gateway.assembly.authentication import IssuerServer
 from gateway.assembly.credentials import key_source
+from gateway.assembly.live_settings import IssuerServer
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.callers.issuer_requests import read_metadata

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+import aiohttp
 import click
+from yarl import URL
 
 from gateway.backends.connect import Connections
 from gateway.cli import lock
@@ -21,15 +23,16 @@ from gateway.cli.group import config_option
 from gateway.cli.loopback import gateway_address
 from gateway.cli.output import FAILED
 from gateway.cli.stdio.command import LOG
-from gateway.config import Config, UpstreamSettings, read_config
+from gateway.config import Config, UpstreamSettings, place_of, read_config
 from gateway.config.upstreams import REMOTE
-from gateway.errors import Reason, Refusal
+from gateway.errors import Problem, Reason, Refusal
 from gateway.exchange.authenticate import Authenticator
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.transport import link
 from gateway.mcp.upstreams.transport.requests import origin_of
 from gateway.mcp.upstreams.upstream import Upstream as Live
 from gateway.model import Principal
+from gateway.policy import Network
 from gateway.stores.segments import all_segments
 
 CONNECT_TIMEOUT = 10.0
@@ -54,8 +57,8 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
     """Check an installation: files that other users may change, or private files that they may read.
 
     Only the gateway's user may write policy, configuration, record and keys, since this would bypass approvals, and
-    only it may read the gateway's keys, record, database, lock file and log. Unreachable upstreams are listed, too.
-    Exit code 1 if there is a problem.
+    only it may read the gateway's keys, record, database, lock file and log. Unreachable upstreams are listed, too, and
+    changed settings that the running gateway uses only after a restart. Exit code 1 if there is a problem.
 
     With --url it connects to each site of the running gateway as its clients do. It finds wrong forwarding of the host
     and of the client's address, a missing upgrade to WebSockets, buffering, limits of bodies, http behind https,
@@ -70,6 +73,7 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
         found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
         found += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
         found += asyncio.run(unreachable(config.upstreams.values()))
+        found += asyncio.run(waiting_for_restart(config))
         if url is not None:
             found += asyncio.run(deployment_problems(config, gateway_address(url), authorities))
     for problem in found:
@@ -80,6 +84,27 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
     click.echo(
         f"no problem found: other users can neither change the gateway's configuration nor read its files{reached}"
     )
+
+
+async def waiting_for_restart(config: Config) -> list[str]:
+    """Return the settings that were changed while the gateway runs, and that it does not use before a restart."""
+    url = lock.running_url(config.state) or lock.running_url(config.path.parent)
+    if url is None:
+        return []
+    everywhere = Network(public=True, private=True)
+    try:
+        async with (
+            asyncio.timeout(CONNECT_TIMEOUT),
+            Connections() as connections,
+            connections.open(everywhere).get(URL(url).with_path("/readyz")) as answer,
+        ):
+            health = await answer.json()
+    except (aiohttp.ClientError, TimeoutError, ValueError, Refusal) as error:
+        return [f"the gateway at {url} does not say whether it needs a restart: {error}; look at its /readyz"]
+    return [
+        str(Problem(str(config.path), *place_of(config, key), f"{key}: was changed: restart the gateway to use it"))
+        for key in health.get("needs_restart", [])
+    ]
 
 
 async def unreachable(upstreams: Iterable[UpstreamSettings]) -> list[str]:

@@ -20,7 +20,8 @@ import click
 from aiohttp import web
 
 import gateway
-from gateway.app import ADMIN, RELOAD, build_app
+from gateway.app import ADMIN, RELOAD, SETTINGS, build_app
+from gateway.assembly.live_settings import Settings
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
@@ -134,8 +135,9 @@ log = logging.getLogger(__name__)
 def serve(path: Path, verbose: bool, log_format: str | None) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
-    Changes of gateway.yaml's `apps` and of policies take effect while it runs, within two seconds, or at once with
-    SIGHUP. An invalid file changes nothing; the log and the console name its problems.
+    Changes of gateway.yaml, of policies, and of files with secrets and certificates take effect while it runs, within
+    two seconds, or at once with SIGHUP. An invalid file changes nothing; the log and the console name its problems, and
+    the few settings that need a restart.
 
     Example: webmcp-gateway serve --config gateway.yaml
     """
@@ -151,13 +153,30 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
         log.warning(few)
     factory = busy_poll.loop_factory(busy_poll=config.server.busy_poll)
     lock.check_state(config)
+    output = _Output(log_format, config.log, verbose=verbose)
     with lock.hold_lock(config.state) as tell, asyncio.Runner(loop_factory=factory) as runner:
         reread = partial(read_config, path, os.environ)
-        runner.run(_serve(config, reread, live, tell, partial(_say, log_format or config.log)))
+        runner.run(_serve(config, reread, live, tell, output))
 
 
-def _say(format: str, message: str) -> None:
-    click.echo(logs.log_text(format, log.name, message))
+class _Output:
+    """What the command says and logs: in `chosen`, the format of its option, or in that of gateway.yaml."""
+
+    def __init__(self, chosen: str | None, format: str, *, verbose: bool) -> None:
+        self._chosen = chosen
+        self._format = chosen or format
+        self._verbose = verbose
+
+    def say(self, message: str) -> None:
+        """Write to standard output."""
+        click.echo(logs.log_text(self._format, log.name, message))
+
+    def follow(self, before: Settings, now: Settings) -> None:
+        """Log as the changed settings say."""
+        old, new = before.config, now.config
+        if (old.log, old.access_log) != (new.log, new.access_log):
+            self._format = self._chosen or new.log
+            logs.set_up(self._format, self._verbose, access=new.access_log)
 
 
 async def _serve(
@@ -165,13 +184,15 @@ async def _serve(
     reread: Callable[[], Reading],
     live: bool,
     tell: Callable[[str], None],
-    say: Callable[[str], None],
+    output: _Output,
 ) -> None:
+    say = output.say
     loop = asyncio.get_running_loop()
     signals = Signals(loop)
     if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
         say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
     app = build_app(config, reread, live=live)
+    app[SETTINGS].watch(output.follow)
     server = config.server
     runner = GatewayRunner(app, drain=server.drain, linger=LINGER)
     admin = _admin_runner(app[ADMIN]) if server.admin is not None else None
@@ -192,6 +213,8 @@ async def _serve(
         await _offer_login(config, say)
         announced = await signals.wait()
         notify("STOPPING=1")
+        server = app[SETTINGS].now.config.server
+        runner.drain = server.drain
         say(_stopping(server, announced=announced))
         if announced:
             await signals.announce(app[DRAIN], server.announce)

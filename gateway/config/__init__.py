@@ -4,7 +4,19 @@ from gateway.config.approvals import ApprovalSettings, ApprovalWay, PresenceChec
 from gateway.config.audit import Audit, Places, SinkName, Telemetry, record_places
 from gateway.config.folders import state_folder
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
-from gateway.config.notices import Notice, NoticeKind, Notices, restart_problems, same_connection, same_upstream
+from gateway.config.notices import (
+    Notice,
+    NoticeKind,
+    Notices,
+    comparable,
+    live_changes,
+    place_of,
+    restart_keys,
+    restart_problems,
+    same_connection,
+    same_upstream,
+    with_running,
+)
 from gateway.config.settings import SETTINGS, Setting
 from gateway.config.upstreams import UpstreamSettings
 from gateway.config.values import (
@@ -45,12 +57,17 @@ __all__ = [
     "Watch",
     "Webhook",
     "app_id_problem",
+    "comparable",
     "files_to_watch",
+    "live_changes",
     "load_config",
+    "place_of",
     "read_config",
     "record_places",
+    "restart_keys",
     "restart_problems",
     "same_connection",
     "same_upstream",
     "state_folder",
+    "with_running",
 ]

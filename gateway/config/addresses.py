@@ -31,6 +31,7 @@ def network(section: Section, default: str, folder: Path | None = None) -> Netwo
 
 def check_authorities(section: Section, file: Path, key: str = "authorities") -> None:
     """Report a file that has no certificate authorities."""
+    section.report.files.add(file)
     try:
         load_pem_x509_certificates(read_bytes(file))
     except FileNotFoundError:

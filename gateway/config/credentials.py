@@ -282,6 +282,7 @@ def _file(section: Section, key: str, reading: SectionReading) -> Path | None:
     if not text:
         return None
     path = reading.folder / text
+    section.report.files.add(path)
     if not path.is_file():
         section.problem(f"there is no file {path}", key)
     return path

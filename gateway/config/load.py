@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
 from gateway.config.folders import read_state_dir, real_path
-from gateway.config.secrets import config_text, misplaced_secrets
+from gateway.config.secrets import MAX_SECRET, config_text, misplaced_secrets
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
 from gateway.config.values import (
@@ -35,6 +36,7 @@ from gateway.config.values import (
 from gateway.config.watch import stamp
 from gateway.credentials import Spec
 from gateway.documents import Section, read_document, suggestion
+from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json
 from gateway.policy import Organisation, Policy, any_tool, load_organisation, load_policy
@@ -74,12 +76,14 @@ class Reading:
     """The usable part of gateway.yaml, named `file` in messages, and its problems.
 
     `config` lacks the apps of unusable policies, which are in `broken`; it is None if gateway.yaml itself is unusable.
+    `files` are the files of secrets and certificates that it names.
     """
 
     file: str
     config: Config | None
     problems: tuple[Problem, ...] = ()
     broken: frozenset[str] = frozenset()
+    files: frozenset[Path] = frozenset()
 
 
 def load_config(path: Path, environ: Mapping[str, str]) -> Config:
@@ -97,8 +101,8 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
         with read_document(config_text(path), str(path), empty=True) as root:
             config = reader.config(root)
     except DocumentError as error:
-        return Reading(str(path), None, (*error.problems, *reader.elsewhere))
-    return Reading(str(path), config, tuple(reader.elsewhere), frozenset(reader.broken))
+        return Reading(str(path), None, (*error.problems, *reader.elsewhere), files=frozenset(reader.files))
+    return Reading(str(path), config, tuple(reader.elsewhere), frozenset(reader.broken), frozenset(reader.files))
 
 
 def app_id_problem(name: str) -> str | None:
@@ -120,6 +124,7 @@ class _ConfigReader:
     environ: Mapping[str, str]
     elsewhere: list[Problem] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
+    files: set[Path] = field(default_factory=set)
     organisation: Organisation | None = None
     lacks_organisation: bool = False
     """True if its file cannot be used; then no policy is."""
@@ -129,6 +134,7 @@ class _ConfigReader:
         return self.path.parent
 
     def config(self, root: Section) -> Config:
+        self.files = root.report.files
         root.unavailable(*UNAVAILABLE[""])
         for node in misplaced_secrets(root.node, SECRETS, [*exempt(root), *environments(root)]):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
@@ -176,6 +182,7 @@ class _ConfigReader:
             log=root.choice("log", ("text", "json"), DEFAULTS["log"]),
             access_log=root.flag("access_log", False),
             plugins=plugins,
+            files={file: _digest(file) for file in sorted(self.files)},
         )
 
     def _plugins(self, root: Section) -> tuple[str, ...]:
@@ -298,6 +305,14 @@ class _ConfigReader:
         if journal.parent != state and not journal.parent.is_dir():
             section.problem(f"there is no folder {journal.parent}", "journal")
         return journal
+
+
+def _digest(file: Path) -> str:
+    """Return a digest of the content of a file; empty if it cannot be read, which is a problem already."""
+    try:
+        return hashlib.sha256(read_bytes(file, MAX_SECRET)).hexdigest()
+    except OSError:
+        return ""
 
 
 def _gives_roles(method: Method) -> bool:

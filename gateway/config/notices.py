@@ -2,18 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final
 
+from gateway.callers.methods import OAuthIssuer
 from gateway.config.secrets import PendingSecret
 from gateway.config.upstreams import UpstreamSettings
 from gateway.config.values import Config
-from gateway.documents import load
+from gateway.documents import Node, load
 from gateway.documents.nodes import MAX_SIZE
 from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
+
+RESTART: Final[Mapping[str, tuple[str, ...]]] = {
+    "server.listen": ("server.host", "server.port"),
+    "server.public_url": ("server.public_url",),
+    "server.state_dir": ("server.state_dir",),
+    "server.admin_listen": ("server.admin",),
+    "server.origins.console": ("server.origins.console",),
+    "server.origins.apps": ("server.origins.apps",),
+    "server.origins.sandbox": ("server.origins.sandbox",),
+    "server.busy_poll": ("server.busy_poll",),
+    "server.http_client": ("server.http_client",),
+    "stores.database": ("database",),
+    "stores.journal": ("journal",),
+    "stores.encryption_key": ("encryption_key",),
+    "approvals.presence": ("approvals.presence",),
+    "audit.on_failure": ("audit.on_failure",),
+    "audit.redact": ("audit.redact",),
+    "audit.sinks": ("audit.sinks",),
+    "audit.retain": ("audit.retain",),
+    "audit.fsync": ("audit.fsync",),
+    "audit.refusals": ("audit.refusals",),
+    "audit.key": ("audit.key", "audit.key_file"),
+    "audit.rotate.size": ("audit.rotate_size",),
+    "audit.rotate.every": ("audit.rotate_every",),
+    "mcp.fast_path": ("mcp.fast_path",),
+    "mcp.session_idle": ("mcp.session_idle",),
+    "telemetry.otlp": ("telemetry.otlp",),
+    "telemetry.network": ("telemetry.network",),
+    "telemetry.authorities": ("telemetry.network",),
+    "plugins": ("plugins",),
+}
+"""The settings that take effect at the next start, with the attributes of `Config` that hold them.
+
+They are open sockets, files and databases; names that browsers, issuers and signed addresses know; and code.
+"""
+
+LIVE: Final[Mapping[str, tuple[str, ...]]] = {
+    "server.admin_hosts": ("server.admin_hosts",),
+    "server.drain.announce": ("server.announce",),
+    "server.drain.timeout": ("server.drain",),
+    "server.trusted_proxies": ("server.trusted_proxies",),
+    "server.client_header": ("server.client_header",),
+    "server.fast_path": ("server.fast_path",),
+    "server.connections": ("server.connections",),
+    "server.connections_each": ("server.connections_each",),
+    "server.requests_each": ("server.requests_each",),
+    "auth": ("auth",),
+    "roles": ("roles",),
+    "credentials": ("credentials",),
+    "log": ("log",),
+    "access_log": ("access_log",),
+    "approvals.ask": ("approvals.ask",),
+    "approvals.timeout": ("approvals.timeout",),
+    "approvals.interactive": ("approvals.interactive",),
+    "approvals.webhook": ("approvals.webhook",),
+    "mcp.sessions": ("mcp.sessions",),
+    "mcp.sessions_each": ("mcp.sessions_each",),
+    "mcp.views_each": ("mcp.views_each",),
+    "mcp.bodies": ("mcp.bodies",),
+    "mcp.bodies_each": ("mcp.bodies_each",),
+    "telemetry.authorization": ("telemetry.authorization",),
+}
+"""The same for those that take effect while the gateway runs, beside `apps`, `upstreams` and `policy`.
+
+A key stands for all below it.
+"""
 
 
 def restart_problems(running: Config, found: Config, file: str) -> tuple[Problem, ...]:
@@ -21,29 +90,58 @@ def restart_problems(running: Config, found: Config, file: str) -> tuple[Problem
 
     `file` is the name of gateway.yaml in messages.
     """
-    places = _places(found, file)
+    keys = restart_keys(running, found)
+    root = _root(found, file) if keys else None
     return tuple(
-        Problem(file, *places.get(key, (1, 1)), f"{key}: {message}; it takes effect at the next start")
-        for key, message in _list_changes(running, found)
+        Problem(file, *_place(root, key), f"{key}: was changed; it takes effect at the next start") for key in keys
     )
 
 
-def _list_changes(running: Config, found: Config) -> Iterator[tuple[str, str]]:
-    pairs = {
-        "server": (running.server, found.server),
-        "auth": (_comparable(running.auth), _comparable(found.auth)),
-        "roles": (running.roles, found.roles),
-        "credentials": (_comparable(running.credentials), _comparable(found.credentials)),
-        "stores": (_stores(running), _stores(found)),
-        "approvals": (running.approvals, found.approvals),
-        "mcp": (running.mcp, found.mcp),
-        "audit": (_comparable(running.audit), _comparable(found.audit)),
-        "telemetry": (_comparable(running.telemetry), _comparable(found.telemetry)),
-        "log": (running.log, found.log),
-        "access_log": (running.access_log, found.access_log),
-        "plugins": (running.plugins, found.plugins),
-    }
-    yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)
+def restart_keys(running: Config, found: Config) -> list[str]:
+    """Return the settings that differ and need a restart."""
+    changed = [key for key, paths in RESTART.items() if _differ(running, found, paths)]
+    if "server.state_dir" not in changed:
+        return changed
+    follow = ("stores.database", "stores.journal", "stores.encryption_key", "audit.key")  # their paths are below it
+    return [key for key in changed if key not in follow]
+
+
+def live_changes(running: Config, found: Config) -> list[str]:
+    """Return the settings that differ and can change while the gateway runs, but for apps and upstreams."""
+    changed = [key for key, paths in LIVE.items() if _differ(running, found, paths)]
+    files = [file for file in found.files if found.files[file] != running.files.get(file)]
+    return changed + [str(file) for file in files if file in running.files]
+
+
+def with_running(running: Config, found: Config) -> Config:
+    """Return the configuration `found` as far as it can take effect without a restart.
+
+    Its audiences that are the public URL, as is the default, are those of the public URL in use.
+    """
+    made = found
+    for path in {path for paths in RESTART.values() for path in paths}:
+        made = _replaced(made, path.split("."), _value(running, path))
+    public, named = running.server.public_url, found.server.public_url
+    auth = tuple(
+        replace(method, audience=tuple(public if one == named else one for one in method.audience))
+        if isinstance(method, OAuthIssuer)
+        else method
+        for method in made.auth
+    )
+    return replace(made, auth=auth)
+
+
+def _differ(one: Config, other: Config, paths: Sequence[str]) -> bool:
+    return any(comparable(_value(one, path)) != comparable(_value(other, path)) for path in paths)
+
+
+def _value(config: Config, path: str) -> object:
+    return attrgetter(path)(config)
+
+
+def _replaced(value: Any, path: Sequence[str], new: object) -> Any:
+    name, *rest = path
+    return replace(value, **{name: _replaced(getattr(value, name), rest, new) if rest else new})
 
 
 def same_connection(old: UpstreamSettings, new: UpstreamSettings) -> bool:
@@ -53,7 +151,7 @@ def same_connection(old: UpstreamSettings, new: UpstreamSettings) -> bool:
 
 def same_upstream(old: UpstreamSettings, new: UpstreamSettings) -> bool:
     """Return whether an upstream is unchanged, including its policy."""
-    plain = [_comparable(replace(one, policy=None, access=None)) for one in (old, new)]
+    plain = [comparable(replace(one, policy=None, access=None)) for one in (old, new)]
     return plain[0] == plain[1] and _version(old) == _version(new) and old.access == new.access
 
 
@@ -70,18 +168,14 @@ def _connection(one: UpstreamSettings) -> object:
         lazy=True,
         access=None,
     )
-    return _comparable(plain)
+    return comparable(plain)
 
 
 def _version(one: UpstreamSettings) -> object:
     return one.policy and (one.policy.file, one.policy.version)
 
 
-def _stores(config: Config) -> object:
-    return config.database.reveal(), config.journal, _comparable(config.encryption_key)
-
-
-def _comparable(value: object) -> object:
+def comparable(value: object) -> object:
     """Return a value that compares by content: a `Secret` compares by identity."""
     match value:
         case PendingSecret():
@@ -89,20 +183,35 @@ def _comparable(value: object) -> object:
         case Secret():
             return value.reveal()
         case Mapping():
-            return {key: _comparable(one) for key, one in value.items()}
+            return {key: comparable(one) for key, one in value.items()}
         case tuple():
-            return tuple(_comparable(one) for one in value)
+            return tuple(comparable(one) for one in value)
         case _ if is_dataclass(value):
-            return type(value), {field.name: _comparable(getattr(value, field.name)) for field in fields(value)}
+            return type(value), {field.name: comparable(getattr(value, field.name)) for field in fields(value)}
         case _:
             return value
 
 
-def _places(config: Config, file: str) -> dict[str, tuple[int, int]]:
+def _root(config: Config, file: str) -> Node | None:
     try:
-        return dict(load(read_bytes(config.path, MAX_SIZE).decode(), file).keys)
+        return load(read_bytes(config.path, MAX_SIZE).decode(), file)
     except (OSError, UnicodeError, DocumentError):
-        return {}
+        return None
+
+
+def place_of(config: Config, key: str) -> tuple[int, int]:
+    """Return the line and column of a key in gateway.yaml, or of the nearest one above it."""
+    return _place(_root(config, str(config.path)), key)
+
+
+def _place(root: Node | None, key: str) -> tuple[int, int]:
+    """Return the line and column of a key, or of the nearest one above it."""
+    place, node = (1, 1), root
+    for name in key.split("."):
+        if node is None or name not in node.keys:
+            break
+        place, node = node.keys[name], node.value[name] if isinstance(node.value, Mapping) else None
+    return place
 
 
 class NoticeKind(StrEnum):

@@ -69,6 +69,8 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str],
     if match[1] == "plugin":
         section.problem("plugins give secrets of credentials alone; write ${env:NAME} or ${file:path}", key)
         return Secret("")
+    if match[1] == "file":
+        section.report.files.add(folder / match[2])
     found = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
     if isinstance(found, Secret):
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -164,7 +164,10 @@ class EncryptionKey:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration; all paths are absolute. `database` is an SQLAlchemy URL, `log` is `text` or `json`."""
+    """The whole configuration; all paths are absolute. `database` is an SQLAlchemy URL, `log` is `text` or `json`.
+
+    `files` are the files of secrets and certificates that gateway.yaml names, with a digest of their contents.
+    """
 
     path: Path
     server: ServerSettings
@@ -183,6 +186,7 @@ class Config:
     access_log: bool
     plugins: tuple[str, ...]
     mcp: Mcp
+    files: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def state(self) -> Path:

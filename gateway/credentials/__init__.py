@@ -34,3 +34,4 @@ from gateway.credentials.specs import Spec as Spec
 from gateway.credentials.specs import Token as Token
 from gateway.credentials.specs import TokenExchange as TokenExchange
 from gateway.credentials.specs import Tokens as Tokens
+from gateway.credentials.specs import token_source as token_source

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -194,7 +196,8 @@ class Token:
     """An access token with its data. `expires_at` is in seconds since the epoch, None if unknown.
 
     `key` is the private JWK to which it is bound (RFC 9449). `type` is its token type for a token exchange. `id_token`
-    is the server's statement of the account's owner.
+    is the server's statement of the account's owner. `source` are the settings that it was issued for, as
+    `token_source` returns them; empty for a token that was stored before these were.
     """
 
     value: Secret
@@ -206,10 +209,38 @@ class Token:
     account: Account | None = None
     type: str = field(default="urn:ietf:params:oauth:token-type:access_token", repr=False)
     id_token: Secret | None = None
+    source: str = field(default="", repr=False)
 
     def header(self) -> tuple[str, str]:
         """Return the header field that carries it (RFC 6750 2.1, RFC 9449 7.1)."""
         return "authorization", f"{self.token_type} {self.value.reveal()}"
+
+
+def token_source(name: str, specs: Mapping[str, Spec]) -> str:
+    """Return a name of the settings for which the tokens of a credential are issued.
+
+    With other ones its tokens are of no use, and must not be sent to another server; with another client secret or
+    endpoint they are the same tokens.
+    """
+    return hashlib.sha256(repr(_issued_for(name, specs)).encode()).hexdigest()[:16]
+
+
+def _issued_for(name: str, specs: Mapping[str, Spec]) -> object:
+    spec = specs.get(name)
+    if not isinstance(spec, OAuth):
+        return None
+    account, wanted = (spec.server.issuer, spec.client.id), (spec.scope, spec.resource, spec.dpop)
+    match spec.grant:
+        case AuthorizationCode():
+            return account  # what the person agreed to holds until they connect it again
+        case ClientCredentials():
+            return account, wanted
+        case TokenExchange(subject=subject, actor=actor) as grant:
+            others = _issued_for(subject, specs), _issued_for(actor or "", specs)
+            return account, wanted, grant.audience, grant.requested, grant.by_id_token, others
+        case JwtBearer() as grant:
+            other = _issued_for(grant.assertion or "", specs)
+            return account, wanted, grant.subject, grant.claim, grant.audience, other
 
 
 class Tokens(Protocol):

@@ -82,11 +82,12 @@ def read_parsed(node: Node, problems: list[Problem] | None = None) -> Iterator[S
 
 
 class Report:
-    """Collects the problems of one document, and its opened sections."""
+    """Collects the problems of one document, its opened sections, and the further files that its values name."""
 
-    __slots__ = ("problems", "sections")
+    __slots__ = ("files", "problems", "sections")
 
     def __init__(self, problems: list[Problem]) -> None:
+        self.files: set[Path] = set()
         self.problems = problems
         self.sections: list[Section] = []
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Final, Protocol
 
 from aiohttp import web
 from multidict import MultiMapping
 
-from gateway.callers.methods import Method, OAuthIssuer
+from gateway.callers.methods import OAuthIssuer
 from gateway.doors.responses import refusal_response
 from gateway.errors import Unidentified
 
@@ -124,10 +124,15 @@ _UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: not allo
 
 
 class Challenges:
-    """`public` is the gateway's public URL; `mounts` returns whether a name below `/mcp` is an MCP server."""
+    """Names the current `issuers`; `public` is the gateway's public URL.
 
-    def __init__(self, methods: Sequence[Method], public: str, mounts: Callable[[str], bool]) -> None:
-        self._issuers = [method for method in methods if isinstance(method, OAuthIssuer)]
+    `mounts` returns whether a name below `/mcp` is an MCP server.
+    """
+
+    def __init__(
+        self, issuers: Callable[[], Collection[OAuthIssuer]], public: str, mounts: Callable[[str], bool]
+    ) -> None:
+        self._issuers = issuers
         self._public = public
         self._mounts = mounts
 
@@ -155,11 +160,11 @@ class Challenges:
         Authlib 1.9's `InvalidTokenError` always names an error, also to a caller that sent no token, and raises
         ValueError if a description has a quotation mark.
         """
-        fields = {}
-        if self._issuers:
+        fields, issuers = {}, self._issuers()
+        if issuers:
             path = {None: "", "": "/mcp"}.get(mount, f"/mcp/{mount}")
             fields["resource_metadata"] = f"{self._public}{METADATA}{path}"
-            scope = " ".join(dict.fromkeys(word for issuer in self._issuers for word in issuer.scope))
+            scope = " ".join(dict.fromkeys(word for issuer in issuers for word in issuer.scope))
             fields |= {"scope": scope} if scope else {}
         if error.error:
             fields |= {"error": error.error, "error_description": _UNQUOTED.sub("'", error.detail)}
@@ -168,14 +173,14 @@ class Challenges:
 
     async def _metadata(self, request: web.Request) -> web.Response:
         path = request.path.removeprefix(METADATA)
-        mount = request.match_info.get("app")
-        if not self._issuers or (mount is not None and not self._mounts(mount)):
+        mount, issuers = request.match_info.get("app"), self._issuers()
+        if not issuers or (mount is not None and not self._mounts(mount)):
             return refusal_response(404, "not-found", "This gateway accepts no tokens of an authorization server here.")
         document = {
             "resource": f"{self._public}{path}",
-            "authorization_servers": [issuer.issuer for issuer in self._issuers],
+            "authorization_servers": [issuer.issuer for issuer in issuers],
             "bearer_methods_supported": ["header"],
             "resource_name": f"webmcp-gateway {mount}" if mount else "webmcp-gateway",
         }
-        scopes = list(dict.fromkeys(word for issuer in self._issuers for word in issuer.scope))
+        scopes = list(dict.fromkeys(word for issuer in issuers for word in issuer.scope))
         return web.json_response({**document, **({"scopes_supported": scopes} if scopes else {})})

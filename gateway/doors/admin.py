@@ -146,18 +146,17 @@ class MetricsDoor:
         return web.Response(body=self._metrics.render(), headers=headers)
 
 
-def admin_application(health: Health, metrics: MetricsDoor, names: Collection[str]) -> web.Application:
+def admin_application(health: Health, metrics: MetricsDoor, names: Callable[[], Collection[str]]) -> web.Application:
     """Return the application of the listener for operators, which authenticates no caller.
 
     It answers to IP addresses, `localhost` and `names`, so that no web page reaches it by a name of its own (DNS
     rebinding), and to no web page at all.
     """
-    allowed = {"localhost", *names}
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         host = _without_port(request.headers.get("host", "").lower())
-        if host not in allowed and not _is_address(host):
+        if host != "localhost" and host not in names() and not _is_address(host):
             detail = f"This listener does not answer as {host[:100]!r}: list the name in server.admin_hosts."
             return refusal_response(421, "unknown-host", detail)
         if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":

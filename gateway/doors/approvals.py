@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.arriving import whole
 from gateway.bounds import Area, Bound, size
-from gateway.config import ApprovalWay, Webhook
+from gateway.config import ApprovalSettings, ApprovalWay
 from gateway.doors.access import SIGNED
 from gateway.doors.authorization import is_own, name_in
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
@@ -56,18 +56,17 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class ApprovalDoor:
-    """The endpoints of approvals. `ways` are the configured ways to ask people; `webhook` signs its answers."""
+    """The endpoints of approvals. `settings` returns the current ways to ask people, and the webhook."""
 
-    def __init__(self, answers: ApprovalAnswers, ways: tuple[ApprovalWay, ...], webhook: Webhook | None) -> None:
+    def __init__(self, answers: ApprovalAnswers, settings: Callable[[], ApprovalSettings]) -> None:
         self._answers = answers
-        self._ways = ways
-        self._webhook = webhook
+        self._settings = settings
         self._signing = Shares(SIGNED_EACH, SIGNED_AT_ONCE)
 
     @property
     def asks(self) -> bool:
         """True if the console asks people by itself; the page of a question always accepts an answer."""
-        return ApprovalWay.CONSOLE in self._ways
+        return ApprovalWay.CONSOLE in self._settings().ask
 
     def routes(self, changing: Callable[[Handler], Handler]) -> list[web.RouteDef]:
         """Return the routes of the console's REST API; only its own page and clients pass `changing`."""
@@ -80,9 +79,7 @@ class ApprovalDoor:
         ]
 
     def webhook_routes(self) -> list[web.RouteDef]:
-        """Return the route for the webhook's answers, if they are enabled."""
-        if self._webhook is None or not self._webhook.answers:
-            return []
+        """Return the route for the webhook's answers."""
         return [web.post(SIGNED, self._take_signed)]
 
     def open_questions(self, by: Principal) -> list[Json]:
@@ -107,7 +104,7 @@ class ApprovalDoor:
         if not isinstance(lasting, bool):
             return refusal_response(400, "bad-request", "grant: true or false.")
         from_cli = CLIENT_HEADER in request.headers or not request[PRINCIPAL].session
-        if from_cli and ApprovalWay.CLI not in self._ways:
+        if from_cli and ApprovalWay.CLI not in self._settings().ask:
             return refusal_response(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
         way = ApprovalWay.CLI if from_cli else ApprovalWay.CONSOLE
         id, approve = request.match_info["id"], given["answer"] == "approve"
@@ -151,8 +148,9 @@ class ApprovalDoor:
         return fresh({"revoked": grant.id})
 
     async def _take_signed(self, request: web.Request) -> web.Response:
-        if self._webhook is None:
-            return refusal_response(404, "not-found", "No webhook is configured.")
+        webhook = self._settings().webhook
+        if webhook is None or not webhook.answers:
+            return refusal_response(404, "not-found", "No webhook is configured whose answers count.")
         timestamp, given = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
         with self._signing.place(request.remote or "") as free:
             if not free:
@@ -161,7 +159,7 @@ class ApprovalDoor:
             try:
                 check_signed_fields(timestamp, given, time.time())  # before any of the body is read
                 body = await whole(request, SIGNED_BYTES, within=SIGNED_WITHIN, bound=_SIGNED_ANSWERS)
-                answer = signed_answer(self._webhook.secret, timestamp, given, body, time.time())
+                answer = signed_answer(webhook.secret, timestamp, given, body, time.time())
             except web.HTTPRequestEntityTooLarge:
                 _SIGNED_ANSWERS.exceeded()
                 return _unread(413, "request-too-large", f"A signed answer has {SIGNED_BYTES} bytes at most.")

@@ -65,11 +65,14 @@ class Peers:
     """Counts open connections by address. `near` are the addresses of proxies, which many clients share."""
 
     def __init__(self, each: int = MOST_EACH, in_all: int = MOST, near: Blocks = ()) -> None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        files = in_all if soft == resource.RLIM_INFINITY else soft
-        self._places = Shares(each, min(in_all, max(1, files * 3 // 4)))
+        self._places = Shares(each, _within_files(in_all))
         self._near = near
         self._alone = itertools.count()
+
+    def limit(self, each: int, in_all: int, near: Blocks) -> None:
+        """Change the limits and the proxies; connections that are open stay so."""
+        self._places.limit(each, _within_files(in_all))
+        self._near = near
 
     @property
     def count(self) -> int:
@@ -92,6 +95,13 @@ class Peers:
     def give(self, owner: str) -> None:
         """Release the place of a closed connection."""
         self._places.give(owner)
+
+
+def _within_files(connections: int) -> int:
+    """Return how many connections there may be: three quarters of the files that this process may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = connections if soft == resource.RLIM_INFINITY else soft
+    return min(connections, max(1, files * 3 // 4))
 
 
 REQUESTS_EACH: Final = 1000
@@ -130,7 +140,11 @@ class InFlight:
     def __init__(self, each: int = REQUESTS_EACH, in_all: int = REQUESTS) -> None:
         self.requests = Shares(each, in_all)
         self._streams = Shares(each, in_all)
-        self._each = each
+
+    def limit(self, each: int, in_all: int) -> None:
+        """Change the limits; requests in flight go on."""
+        self.requests.limit(each, in_all)
+        self._streams.limit(each, in_all)
 
     @contextmanager
     def place(self, request: web.Request, principal: Principal | None) -> Iterator[RefusedResponse | None]:
@@ -151,8 +165,8 @@ class InFlight:
 
     def _refusal(self, request: web.Request, of: str) -> RefusedResponse:
         detail = (
-            f"This caller has reached its limit of {of} (`server.requests_each`: {self._each}, or less under load). "
-            "Wait until some have ended."
+            f"This caller has reached its limit of {of} (`server.requests_each`: {self.requests.each}, or less under "
+            "load). Wait until some have ended."
         )
         headers = {"retry-after": "1"}
         if not _is_mcp(request):
@@ -188,10 +202,14 @@ class Unread:
     """Counts the unread bytes of responses by connection and owner: a person, or an unauthenticated address."""
 
     def __init__(self, each: int = ROOM_EACH, in_all: int = ROOM) -> None:
-        self._each = each
-        self._in_all = in_all
+        self.limit(each, in_all)
         self._waiting: dict[asyncio.Transport, tuple[str, int]] = {}
         self._of = Counter[str]()
+
+    def limit(self, each: int, in_all: int) -> None:
+        """Change the limits, which count at the next unread response."""
+        self._each = each
+        self._in_all = in_all
 
     @property
     def used(self) -> int:

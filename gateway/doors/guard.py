@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -25,7 +26,7 @@ from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import refusal_response
 from gateway.doors.revocation import Revocations
 from gateway.errors import DatabaseUnavailable, Unidentified
-from gateway.model import LOCAL, Principal
+from gateway.model import Principal
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 """The caller, for the handlers behind the guard; absent on open routes."""
@@ -126,9 +127,7 @@ class Guard:
                 return refusal
             with (
                 self._in_flight.place(request, request.get(PRINCIPAL)) as too_many,
-                self._revocations.hold(
-                    request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request), self._app_of(request, host, site)
-                ),
+                self._hold(request, host, site),
                 watch_progress(request, lambda: _cut_off(request)),
             ):
                 if too_many is not None:
@@ -206,6 +205,15 @@ class Guard:
         except OSError:
             return refusal_response(503, "database-unavailable", "The database of logins and tokens does not answer.")
         return None
+
+    def _hold(self, request: web.Request, host: str, site: Site) -> AbstractContextManager[None]:
+        """Cut the request off when its caller, if the route has one, may no longer make it."""
+        principal = request.get(PRINCIPAL)
+        if principal is None:
+            return nullcontext()
+        needs = "app" if site is Site.APP else "mcp" if _route(request).startswith("/mcp") else ""
+        app = self._app_of(request, host, site)
+        return self._revocations.hold(principal, lambda: _cut_off(request), app, needs)
 
     def _app_of(self, request: web.Request, host: str, site: Site) -> str:
         """Return the app or upstream that a request is for; empty if it is for several, or none."""

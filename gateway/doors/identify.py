@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
 
 from multidict import MultiMapping
 
@@ -16,7 +17,7 @@ from gateway.callers.people import is_open, person_on_console, person_on_site, p
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.crypto import digest
 from gateway.doors.access import Access, IncomingRequest, Site
-from gateway.doors.issuers import UNAVAILABLE, RecentLookups
+from gateway.doors.issuers import UNAVAILABLE, Issuer, RecentLookups
 from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.token_lookup_limits import Lookup, LookupLimits
 from gateway.errors import Unidentified
@@ -30,16 +31,6 @@ LONGEST = 16 * 1024
 """Characters of an `Authorization` field."""
 
 _BEARER = re.compile(r"bearer +([!-~]+) *", re.IGNORECASE | re.ASCII)
-
-
-class TokenIssuer(Protocol):
-    """Accepts the access tokens of one issuer: `gateway.doors.issuers.Issuer`."""
-
-    async def principal(self, token: str, resources: frozenset[str], may_ask: Callable[[], bool]) -> Principal | None:
-        """Return the caller with this token at one of `resources`; None if the token is not this issuer's.
-        Introspects the token only if `may_ask` allows that. Raises `Unidentified`.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +53,32 @@ class RefusedCaller:
     error: Unidentified | OSError
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CallerRules:
+    """How callers are identified under one configuration, and the callers that were recently identified so.
+
+    `issuers` are keyed by the method that configures them; `trusted` are the proxies whose `client_header` counts.
+    """
+
+    methods: tuple[Method, ...]
+    roles: Roles
+    issuers: Mapping[OAuthIssuer, Issuer]
+    trusted: Blocks = ()
+    client_header: ClientHeader | None = None
+    recent: RecentLookups[tuple[str, bytes], Principal] = field(default_factory=RecentLookups)
+
+    @property
+    def open(self) -> bool:
+        """Whether `local` is the only possible principal."""
+        return is_open(self.methods)
+
+    @property
+    def proxies(self) -> Blocks:
+        """The addresses of proxies, behind which many clients are."""
+        named = [method.proxies for method in self.methods if isinstance(method, ProxyAuth)]
+        return (*self.trusted, *chain.from_iterable(named))
+
+
 _METHODS: Final[dict[type[Method], str]] = {
     NoAuth: "none",
     TokenAuth: "token",
@@ -72,7 +89,7 @@ _METHODS: Final[dict[type[Method], str]] = {
 
 
 class Identify:
-    """Identifies the principal of a request. `issuers` are keyed by the method that configures them.
+    """Identifies the principal of a request by `rules`, which may be others for the next one.
 
     `arrived` is called with each identified caller, whose claims may have changed; `count` with the method and outcome
     of each check.
@@ -80,44 +97,41 @@ class Identify:
 
     def __init__(
         self,
-        methods: Sequence[Method],
-        roles: Roles,
+        rules: Callable[[], CallerRules],
         *,
-        trusted: Blocks,
-        client_header: ClientHeader | None = None,
         tokens: ApiTokens,
         sessions: Sessions,
-        issuers: Mapping[OAuthIssuer, TokenIssuer],
         arrived: Callable[[Principal], None] = lambda _: None,
         count: Callable[[str, str], None] = lambda _, __: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._methods = tuple(methods)
-        self._roles = roles
-        self._trusted = trusted
-        self._client_header = client_header
+        self._rules = rules
         self._tokens = tokens
         self._sessions = sessions
-        self._issuers = issuers
         self._clock = clock
         self._arrived = arrived
         self._count = count
-        self._open = is_open(methods)
         self.generation = 0
         """Changes when callers that were identified before must be identified again."""
-        self._recent: RecentLookups[tuple[str, bytes], Principal] = RecentLookups()
         self._guesses = LookupLimits()
 
     async def principal(self, request: IncomingRequest, place: CallPlace) -> Principal:
         """Return the caller. Raises `Unidentified`, and OSError while the database is down."""
+        while True:
+            rules = self._rules()
+            found = await self._principal(rules, request, place)
+            if rules is self._rules():  # otherwise it was reloaded, and `Revocations` has not seen this caller
+                return found
+
+    async def _principal(self, rules: CallerRules, request: IncomingRequest, place: CallPlace) -> Principal:
         if place.access is Access.PERSON:
-            session = await self._of_session(request, place)
+            session = await self._of_session(rules, request, place)
             if session is not None:
                 self._arrived(session)
                 self._count("session", "accepted")
                 return session
         try:
-            return await self.caller(request, place)
+            return await self._caller(rules, request, place)
         except Unidentified as error:
             self._count("", "refused" if error.error else "missing")
             raise
@@ -125,15 +139,15 @@ class Identify:
             self._count("", "failed")
             raise
 
-    async def caller(self, request: IncomingRequest, place: CallPlace) -> Principal:
+    async def _caller(self, rules: CallerRules, request: IncomingRequest, place: CallPlace) -> Principal:
         """Return the caller, without accepting a browser session. Raises as `principal` does."""
         peer = address_of(request.remote)
-        bearer = _bearer(request) if not self._open else None
+        bearer = _bearer(request) if not rules.open else None
         guess = self.guess(request)
         away: Unidentified | None = None
-        for method in self._methods:
+        for method in rules.methods:
             try:
-                found = await self._of(method, request, place, peer, bearer, guess)
+                found = await self._of(rules, method, request, place, peer, bearer, guess)
             except Unidentified as error:
                 if error.status != UNAVAILABLE:
                     raise
@@ -158,7 +172,7 @@ class Identify:
 
     def forget(self) -> None:
         """Clear the cache after the end of a session."""
-        self._recent.clear()
+        self._rules().recent.clear()
         self.generation += 1
 
     def reconsider(self) -> None:
@@ -167,9 +181,9 @@ class Identify:
 
     def client(self, request: IncomingRequest) -> Address | None:
         """Return the address of the client, as reported by trusted proxies."""
-        headers = request.headers
+        headers, rules = request.headers, self._rules()
         forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
-        return client_of(address_of(request.remote), forwarded, listed, self._trusted, self._client_header)
+        return client_of(address_of(request.remote), forwarded, listed, rules.trusted, rules.client_header)
 
     async def session(self, request: IncomingRequest, place: CallPlace) -> StoredSession | None:
         """Return the browser's login at this site, or None."""
@@ -180,23 +194,24 @@ class Identify:
         kept = await self._sessions.find(kind, shown, self._clock())
         return kept if kept is not None and kept.more.get("origin") == place.origin else None
 
-    async def _of_session(self, request: IncomingRequest, place: CallPlace) -> Principal | None:
+    async def _of_session(self, rules: CallerRules, request: IncomingRequest, place: CallPlace) -> Principal | None:
         shown = SessionCookies(place.origin).read(request, "session")
-        if shown is None or self._open:
+        if shown is None or rules.open:
             return None
         key = (place.origin, digest(shown))
-        known = self._recent.get(key)
+        known = rules.recent.get(key)
         if known is None:
             kept = await self.session(request, place)
             if kept is None:
                 return None
-            known = person_on_console(kept.principal, self._methods, self._roles)
+            known = person_on_console(kept.principal, rules.methods, rules.roles)
             known = person_on_site(known, place.app) if place.app is not None else known
-            self._recent.put(key, known, min(REMEMBERED, kept.expires - self._clock()), known.id)
+            rules.recent.put(key, known, min(REMEMBERED, kept.expires - self._clock()), known.id)
         return known
 
     async def _of(
         self,
+        rules: CallerRules,
         method: Method,
         request: IncomingRequest,
         place: CallPlace,
@@ -206,21 +221,16 @@ class Identify:
     ) -> Principal | None:
         match method:
             case NoAuth():
-                shows = bearer is not None or self._shows_login(request, place)
+                shows = bearer is not None or _shows_login(rules, request, place)
                 return LOCAL if not shows and self._is_here(request) else None
             case ProxyAuth():
-                return self._of_proxy(method, request, peer)
+                return _of_proxy(rules, method, request, peer)
             case TokenAuth():
-                found = await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
+                found = await self._of_token(rules, bearer) if bearer and bearer.startswith(own.PREFIX) else None
                 return found if found is None else own.with_views(found, method.view_clients)
             case OAuthIssuer():
-                asked = self._issuers[method]
+                asked = rules.issuers[method]
                 return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
-
-    def _shows_login(self, request: IncomingRequest, place: CallPlace) -> bool:
-        """Return whether there is the cookie of an ended login: an invalid credential is not the same as none."""
-        counts = place.access is Access.PERSON and not self._open
-        return counts and bool(SessionCookies(place.origin).values_in(request, "session"))
 
     def _is_here(self, request: IncomingRequest) -> bool:
         """Return whether the caller is on this machine, as far as proxy headers reveal it."""
@@ -231,32 +241,41 @@ class Identify:
         client = self.client(request)
         return not request.remote or (client is not None and client.is_loopback)
 
-    def _of_proxy(self, method: ProxyAuth, request: IncomingRequest, peer: Address | None) -> Principal | None:
-        if not within(peer, method.proxies):
-            return None
-        subject = _only(request, method.header)
-        if subject is None:
-            return None
-        header = _only(request, method.roles_header) if method.roles_header else None
-        values = frozenset(value.strip() for value in (header or "").split(",") if value.strip())
-        return Principal(
-            issuer=proxy_issuer(method),
-            client="proxy",
-            subject=subject,
-            roles=values,
-            capabilities=self._roles.capabilities(values),
-            session=True,
-        )
-
-    async def _of_token(self, bearer: str) -> Principal:
+    async def _of_token(self, rules: CallerRules, bearer: str) -> Principal:
         key = ("token", digest(bearer))
-        known = self._recent.get(key)
+        known = rules.recent.get(key)
         if known is None:
             presented = own.parse_token(bearer)
             now = self._clock()
             known = own.principal(presented, await self._tokens.find(presented.id), now)
-            self._recent.put(key, known, min(REMEMBERED, (known.expires or now) - now), known.id)
+            rules.recent.put(key, known, min(REMEMBERED, (known.expires or now) - now), known.id)
         return known
+
+
+def _shows_login(rules: CallerRules, request: IncomingRequest, place: CallPlace) -> bool:
+    """Whether there is the cookie of an ended login: an invalid credential is not the same as none."""
+    counts = place.access is Access.PERSON and not rules.open
+    return counts and bool(SessionCookies(place.origin).values_in(request, "session"))
+
+
+def _of_proxy(
+    rules: CallerRules, method: ProxyAuth, request: IncomingRequest, peer: Address | None
+) -> Principal | None:
+    if not within(peer, method.proxies):
+        return None
+    subject = _only(request, method.header)
+    if subject is None:
+        return None
+    header = _only(request, method.roles_header) if method.roles_header else None
+    values = frozenset(value.strip() for value in (header or "").split(",") if value.strip())
+    return Principal(
+        issuer=proxy_issuer(method),
+        client="proxy",
+        subject=subject,
+        roles=values,
+        capabilities=rules.roles.capabilities(values),
+        session=True,
+    )
 
 
 def _bearer(request: IncomingRequest) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
@@ -218,11 +219,23 @@ class Issuer:
         self._roles = roles
         self._backend = backend
         self._clock = clock
+        self._steady = steady
         self._metadata = PublishedDocument(self._fetch_metadata, steady)
         self._keys = PublishedDocument(self._fetch_keys, steady)
         self._good: RecentLookups[tuple[bytes, frozenset[str]], Principal] = RecentLookups(clock=steady)
         self._bad: RecentLookups[bytes, bool] = RecentLookups(each=IN_ALL, clock=steady)
         self._opaque: RecentLookups[str, tuple[Secret, frozenset[str]]] = RecentLookups(clock=steady, bound=_OPAQUE)
+
+    def under(self, spec: OAuthIssuer, roles: Roles) -> Issuer:
+        """Return the same issuer, reached in the same way, under other settings.
+
+        What it has published is not fetched again, and the opaque tokens of open streams are known; accepted tokens
+        are judged anew.
+        """
+        other = copy(self)
+        other._spec, other._roles = spec, roles
+        other._good, other._bad = RecentLookups(clock=self._steady), RecentLookups(each=IN_ALL, clock=self._steady)
+        return other
 
     def __str__(self) -> str:
         """Return its identifier."""

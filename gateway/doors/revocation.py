@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -43,7 +43,8 @@ LOGIN: Final = "session"
 OWN: Final = "token"
 """The kind of proof of a token of the gateway's own."""
 
-_NOTHING: Final = nullcontext()
+TOGETHER: Final = 256
+"""Open things that are reconsidered before others get their turn."""
 
 log = logging.getLogger(__name__)
 
@@ -115,38 +116,44 @@ class _Source:
 class _Held:
     """A block that depends on a caller's credential and access; a generator would cost each request more."""
 
-    __slots__ = ("_app", "_end", "_principal", "_revocations")
+    __slots__ = ("_revocations", "app", "end", "needs", "principal")
 
-    def __init__(self, revocations: Revocations, principal: Principal, end: Callable[[], None], app: str) -> None:
+    def __init__(
+        self, revocations: Revocations, principal: Principal, end: Callable[[], None], app: str, needs: str
+    ) -> None:
         self._revocations = revocations
-        self._principal = principal
-        self._end = end
-        self._app = app
+        self.principal = principal
+        self.end = end
+        self.app = app
+        self.needs = needs
 
     def __enter__(self) -> None:
-        self._revocations.begin(self, self._principal, self._end, self._app)
+        self._revocations.begin(self)
 
     def __exit__(self, *_: object) -> None:
-        self._revocations.finish(self, self._principal)
+        self._revocations.finish(self)
 
 
 class Revocations:
     """Ends what is open on behalf of callers once their credential, or their access to an app, ends.
 
-    `issuers` are those of access tokens, `entitlements` the access rules.
+    `issuers` returns those of access tokens, `entitlements` are the access rules. `keeps` returns whether a caller is
+    still one under the current configuration, with what it had of a capability.
     """
 
     def __init__(
         self,
         tokens: ApiTokens,
         sessions: Sessions,
-        issuers: Collection[IntrospectingIssuer] = (),
+        issuers: Callable[[], Collection[IntrospectingIssuer]] = tuple,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         entitlements: Entitlements | None = None,
+        keeps: Callable[[Principal, str, float], bool] = lambda _, __, ___: True,
     ) -> None:
         self._entitlements = entitlements
-        self._of_apps: dict[object, tuple[Principal, str, Callable[[], None]]] = {}
+        self._keeps = keeps
+        self._open: dict[_Held, None] = {}
         if entitlements is not None:
             entitlements.watch(self._access_changed)
         self._tokens = tokens
@@ -154,44 +161,78 @@ class Revocations:
         self._issuers = issuers
         self._clock = clock
         self._steady = steady
-        self._timed: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._timed: dict[_Held, None] = {}
         self._credentials: dict[str, _Credential] = {}
-        self._sources = [
+        self._own = [
             _Source("the database of logins", LOGIN, self._login),
             _Source("the database of tokens", OWN, self._token),
-            *(_Source(f"the issuer {issuer}", INTROSPECTED, _asking(issuer)) for issuer in issuers),
         ]
+        self._of_issuers: dict[str, _Source] = {}
 
-    def hold(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
+    @property
+    def _sources(self) -> list[_Source]:
+        """All sources; that of an issuer is the same as long as the configuration has it."""
+        known = self._of_issuers
+        named = {str(issuer): issuer for issuer in self._issuers()}
+        self._of_issuers = {name: known.get(name) or self._of_issuer(name) for name in named}
+        return [*self._own, *self._of_issuers.values()]
+
+    def _of_issuer(self, name: str) -> _Source:
+        async def ask(id: str) -> bool | None:
+            found = next((issuer for issuer in self._issuers() if str(issuer) == name), None)
+            return await found.active(id, anew=False) if found is not None else None
+
+        return _Source(f"the issuer {name}", INTROSPECTED, ask)
+
+    def hold(
+        self, principal: Principal, end: Callable[[], None], app: str = "", needs: str = ""
+    ) -> AbstractContextManager[None]:
         """Call `end` when the credential of `principal` is revoked or expires while the block runs.
 
-        So is it when the principal may no longer use `app`, an app or an upstream.
+        So is it when the principal may no longer use `app`, an app or an upstream, or is no caller any more after a
+        change of the configuration, or loses the capability `needs`; "" is any of those that it has.
         """
-        lasting = principal.expires is None and not principal.proof
-        return _NOTHING if lasting and not app else _Held(self, principal, end, app)
+        return _Held(self, principal, end, app, needs)
 
-    def begin(self, key: object, principal: Principal, end: Callable[[], None], app: str) -> None:
-        """Call `end` from now on until `finish`; `key` identifies the block."""
-        if app:
-            self._of_apps[key] = (principal, app, end)
-        if principal.expires is not None:
-            self._timed[key] = (principal.expires, end)
-        if proof := principal.proof:
-            self._credentials.setdefault(proof, _Credential(proof)).ends[key] = end
+    def begin(self, held: _Held) -> None:
+        """Watch over a block until `finish`."""
+        self._open[held] = None
+        if held.principal.expires is not None:
+            self._timed[held] = None
+        if proof := held.principal.proof:
+            self._credentials.setdefault(proof, _Credential(proof)).ends[held] = held.end
 
-    def finish(self, key: object, principal: Principal) -> None:
+    def finish(self, held: _Held) -> None:
         """End what `begin` has begun."""
-        self._of_apps.pop(key, None)
-        self._timed.pop(key, None)
-        if proof := principal.proof:
+        del self._open[held]
+        self._timed.pop(held, None)
+        if proof := held.principal.proof:
             credential = self._credentials[proof]
-            del credential.ends[key]
+            del credential.ends[held]
             if not credential.ends:
                 del self._credentials[proof]
 
+    def accepts(self, principal: Principal) -> bool:
+        """Return whether a caller who was identified before is still one, and may use the doors that it could use."""
+        now = self._clock()
+        return all(self._keeps(principal, door, now) for door in ("mcp", "bridge", "app"))
+
+    async def reconsider(self, keeps: Callable[[Principal, str, float], bool]) -> None:
+        """End what is open for callers who lost it when the configuration changed, by `keeps`."""
+        now = self._clock()
+        answers: dict[tuple[int, str], bool] = {}  # the streams of one token share its principal
+        for number, held in enumerate(list(self._open)):
+            key = (id(held.principal), held.needs)
+            if key not in answers:
+                answers[key] = keeps(held.principal, held.needs, now)
+            if not answers[key] and held in self._open:
+                _end(held.end)
+            if not number % TOGETHER:
+                await asyncio.sleep(0)
+
     async def still(self, principal: Principal) -> bool:
         """Return whether the principal's credential is still valid, after a new lookup; False if that fails."""
-        if principal.expires is not None and principal.expires <= self._clock():
+        if (principal.expires is not None and principal.expires <= self._clock()) or not self.accepts(principal):
             return False
         kind, _, id = principal.proof.partition(":")
         try:
@@ -201,7 +242,7 @@ class Revocations:
                 return await self._login(id)
             if kind == OWN:
                 return await self._token(id)
-            for issuer in self._issuers:
+            for issuer in self._issuers():
                 if (active := await issuer.active(id, anew=True)) is not None:
                     return active
         except (OSError, Unidentified) as error:
@@ -211,9 +252,14 @@ class Revocations:
     async def run(self) -> None:
         """Check each source every two seconds, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for source in self._sources:
-                tasks.create_task(self._repeat(source))
+            asked: dict[_Source, asyncio.Task[None]] = {}
             while True:
+                sources = self._sources
+                for source in asked.keys() - sources:
+                    asked.pop(source).cancel()
+                for source in sources:
+                    if source not in asked:
+                        asked[source] = tasks.create_task(self._repeat(source))
                 self._look_at_clock()
                 await asyncio.sleep(LOOK)
 
@@ -231,9 +277,9 @@ class Revocations:
 
     def _look_at_clock(self) -> None:
         now, steady = self._clock(), self._steady()
-        for expires, end in list(self._timed.values()):
-            if expires <= now:
-                _end(end)
+        for held in list(self._timed):
+            if held.principal.expires is not None and held.principal.expires <= now:
+                _end(held.end)
         for credential in list(self._credentials.values()):
             if credential.unknown is not None and steady - credential.unknown >= UNCHECKED:
                 log.warning("a stream or call is closed: its credential could not be checked for %g s", UNCHECKED)
@@ -282,10 +328,10 @@ class Revocations:
 
     def _access_changed(self, principal: Principal | None) -> None:
         """End everything of `principal`, or of all, that is open for an app that they may no longer use."""
-        for owner, app, end in list(self._of_apps.values()):
-            concerned = principal is None or owner == principal
-            if concerned and self._entitlements is not None and not self._entitlements.admits(owner, app):
-                _end(end)
+        for held in list(self._open):
+            concerned = held.app and (principal is None or held.principal == principal)
+            if concerned and self._entitlements is not None and not self._entitlements.admits(held.principal, held.app):
+                _end(held.end)
 
     def _end_all(self, credential: _Credential) -> None:
         for end in list(credential.ends.values()):
@@ -297,10 +343,6 @@ class Revocations:
     async def _token(self, id: str) -> bool:
         grant = await self._tokens.find(id)
         return grant is not None and grant.good(self._clock())
-
-
-def _asking(issuer: IntrospectingIssuer) -> Callable[[str], Awaitable[bool | None]]:
-    return lambda id: issuer.active(id, anew=False)
 
 
 def _end(end: Callable[[], None]) -> None:

@@ -216,7 +216,7 @@ class GatewayRunner(web.AppRunner):
             shutdown_timeout=min(drain, CLEAN),
             keepalive_timeout=keepalive,
         )
-        self._drain = drain
+        self.drain = drain
         self._linger = linger
         self._sockets: list[socket.socket] = []
         self._connections: ClientConnections | None = None
@@ -249,7 +249,7 @@ class GatewayRunner(web.AppRunner):
 
         An answer that had begun before the drain did not tell them.
         """
-        end, running = time.monotonic() + self._drain, True
+        end, running = time.monotonic() + self.drain, True
         connections.draining = True
         drain.begin()
         while running and time.monotonic() < end:
@@ -277,10 +277,10 @@ class GatewayRunner(web.AppRunner):
         drain = self.app.get(DRAIN)
         if drain is not None:
             drain.begin()
-            await drain.end(self._drain)
+            await drain.end(self.drain)
         await super().shutdown()
         if self._connections is not None:
-            await self._connections.drain(min(self._drain, CLEAN))
+            await self._connections.drain(min(self.drain, CLEAN))
 
 
 _TOO_MANY_FIELDS: Final = "Too many headers received"

@@ -10,7 +10,6 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
-from gateway.policy import Policy
 from gateway.policy.diff import Change, Turn
 from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grant, Grants, OpenQuestion, Parked
 
@@ -194,41 +193,53 @@ class Loosening:
         self._approvals = approvals
         self._changed = changed
         self._asked: dict[tuple[str, str], Parked] = {}
+        self._approved: set[tuple[str, str]] = set()
         self._stop = approvals.watch(self._look)
 
-    async def verdict(self, caller: Caller, old: Policy, new: Policy, changes: Sequence[Change]) -> str | None:
-        """Return None if `new` may take effect now, else the reason. Raises `Refusal` if no question can be asked."""
+    async def verdict(self, caller: Caller, old: str, new: str, file: str, changes: Sequence[Change]) -> str | None:
+        """Return None if the version `new` of `file` may take effect now, else why not.
+
+        What a person has approved stays so until `used`: other changes may wait for persons, too. Raises `Refusal` if
+        no question can be asked.
+        """
         opened = [change for change in changes if change.turn is Turn.OPENED]
         if not opened:
             return None
-        ask = _ask(old, new, opened)
+        ask = _ask(old, new, file, opened)
         key = (caller.app, ask.digest)
         known = self._asked.get(key)
+        if key in self._approved:
+            return None
         if known is not None and known.state is ApprovalState.DECLINED:
             return DECLINED
         if known is not None and known.state is ApprovalState.APPROVED:
             del self._asked[key]
             await self._approvals.dispatch(known, ask.digest, ask.policy_version)
+            self._approved.add(key)
             return None
         pending = await self._approvals.park(ask, caller)
         self._asked[key] = self._approvals.find(pending.question.id, caller)
         return WAITS
+
+    def used(self) -> None:
+        """Ask again about what was approved: it is in effect now."""
+        self._approved.clear()
 
     def _look(self) -> None:
         if any(parked.state is ApprovalState.APPROVED for parked in self._asked.values()):
             self._changed()
 
 
-def _ask(old: Policy, new: Policy, opened: Sequence[Change]) -> Ask:
+def _ask(old: str, new: str, file: str, opened: Sequence[Change]) -> Ask:
     lines = [f"{change.kind} {' '.join(change.subjects)}: {change.detail}" for change in opened]
     body = "\n".join(lines).encode()
-    digest = hashlib.sha256(b"\n".join((b"policy", old.version.encode(), new.version.encode(), body))).hexdigest()
+    digest = hashlib.sha256(b"\n".join((b"policy", old.encode(), new.encode(), body))).hexdigest()
     things = "1 thing" if len(opened) == 1 else f"{len(opened)} things"
     return Ask(
         message=f"Let the changed policy take effect? It opens {things}.",
         method="policy",
-        target=new.file,
+        target=file,
         digest=digest,
-        policy_version=old.version,
+        policy_version=old,
         body=body,
     )

@@ -42,17 +42,17 @@ class NamedApprover(Protocol):
 
 
 class Approvers:
-    """Sends each new question to every approver."""
+    """Sends each new question to every approver that `ways` returns then."""
 
-    def __init__(self, approvals: Approvals, answers: ApprovalAnswers, ways: Sequence[NamedApprover]) -> None:
+    def __init__(
+        self, approvals: Approvals, answers: ApprovalAnswers, ways: Callable[[], Sequence[NamedApprover]]
+    ) -> None:
         self._approvals = approvals
         self._answers = answers
         self._ways = ways
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        if not self._ways:
-            return
         changed = asyncio.Event()
         stop = self._approvals.watch(changed.set)
         tasks_of: dict[str, asyncio.Task[None]] = {}
@@ -70,7 +70,7 @@ class Approvers:
 
     async def _put(self, question: Question) -> None:
         """Ask about one question until it is over, then notify every approver."""
-        over = asyncio.Event()
+        over, ways = asyncio.Event(), self._ways()
 
         def look() -> None:
             if self._approvals.state(question.id) is not ApprovalState.OPEN:
@@ -79,14 +79,14 @@ class Approvers:
         stop = self._approvals.watch(look)
         try:
             async with asyncio.TaskGroup() as tasks:
-                asking = [tasks.create_task(self._ask(way, question)) for way in self._ways]
+                asking = [tasks.create_task(self._ask(way, question)) for way in ways]
                 look()
                 await over.wait()
                 for task in asking:
                     task.cancel()
             state = self._approvals.state(question.id) or ApprovalState.VOID
             async with asyncio.TaskGroup() as tasks:
-                for way in self._ways:
+                for way in ways:
                     tasks.create_task(self._over(way, question, state))
         finally:
             stop()

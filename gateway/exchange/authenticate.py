@@ -9,11 +9,13 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
 from gateway.credentials import Basic, Fixed, Tokens
+from gateway.crypto import digest
 from gateway.errors import Reason, Refusal
 from gateway.hooks import foreign
 from gateway.model import Caller, Headers, Principal, Tell, Visit
@@ -87,6 +89,11 @@ class FixedCredential:
     def __init__(self, spec: Fixed | Basic) -> None:
         self._spec = spec
 
+    @cached_property
+    def _account(self) -> str:
+        secret = self._spec.value if isinstance(self._spec, Fixed) else self._spec.password
+        return digest(secret.reveal()).hex()[:16]
+
     async def ready(self, principal: Principal) -> None:
         """Do nothing: a fixed credential is always available."""
 
@@ -95,12 +102,12 @@ class FixedCredential:
         match self._spec:
             case Fixed(field=field, prefix=prefix, value=value):
                 secret = value.reveal()
-                return Injected(
-                    ((field, f"{prefix} {secret}" if prefix else secret),), (secret, secret.split(" ", 1)[-1])
-                )
+                fields = ((field, f"{prefix} {secret}" if prefix else secret),)
+                return Injected(fields, (secret, secret.split(" ", 1)[-1]), account=self._account)
             case Basic(username=username, password=password):
                 pair = base64.b64encode(f"{username}:{password.reveal()}".encode()).decode()
-                return Injected((("authorization", f"Basic {pair}"),), (pair, password.reveal()))
+                secrets = (pair, password.reveal())
+                return Injected((("authorization", f"Basic {pair}"),), secrets, account=self._account)
 
     async def take_response(
         self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers

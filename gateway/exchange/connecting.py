@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.bounds import Area, Bound
@@ -77,7 +77,10 @@ class StartedLogin:
 
 
 class Connecting:
-    """The connections of all persons. `callback` is the redirect URI of authorization servers."""
+    """The connections of all persons. `callback` is the redirect URI of authorization servers.
+
+    `specs`, `servers` and `sources` are those of all credentials by name, and may change.
+    """
 
     def __init__(
         self,
@@ -90,18 +93,7 @@ class Connecting:
         absences: MissingAccounts,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._specs = {
-            name: spec
-            for name, spec in specs.items()
-            if isinstance(spec, OAuth) and isinstance(spec.grant, AuthorizationCode)
-        }
-        shared = {spec.server.issuer for spec in self._specs.values() if not _has_own_callback(spec)}
-        self._several = len(shared) > 1
-        self._derived = [
-            name
-            for name, spec in specs.items()
-            if isinstance(spec, OAuth) and spec.per_person and name not in self._specs
-        ]
+        self._all = specs
         self._servers = servers
         self._sources = sources
         self._store = store
@@ -112,13 +104,28 @@ class Connecting:
         self._begun: Buckets[str] = Buckets()
 
     @property
+    def _specs(self) -> dict[str, OAuth]:
+        """The credentials that persons connect."""
+        return {
+            name: spec
+            for name, spec in self._all.items()
+            if isinstance(spec, OAuth) and isinstance(spec.grant, AuthorizationCode)
+        }
+
+    @property
+    def _several(self) -> bool:
+        """Whether several servers share the redirect URI."""
+        return len({spec.server.issuer for spec in self._specs.values() if not _has_own_callback(spec)}) > 1
+
+    @property
     def offered(self) -> bool:
         """True if a credential is configured that persons connect."""
         return bool(self._specs)
 
     async def list(self, principal: Principal) -> list[AccountConnection]:
         """Every credential that a person can connect. Raises OSError while the database is down."""
-        kept = {listed.credential: listed for listed in await self._store.list(principal.person)}
+        listed = await self._store.list(principal.person)
+        kept = {one.credential: one for one in listed if self._is_ours(one)}
         return [_connection(spec, kept.get(name)) for name, spec in self._specs.items()]
 
     async def begin(self, credential: str, principal: Principal) -> StartedLogin:
@@ -128,7 +135,7 @@ class Connecting:
         tried = start_attempt(spec, self._place(credential if _has_own_callback(spec) else None))
         location = await run_flow(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
-        text = plain_json(_serialize(credential, principal, tried, secret))
+        text = plain_json(_serialize(credential, self._source(credential), principal, tried, secret))
         await self._store.remember(tried.state, text, self._now(), self._now() + LIFE)
         return StartedLogin(location, secret)
 
@@ -165,9 +172,12 @@ class Connecting:
         if begun["redirect_uri"] != self._place(answer.get("callback")):
             raise failure(begun["credential"], "the response arrived at the redirect URI of another server (callback)")
         spec = self._spec(begun["credential"], principal)
+        source = self._source(spec.name)
+        if begun.get("source", source) != source:  # its code is another server's, or another client's
+            raise Refusal(Reason.BAD_REQUEST, "This account is now connected elsewhere: begin the login again.")
         several = self._several and not _has_own_callback(spec)
         flow = redeem(spec, _attempt(begun, state), answer, self._now(), several=several)
-        token = await run_flow(flow, self._servers[spec.name])
+        token = replace(await run_flow(flow, self._servers[spec.name]), source=source)
         before = await self._connection_id(spec.name, principal)
         kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
         await self._drop_derived(spec.name, principal, before)
@@ -183,13 +193,21 @@ class Connecting:
             kept = None
         await self._store.delete(credential, principal.person)
         await self._drop_derived(credential, principal, kept.connection if kept is not None else None)
-        if kept is None:
-            return False
+        if kept is None or not self._sources[credential].ownership.owns(kept.token):
+            return False  # another server has issued it, to which this one's settings do not lead
         try:
             return await run_flow(revoke(spec, kept.token, self._now()), self._servers[credential])
         except Refusal as refusal:
             log.warning("the server of a disconnected account could not be notified: %s", refusal.detail)
             return False
+
+    def _source(self, credential: str) -> str:
+        return self._sources[credential].ownership.source
+
+    def _is_ours(self, listed: ListedToken) -> bool:
+        """Whether a token was issued for the current settings of its credential."""
+        source = self._sources.get(listed.credential)
+        return source is None or listed.kept is None or source.ownership.owns(listed.kept.token)
 
     def _place(self, name: str | None) -> str:
         """Return the redirect URI: that of the credential `name`, or the shared one."""
@@ -212,10 +230,16 @@ class Connecting:
         return kept.connection if kept is not None else None
 
     async def _drop_derived(self, credential: str, principal: Principal, connection: str | None) -> None:
-        for name in self._derived:  # tokens derived from a person's token must not outlive it
+        derived = [
+            name
+            for name, spec in self._all.items()
+            if isinstance(spec, OAuth) and spec.per_person and not isinstance(spec.grant, AuthorizationCode)
+        ]
+        for name in derived:  # tokens derived from a person's token must not outlive it
             await self._store.delete(name, principal.person)
-        for name in (credential, *self._derived):
-            self._sources[name].forget(principal.person)
+        for name in (credential, *derived):
+            if name in self._sources:  # otherwise the configuration has changed meanwhile
+                self._sources[name].forget(principal.person)
         if connection is not None:
             self._jars.empty_person(principal.person, f"{credential}\n{connection}")
 
@@ -230,9 +254,12 @@ def _connection(spec: OAuth, listed: ListedToken | None) -> AccountConnection:
     return AccountConnection(spec.name, spec.title, spec.scope, since, kept.token.account if kept is not None else None)
 
 
-def _serialize(credential: str, principal: Principal, tried: ConnectAttempt, secret: str) -> dict[str, str | None]:
+def _serialize(
+    credential: str, source: str, principal: Principal, tried: ConnectAttempt, secret: str
+) -> dict[str, str | None]:
     return {
         "credential": credential,
+        "source": source,
         "principal": principal.person,
         "secret": digest(secret).hex(),
         "verifier": tried.verifier.reveal(),

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -179,12 +179,18 @@ class TokenStorage(Protocol):
 class Ownership:
     """The owner of a credential's tokens. `connect_url` gives the page where a person connects an account, if any can.
 
-    `account` identifies the account behind tokens that need no person's consent.
+    `account` identifies the account behind tokens that need no person's consent. `source` are the settings that they
+    are issued for, as `token_source` returns them: stored tokens of other ones are left alone.
     """
 
     per_person: bool = False
     connect_url: Callable[[Principal], str] | None = None
     account: str = ""
+    source: str = ""
+
+    def owns(self, token: Token) -> bool:
+        """Return whether a stored token was issued for these settings."""
+        return not token.source or not self.source or token.source == self.source
 
 
 @dataclass(slots=True)
@@ -215,13 +221,19 @@ class OAuthTokens:
         self._name = name
         self._obtain = obtain
         self._store = store
-        self._ownership = ownership
+        self.ownership = ownership
         self._now = now
         self._sleep = sleep
         self._held: OrderedDict[str, _CachedToken] = OrderedDict()
         self._looking: dict[str, asyncio.Task[StoredToken]] = {}
         self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._nonces: OrderedDict[str, str] = OrderedDict()
+
+    def succeed(self, before: OAuthTokens) -> None:
+        """Take over what the credential has cached under its earlier settings, if these are the same tokens."""
+        if before.ownership.source == self.ownership.source:
+            self._held.update(before._held)
+            self._refused.update(before._refused)
 
     async def token(self, principal: Principal) -> Token:
         """Return a valid token. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
@@ -239,7 +251,7 @@ class OAuthTokens:
         if token.key is not None:
             nonce = self._nonces.get(_origin(url))
             headers += (proof(token.key, method, url, self._now(), nonce=nonce, token=token.value),)
-        ours = self._ownership
+        ours = self.ownership
         account = ours.account if ours.connect_url is None else kept.connection
         return Injected(headers, (token.value.reveal(),), kept.version, account, token.key is not None)
 
@@ -277,13 +289,13 @@ class OAuthTokens:
         self._looking.pop(person, None)
 
     def _key(self, principal: Principal) -> str:
-        return principal.person if self._ownership.per_person else ""
+        return principal.person if self.ownership.per_person else ""
 
     def _renewable(self, kept: StoredToken) -> bool:
-        return self._ownership.connect_url is None or kept.token.refresh is not None
+        return self.ownership.connect_url is None or kept.token.refresh is not None
 
     async def _load_token(self, principal: Principal) -> StoredToken:
-        if self._ownership.per_person and principal.shared:
+        if self.ownership.per_person and principal.shared:
             detail = f"credential {self._name!r} belongs to persons, and this caller represents several"
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
         key = self._key(principal)
@@ -322,7 +334,7 @@ class OAuthTokens:
             return await self._renew(principal, key, kept)
         except SealBroken as error:
             log.error("the token of credential %s cannot be opened: %s", self._name, error)
-            if self._ownership.connect_url is not None:
+            if self.ownership.connect_url is not None:
                 raise self._connect_refusal(principal, "the stored token cannot be decrypted any more") from None
             await self._store.delete(self._name, key)
             return await self._renew(principal, key, None)
@@ -331,14 +343,14 @@ class OAuthTokens:
             held = self._held.get(key)
             if held is not None and self._good(key, held.kept):
                 return held.kept
-            if self._ownership.connect_url is not None:
+            if self.ownership.connect_url is not None:
                 detail = f"credential {self._name!r}: the stored tokens are out of reach at present"
                 raise Refusal(Reason.CREDENTIAL_FAILED, detail) from error
             token = await self._obtain(principal, None, self._now())
             return StoredToken(self._name, key, token, "", secrets.token_urlsafe(9), self._now())
 
     async def _renew(self, principal: Principal, key: str, kept: StoredToken | None) -> StoredToken:
-        if kept is None and self._ownership.connect_url is not None:
+        if self._is_absent(kept):
             raise self._connect_refusal(principal, "not connected yet")
         holder = secrets.token_urlsafe(9)
         end = self._now() + LEASE
@@ -351,7 +363,7 @@ class OAuthTokens:
             stored = await self._store.load(self._name, key)
             if stored is not None and self._good(key, stored):
                 return stored  # another process was faster
-            if stored is None and self._ownership.connect_url is not None:
+            if self._is_absent(stored):
                 raise self._connect_refusal(principal, "not connected any more")
             return await self._succeed(principal, key, stored)
         finally:
@@ -359,14 +371,16 @@ class OAuthTokens:
 
     async def _succeed(self, principal: Principal, key: str, stored: StoredToken | None) -> StoredToken:
         now = self._now()
+        mine = stored is not None and self.ownership.owns(stored.token)
         try:
-            token = await self._obtain(principal, stored.token if stored is not None else None, now)
+            token = await self._obtain(principal, stored.token if stored is not None and mine else None, now)
         except GrantEnded as ended:
             if stored is not None:
                 await self._store.delete(self._name, key, stored.version)
             raise self._connect_refusal(principal, ended.detail.partition(": ")[2] or ended.detail) from None
         before = stored.version if stored is not None else None
-        connection = stored.connection if stored is not None else ""
+        connection = stored.connection if stored is not None and mine else ""
+        token = replace(token, source=self.ownership.source)
         saved = await self._store.save(self._name, key, token, connection, before=before, now=now)
         if saved is None:  # it was disconnected, or connected anew, while it was renewed
             saved = await self._store.load(self._name, key)
@@ -378,17 +392,23 @@ class OAuthTokens:
         ends = _ends(kept)
         _remember(self._held, key, _CachedToken(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
+    def _is_absent(self, kept: StoredToken | None) -> bool:
+        """Whether a person must connect an account: a token of another server, or another client, is none of theirs."""
+        return self.ownership.connect_url is not None and (kept is None or not self.ownership.owns(kept.token))
+
     def _good(self, key: str, kept: StoredToken) -> bool:
-        """Return whether the token can be used: it does not expire soon, and no backend refused it."""
+        """Return whether the token can be used: it is of these settings and lasts, and no backend refused it."""
+        if not self.ownership.owns(kept.token):
+            return False
         refused = self._refused.get(key)
         if refused is not None and refused[0] == kept.version:
             return False
         return self._now() < _ends(kept)
 
     def _connect_refusal(self, principal: Principal, why: str) -> Refusal:
-        if self._ownership.connect_url is None:
+        if self.ownership.connect_url is None:
             return Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: {why}")
-        url = self._ownership.connect_url(principal)
+        url = self.ownership.connect_url(principal)
         detail = f"credential {self._name!r}: {why}. Connect it at {url}"
         return Refusal(Reason.CREDENTIAL_NEEDED, detail, connect_url=url)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +56,7 @@ class ExchangeApp:
 class Exchange:
     """Sends the requests of every app to its backends. `now` is the time of day, in seconds since the epoch.
 
-    `proof` are the header fields, in lower case, by which reverse proxies identify the caller: they are never
+    `proof` returns the header fields, in lower case, by which reverse proxies identify the caller: they are never
     forwarded. An app does not exist for callers that it does not admit, by `admits`.
     """
 
@@ -71,7 +71,7 @@ class Exchange:
         sender: Sender,
         streams: Streams,
         hooks: Hooks,
-        proof: Collection[str] = (),
+        proof: Callable[[], frozenset[str]] = frozenset,
         admits: Admits = admit_all,
         running: RunningCalls | None = None,
         now: Callable[[], float] = time.time,
@@ -84,7 +84,7 @@ class Exchange:
         self._sender = sender
         self._streams = streams
         self._hooks = hooks
-        self._proof = frozenset(proof)
+        self._proof = proof
         self._admits = admits
         self._running = running or RunningCalls()
         self._now = now
@@ -147,9 +147,8 @@ class Exchange:
 
     def _without_proof(self, request: Request) -> Request:
         """Return the request without the header fields that identify the caller, whoever wrote them."""
-        if not self._proof:
-            return request
-        return replace(request, headers=without(request.headers, self._proof))
+        proof = self._proof()
+        return replace(request, headers=without(request.headers, proof)) if proof else request
 
     async def _run_steps(
         self, request: Request, caller: Caller, parked: Parked | None, tell: Tell | None = None

@@ -305,7 +305,7 @@ class FastConnection(HttpConnection):
             CLIENT.set(known.client)
             seen = access_log.begin()
             self._sent = _Sent() if seen is not None else None
-            with routes.hold(principal, self._transport.abort, route.app):
+            with routes.hold(principal, self._transport.abort, route.app, route.needs):
                 await route.answer(request, principal, self)
             if seen is not None and self._sent is not None:
                 head, sent = known.head, self._sent

@@ -37,6 +37,11 @@ class FastRoute(Protocol[R]):
         """The app or upstream that the requests are for; empty for those of all."""
         ...
 
+    @property
+    def needs(self) -> str:
+        """The capability that opens this door."""
+        ...
+
     def is_current(self) -> bool:
         """Return whether the configuration that it was made for is still in use."""
         ...
@@ -72,10 +77,12 @@ class RouteFinder(Protocol):
         """Return a number that changes when callers must be identified again, such as after a logout."""
         ...
 
-    def hold(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
+    def hold(
+        self, principal: Principal, end: Callable[[], None], app: str = "", needs: str = ""
+    ) -> AbstractContextManager[None]:
         """Call `end` when the credential of `principal` is revoked or expires while the block runs.
 
-        So is it when the principal may no longer use `app`.
+        So is it when the principal may no longer use `app`, or loses the capability `needs`.
         """
         ...
 
@@ -85,6 +92,8 @@ C = TypeVar("C", bound=Traced)
 
 class McpRoute(Generic[C]):
     """Calls of `tool` at the MCP server `mount`; `current` returns the fast path that the mount has now."""
+
+    needs = "mcp"
 
     def __init__(
         self,
@@ -135,6 +144,8 @@ class McpRoute(Generic[C]):
 
 class SiteRoute:
     """Requests with one head at the site `door`; `current` returns the site that the host has now."""
+
+    needs = "app"
 
     def __init__(
         self,

@@ -80,15 +80,15 @@ class Typed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The elicitation settings: off without `visits`; `interactive` clients ask for a typed code instead."""
+    """The elicitation settings: off unless it `visits`; `interactive` clients ask for a typed code instead."""
 
-    visits: bool = True
-    interactive: Collection[str] = ()
+    visits: Callable[[], bool] = lambda: True
+    interactive: Callable[[], Collection[str]] = tuple
     typed: Typed | None = None
 
     def of(self, visit: Visit, principal: Principal) -> Typed | None:
         """Return the receiver of a typed answer by a client of `principal`, or None if only the page counts."""
-        return self.typed if visit.typed and principal.client in self.interactive else None
+        return self.typed if visit.typed and principal.client in self.interactive() else None
 
 
 @dataclass(slots=True, eq=False)
@@ -204,9 +204,9 @@ class ElicitingCalls(Generic[Answer]):
     def can_ask(self, capabilities: types.ClientCapabilities | None, principal: Principal) -> bool:
         """Return whether a client with these capabilities can send its person to a page or ask for a code."""
         modes = capabilities.elicitation if capabilities is not None else None
-        if modes is None or not self._asking.visits:
+        if modes is None or not self._asking.visits():
             return False
-        return _opens_pages(capabilities) or principal.client in self._asking.interactive
+        return _opens_pages(capabilities) or principal.client in self._asking.interactive()
 
     def close(self) -> None:
         """End all running calls."""

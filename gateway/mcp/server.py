@@ -160,7 +160,7 @@ class McpMount:
         self._streams: set[Ending] = set()
         self._leave = asyncio.Event()
         self._stack = AsyncExitStack()
-        self._asking = asking or Asking(visits=False)
+        self._asking = asking or Asking(visits=lambda: False)
         self._calls: ElicitingCalls[types.CallToolResult] | None = None
         server = _AnnouncingServer(
             NAME,

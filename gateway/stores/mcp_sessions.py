@@ -71,8 +71,8 @@ class DatabaseMcpSessions:
     ) -> None:
         self._database = database
         self._ring = ring
-        self._most = most
-        self._each = each
+        self.most = most
+        self.each = each
         self._idle = idle
         self._clock = clock
         self._owner = secrets.token_hex(8)
@@ -187,13 +187,13 @@ class DatabaseMcpSessions:
         at_mount = select(func.count()).where(table.mount == opened.mount, table.expires > now)
         mine = at_mount.where(table.principal == opened.principal.id).scalar_subquery()
         values = [literal(value, table[name].type) for name, value in row.items()]
-        admitted = select(*values).where(mine < self._each, at_mount.scalar_subquery() < self._most)
+        admitted = select(*values).where(mine < self.each, at_mount.scalar_subquery() < self.most)
         async with self._writing, self._database.connect() as connection:
             await _lock(connection)
             added = await connection.execute(MCP_SESSIONS.insert().from_select(list(row), admitted))
             if not added.rowcount:
-                full = (await connection.execute(select(mine))).scalar_one() >= self._each
-                raise TooManySessions(self._each if full else self._most, of_all=not full)
+                full = (await connection.execute(select(mine))).scalar_one() >= self.each
+                raise TooManySessions(self.each if full else self.most, of_all=not full)
             await connection.commit()
 
     async def _adopt(self, id: str, principal: Principal, mount: str) -> McpClientState | None:
@@ -251,10 +251,10 @@ class DatabaseMcpSessions:
     def _check_own(self, principal: Principal, mount: str) -> None:
         """Apply the limits to the sessions of this process. Raises `TooManySessions`."""
         here = Counter(opened.principal.id for opened in self._open.values() if opened.mount == mount)
-        if here[principal.id] >= self._each:
-            raise TooManySessions(self._each, of_all=False)
-        if here.total() >= self._most:
-            raise TooManySessions(self._most, of_all=True)
+        if here[principal.id] >= self.each:
+            raise TooManySessions(self.each, of_all=False)
+        if here.total() >= self.most:
+            raise TooManySessions(self.most, of_all=True)
 
     def _seal(self, key: str, opened: _Open) -> tuple[str, bytes]:
         state = opened.state

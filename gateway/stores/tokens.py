@@ -252,6 +252,7 @@ def _write(token: Token) -> dict[str, object]:
         "account": [token.account.subject, token.account.label] if token.account is not None else None,
         "type": token.type,
         "id_token": token.id_token.reveal() if token.id_token is not None else None,
+        "source": token.source,
     }
 
 
@@ -266,4 +267,5 @@ def _read(found: dict[str, Any]) -> Token:
         account=Account(*found["account"]) if found["account"] is not None else None,
         type=found["type"],
         id_token=Secret(found["id_token"]) if found.get("id_token") is not None else None,
+        source=found.get("source", ""),
     )

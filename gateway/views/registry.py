@@ -72,7 +72,7 @@ class Views:
     ) -> None:
         self.apps = apps
         self.admits = admits
-        self._each = each
+        self.each = each
         self._clock = clock
         self.precedence = ModelPriority(clock)
         self._views: dict[str, View] = {}
@@ -433,7 +433,7 @@ class Views:
         self._openings.take(view.principal.id, view.used)
         mine = list(self._of.get(view.principal.id, {}).values())
         self.taints.inherit(view)
-        if len(mine) >= self._each:
+        if len(mine) >= self.each:
             self._make_room(mine)
         for other in mine:
             if other.app == view.app and other.relay is not None:
@@ -451,7 +451,7 @@ class Views:
         spare = [view for view in mine if view.lost or not view.proven or (not view.bridged and view.used < quiet)]
         _LIVE_VIEWS.exceeded(mine[0].principal.id)
         if not spare:
-            raise Refusal(Reason.RATE_LIMITED, f"{self._each} views are open already. Close one of them.")
+            raise Refusal(Reason.RATE_LIMITED, f"{self.each} views are open already. Close one of them.")
         self.close(min(spare, key=lambda view: view.used))
 
     def _former(self, principal: Principal, app: str, former: str) -> View | None:

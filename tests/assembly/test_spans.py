@@ -22,7 +22,10 @@ async def test_spans_that_nobody_takes_are_dropped_and_counted(monkeypatch: pyte
     with listening() as nobody:
         async with Connections() as connections:
             collector = Collector(
-                f"http://127.0.0.1:{nobody.getsockname()[1]}", Secret(""), parse_network(["private"]), connections
+                f"http://127.0.0.1:{nobody.getsockname()[1]}",
+                lambda: Secret(""),
+                parse_network(["private"]),
+                connections,
             )
             queue = Spans(collector, metrics)
             tracer = queue.provider().get_tracer("test")

@@ -275,3 +275,36 @@ async def test_sighup_reads_the_files_again(tmp_path: Path) -> None:
         code, output = await ended(running)
     assert code == 0, output
     assert "app page: policy.yaml is in effect, version sha256:" in output
+
+
+async def test_logs_and_the_drain_change_while_it_runs_and_the_rest_is_named(tmp_path: Path) -> None:
+    """SIGHUP after a changed file: the log is JSON, requests are logged, and `doctor` names what needs a restart."""
+    port = free_port()
+    write(tmp_path, port)
+    file = tmp_path / "gateway.yaml"
+    async with process(tmp_path) as running, aiohttp.ClientSession() as http:
+        await ready(running, 4)
+        text = file.read_text("utf-8").replace("announce: 0s", "announce: 0s, timeout: 7s")
+        text = text.replace("{listen:", "{busy_poll: true, listen:")
+        file.write_text(f"{text}log: json\naccess_log: true\n", "utf-8")
+        running.send_signal(signal.SIGHUP)
+        health: dict[str, object] = {}
+        async with asyncio.timeout(60):
+            while health.get("needs_restart") != ["server.busy_poll"]:
+                async with http.get(f"http://localhost:{port}/readyz") as answer:
+                    health = await answer.json()
+        checked = await asyncio.create_subprocess_exec(
+            *COMMAND, "doctor", cwd=tmp_path, env=environment(), stdout=asyncio.subprocess.PIPE
+        )
+        said = (await checked.communicate())[0].decode()
+        assert "gateway.yaml:1:10: server.busy_poll: was changed: restart the gateway to use it" in said
+        async with http.get(f"http://localhost:{port}/healthz"):
+            pass
+        running.send_signal(signal.SIGTERM)
+        code, output = await ended(running)
+    assert code == 0
+    assert "running calls have 7 seconds" in output
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    assert [line["path"] for line in lines if line["logger"] == "access"][-1] == "/healthz"
+    (warning,) = (line for line in lines if "server.busy_poll" in line.get("message", ""))
+    assert (warning["level"], warning["logger"]) == ("warning", "gateway.assembly.reload")

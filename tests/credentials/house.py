@@ -6,18 +6,19 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import aiohttp
+from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from joserfc.jwk import ECKey
 
 from gateway.app import build_app
-from gateway.config import load_config
+from gateway.config import load_config, read_config
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
@@ -63,6 +64,7 @@ class House:
     gateway: Server
     http: aiohttp.ClientSession
     environ: Mapping[str, str]
+    app: web.Application = field(default_factory=web.Application)
 
     @property
     def site(self) -> str:
@@ -137,8 +139,10 @@ class House:
 
     async def start(self) -> None:
         """Start the gateway."""
-        config = await asyncio.to_thread(load_config, self.folder / "gateway.yaml", self.environ)
-        await self.gateway.start(build_app(config))
+        file = self.folder / "gateway.yaml"
+        config = await asyncio.to_thread(load_config, file, self.environ)
+        self.app = build_app(config, lambda: read_config(file, self.environ))
+        await self.gateway.start(self.app)
 
     def written(self) -> dict[str, bytes]:
         """The bytes of every file in the gateway's folder, except its key."""

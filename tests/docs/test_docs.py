@@ -15,7 +15,7 @@ from gateway import hookspecs
 from gateway.hooks import Hooks
 from gateway.model import Door
 from gateway.policy import parse_policy, run_tests
-from scripts.configuration_doc import PAGE, page
+from scripts.configuration_doc import DEPLOYMENT, PAGE, deployment, page
 from tests.docs.blocks import PAGES, ROOT, blocks, lines
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,6 +28,12 @@ SHOWN = {block.file or block.language: block.text for block in blocks("yaml", "p
 def test_the_page_of_settings_is_made_from_the_settings() -> None:
     """To update it: python scripts/configuration_doc.py."""
     assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_the_page_of_operators_names_the_settings_that_need_a_restart() -> None:
+    """To update it: python scripts/configuration_doc.py."""
+    text = DEPLOYMENT.read_text(encoding="utf-8")
+    assert text == deployment(text)
 
 
 def test_the_policy_of_the_readme_is_a_policy_of_ten_lines() -> None:

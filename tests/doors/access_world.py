@@ -77,6 +77,7 @@ class Building:
     client: aiohttp.ClientSession
     arrived: list[str]
     reread: Callable[[], None]
+    app: web.Application
     auth: str = ""
     """Further ways to authenticate, before the proxy."""
     more: str = ""
@@ -275,10 +276,10 @@ async def building(folder: Path, until: str, auth: str = "", more: str = "") -> 
     door = Server()
     async with served(backend) as port, over_http(shop()) as books, local_client() as client:
         (folder / "pay.yaml").write_text(PAY % (port, until), "utf-8")
-        found = Building(folder, door.port, books, client, arrived, lambda: None, auth, more)
+        found = Building(folder, door.port, books, client, arrived, lambda: None, web.Application(), auth, more)
         found.configure()
         path = folder / "gateway.yaml"
-        app = build_app(load_config(path, {}), lambda: read_config(path, {}))
+        found.app = app = build_app(load_config(path, {}), lambda: read_config(path, {}))
         found.reread = app[RELOAD]
         await door.start(app)
         try:

@@ -35,6 +35,10 @@ class Told:
     of: Mapping[str, bool | Exception | None] = field(default_factory=dict)
     asked: int = 0
 
+    def __str__(self) -> str:
+        """Return a name of its own, as each issuer has."""
+        return f"https://issuer-{id(self)}.example"
+
     def now(self, id: str, said: bool | Exception) -> None:
         """From now on answer this."""
         self.of = {**self.of, id: said}
@@ -71,7 +75,7 @@ class Room:
 
     def standing(self, *issuers: IntrospectingIssuer) -> Revocations:
         """Return the revocation check over all of them."""
-        return Revocations(self.tokens, self.sessions, issuers, self.clock, self.clock)
+        return Revocations(self.tokens, self.sessions, lambda: issuers, self.clock, self.clock)
 
     def stream(self, standing: Revocations, proof: str) -> None:
         """Open a stream that depends on `proof`."""
@@ -310,8 +314,16 @@ def _oauth(url: str) -> OAuthIssuer:
     )
 
 
-def test_nobody_is_held_whose_credential_has_no_end(room: Room) -> None:
-    """The local principal of a gateway without authentication."""
-    standing = room.standing()
-    with standing.hold(LOCAL, lambda: pytest.fail("ended")):
-        assert standing.hold(LOCAL, lambda: None) is standing.hold(Principal("a", "b", "c"), lambda: None)
+async def test_callers_whose_credential_has_no_end_are_ended_by_a_changed_configuration_alone(room: Room) -> None:
+    """The local principal of a gateway without authentication, and the persons of proxies."""
+    standing, ended = room.standing(), list[str]()
+    other = Principal("proxy:front", "proxy", "ann", capabilities=frozenset({"app"}))
+    with (
+        standing.hold(LOCAL, lambda: ended.append("local")),
+        standing.hold(other, lambda: ended.append("app"), needs="app"),
+        standing.hold(other, lambda: ended.append("any")),
+    ):
+        await standing.look()
+        assert ended == []
+        await standing.reconsider(lambda principal, needs, _: principal == other and needs == "app")
+    assert ended == ["local", "any"]

@@ -58,7 +58,7 @@ async def test_a_way_to_ask_that_fails_ends_no_other_way_and_no_other_question(
     well, approvals = Well(), MemoryApprovals(120)
     async with Journal(tmp_path / "journal") as journal:
         answers = ApprovalAnswers(approvals, MemoryGrants(), Recorder(journal, Hooks([], tmp_path), OnFailure.CONTINUE))
-        running = asyncio.create_task(Approvers(approvals, answers, [Broken(), well, Broken()]).run())
+        running = asyncio.create_task(Approvers(approvals, answers, lambda: [Broken(), well, Broken()]).run())
         async with asyncio.timeout(60):
             for view in ("v1", "v2"):
                 question = (await approvals.park(ASK, structs.replace(MODEL, view=view))).question

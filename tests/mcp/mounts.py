@@ -73,7 +73,9 @@ class _Open:
         """Return a constant: nobody logs out."""
         return 0
 
-    def hold(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
+    def hold(
+        self, principal: Principal, end: Callable[[], None], app: str = "", needs: str = ""
+    ) -> AbstractContextManager[None]:
         """Do nothing: no credential is revoked."""
         return nullcontext()
 

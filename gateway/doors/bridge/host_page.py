@@ -163,7 +163,7 @@ class HostPage:
     async def _serve(self, principal: Principal) -> None:
         with (
             self._state.places.place(principal.person) as free,
-            self._state.revocations.hold(principal, self._cut_off),
+            self._state.revocations.hold(principal, self._cut_off, needs="bridge"),
         ):
             if not free:
                 CONNECTIONS.exceeded(principal.id)
@@ -220,6 +220,8 @@ class HostPage:
         match event:
             case mux.Hello(ticket):
                 self._ticket = self._state.tickets.redeem(ticket, self._origin)
+                if self._ticket is not None and not self._state.revocations.accepts(self._ticket.principal):
+                    self._ticket = None  # it is no caller any more since the configuration changed
                 if self._ticket is None:
                     self._request[REFUSED] = refusal_response(
                         403, "bad-ticket", "This ticket is unknown, used or expired."

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.callers.methods import Method, OAuthIssuer, Roles, TokenAuth
-from gateway.callers.people import LoginAttempt, is_open, issuer_names, person_on_console, start_attempt
+from gateway.callers.methods import OAuthIssuer, TokenAuth
+from gateway.callers.people import LoginAttempt, issuer_names, person_on_console, start_attempt
 from gateway.crypto import equals_secret
 from gateway.doors.access import VISIT, Access, Site
-from gateway.doors.identify import CallPlace, Identify
+from gateway.doors.identify import CallerRules, CallPlace, Identify
+from gateway.doors.issuers import Issuer
 from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.pages import local, onwards, page
 from gateway.doors.responses import refusal_response
@@ -52,55 +52,35 @@ _LED_HERE = (
 )
 
 
-class LoginIssuer(Protocol):
-    """Logs people in: `gateway.doors.issuers.Issuer`."""
-
-    async def login_url(self, attempt: LoginAttempt, back: str, own: str | None) -> str:
-        """Return the authorization URL, which redirects to `back`, or to `own` if the issuer's answer does not name it.
-        Raises `Unidentified`.
-        """
-        ...
-
-    async def finish_login(
-        self, query: Mapping[str, str], attempt: LoginAttempt, back: str, *, named: bool
-    ) -> tuple[Principal, Secret]:
-        """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
-        Raises `Unidentified`.
-        """
-        ...
-
-    async def logout_url(self, id_token: str | None, back: str) -> str | None:
-        """Return the URL that ends a person's login at the issuer, None if there is none."""
-        ...
-
-
 class LoginDoor:
-    """The login of the console at `console`. `issuers` are those with login; `sites` are the origins by app."""
+    """The login of the console at `console`, by the current `rules`; `sites` are the origins by app."""
 
     def __init__(
         self,
         console: str,
-        methods: Sequence[Method],
-        roles: Roles,
+        rules: Callable[[], CallerRules],
         *,
         identify: Identify,
         sessions: Sessions,
-        issuers: Mapping[OAuthIssuer, LoginIssuer],
         sites: Mapping[str, str],
         hints: LogoutHints,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._console = console
-        self._methods = methods
-        self._roles = roles
+        self._rules = rules
         self._identify = identify
         self._sessions = sessions
-        self._issuers = dict(zip(issuer_names(spec.issuer for spec in issuers), issuers.items(), strict=True))
         self._sites = sites
         self._hints = hints
         self._clock = clock
         self._cookies = SessionCookies(console)
         self._place = CallPlace(console, Site.CONSOLE, Access.PERSON, None, frozenset())
+
+    @property
+    def _issuers(self) -> dict[str, tuple[OAuthIssuer, Issuer]]:
+        """The issuers at which people log in, by the names of their redirect URIs."""
+        found = [(spec, issuer) for spec, issuer in self._rules().issuers.items() if spec.client_id is not None]
+        return dict(zip(issuer_names(spec.issuer for spec, _ in found), found, strict=True))
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes for the console's site; none of them needs a login."""
@@ -149,9 +129,10 @@ class LoginDoor:
 
     async def _start(self, request: web.Request) -> web.Response:
         to = local(request.query.get("to"))
-        if is_open(self._methods):
+        if self._rules().open:
             return onwards(to)
-        known = dict(zip(map(str, range(len(self._issuers))), self._issuers, strict=True))
+        issuers = self._issuers
+        known = dict(zip(map(str, range(len(issuers))), issuers, strict=True))
         name = known.get(request.query.get("issuer", "0" if len(known) == 1 else ""))
         if name is None:
             return self._choice(to)
@@ -159,7 +140,7 @@ class LoginDoor:
         attempt = start_attempt(await self._sessions.secret(), name, to, self._clock(), fresh=fresh)
         own = f"{self._back_url}/{name}" if len(known) > 1 else None
         try:
-            url = await self._issuers[name][1].login_url(attempt, self._back_url, own)
+            url = await issuers[name][1].login_url(attempt, self._back_url, own)
         except Unidentified as error:
             return page("Not logged in", error.detail, 503)
         answer = web.Response(status=302, headers={"location": url, "cache-control": "no-store"})
@@ -168,13 +149,13 @@ class LoginDoor:
 
     def _choice(self, to: str) -> web.Response:
         """Return the page that offers several logins, or explains that there is none."""
-        if self._issuers:
+        if issuers := self._issuers:
             rows = "; ".join(
                 f"{spec.issuer}: {self._console}/login?issuer={number}&to={quote(to, safe='')}"
-                for number, (spec, _) in enumerate(self._issuers.values())
+                for number, (spec, _) in enumerate(issuers.values())
             )
             return page("Log in", f"Log in at one of {rows}")
-        if any(isinstance(method, TokenAuth) for method in self._methods):
+        if any(isinstance(method, TokenAuth) for method in self._rules().methods):
             return page("Log in", _LINK_HELP)
         return page(
             "No login", "People cannot log in here: give `auth` an oauth entry with a client_id, or token.", 403
@@ -185,7 +166,7 @@ class LoginDoor:
             return page("Log in?", _LED_HERE, link=(request.raw_path, "Log in with this link"))
         now = self._clock()
         session = await self._sessions.take(SessionKind.LINK, request.query.get("code", ""), now)
-        if session is None or not any(isinstance(method, TokenAuth) for method in self._methods):
+        if session is None or not any(isinstance(method, TokenAuth) for method in self._rules().methods):
             return page("Not logged in", f"This link was used, or is too old. {_LINK_HELP}", 403)
         return await self._enter(_with_auth_time(session.principal, now), now + BY_LINK, local(request.query.get("to")))
 
@@ -193,13 +174,10 @@ class LoginDoor:
         """Handle the redirect from the issuer (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
         now = self._clock()
         attempt = LoginAttempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
-        if (
-            attempt is None
-            or not attempt.has_state(request.query.get("state", ""))
-            or attempt.issuer not in self._issuers
-        ):
+        issuers = self._issuers
+        if attempt is None or not attempt.has_state(request.query.get("state", "")) or attempt.issuer not in issuers:
             return page("Not logged in", "This login was not begun in this browser, or took too long. Try again.", 403)
-        spec, issuer = self._issuers[attempt.issuer]
+        spec, issuer = issuers[attempt.issuer]
         place = request.match_info.get("issuer")
         if place not in (None, attempt.issuer):
             return page(
@@ -209,7 +187,7 @@ class LoginDoor:
         if not guess.may_ask():  # otherwise the gateway sends the issuer any code that a caller invents
             return page("Not logged in", "Too many failed logins came from this address. Wait a minute.", 429)
         # If several issuers share this redirect URI, the answer must name its issuer (RFC 9700, 4.4; RFC 9207).
-        named, back = place is None and len(self._issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url
+        named, back = place is None and len(issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url
         try:
             person, id_token = await issuer.finish_login(request.query, attempt, back, named=named)
         except Unidentified as error:
@@ -240,8 +218,9 @@ class LoginDoor:
             if request.headers.get("sec-fetch-site") not in ("same-origin", "none"):
                 return onwards(request.raw_path)
             return web.Response(status=302, headers={"location": f"/login?{urlencode({'to': request.raw_path})}"})
+        rules = self._rules()
         try:
-            person = person_on_console(session.principal, self._methods, self._roles)
+            person = person_on_console(session.principal, rules.methods, rules.roles)
         except Unidentified as error:
             return page("Not logged in", error.detail, 403)
         if not person.may("app", app):

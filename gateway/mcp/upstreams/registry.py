@@ -171,23 +171,25 @@ class Upstreams:
         for one in self.mounted.values():
             self._wake_early(one)
 
-    async def replace(
-        self,
-        specs: Mapping[str, Spec],
-        enter: Callable[[McpMount], Awaitable[None]],
-        leave: Callable[[McpMount], Awaitable[None]],
-    ) -> None:
-        """Replace the upstreams; those with an unchanged connection keep it. `enter` and `leave` are for mounts.
-        Removed ones end in the background, as they may take their time.
-        """
-        before, now = self.mounted, {}
+    async def prepare(
+        self, specs: Mapping[str, Spec], enter: Callable[[McpMount], Awaitable[None]]
+    ) -> dict[str, Mounted]:
+        """Return the upstreams for `replace`; those with an unchanged connection keep it. `enter` opens a new mount."""
+        now = {}
         for name, spec in specs.items():
-            old = before.get(name)
+            old = self.mounted.get(name)
             if old is not None and same_connection(old.upstream.spec, spec):
                 now[name] = old
             else:
                 now[name] = self._mount(spec)
                 await enter(now[name].face)
+        return now
+
+    def replace(
+        self, specs: Mapping[str, Spec], now: dict[str, Mounted], leave: Callable[[McpMount], Awaitable[None]]
+    ) -> None:
+        """Replace the upstreams, at once. Removed ones end in the background, as they may take their time."""
+        before = self.mounted
         gone = [one for name, one in before.items() if now.get(name) is not one]
         self.mounted = now
         for name, one in now.items():

@@ -1,0 +1,331 @@
+"""`auth`, `roles`, limits and the rest of gateway.yaml change while the gateway runs: all or nothing, at every door."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.app import ADMIN, SETTINGS
+from gateway.assembly.live_settings import Settings
+from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, signature
+from gateway.model import Secret
+from tests.assembly.files import put
+from tests.callers.issuer import Issuer, issuer
+from tests.doors.access_world import HR, OTHER, Bridge, Building, building
+from tests.world import served
+
+UNTIL = str((datetime.now(UTC) + timedelta(days=20)).date())
+FIRST, SECOND = "k" * 32, "s" * 32
+WEBHOOK = """
+approvals:
+  ask: [console, webhook]
+  webhook: {url: "http://127.0.0.1:9/hook", secret: "%s", answers: true, network: private}
+"""
+OAUTH = "{type: oauth, issuer: %r, audience: us, network: private}, "
+ROLES = "roles: {approver: [boss], auditor: [audit], admin: [root]}"
+DOORS = ("mcp", "site", "console", "bridge")
+
+Who = dict[str, str]
+
+
+def rewrite(house: Building, old: str, new: str) -> None:
+    """Replace a text of gateway.yaml."""
+    file = house.folder / "gateway.yaml"
+    text = file.read_text("utf-8")
+    assert old in text
+    put(file, text.replace(old, new))
+
+
+async def taken(house: Building, old: str, new: str) -> None:
+    """Replace a text of gateway.yaml, and wait until it is in effect."""
+    before = house.app[SETTINGS].now
+    rewrite(house, old, new)
+    async with asyncio.timeout(60):
+        while house.app[SETTINGS].now is before:
+            house.reread()
+            await asyncio.sleep(0.05)
+
+
+async def drained(content: aiohttp.StreamReader) -> None:
+    """Read a stream to its end."""
+    with suppress(aiohttp.ClientError, ConnectionError):
+        while await content.readany():
+            pass
+
+
+@asynccontextmanager
+async def opened(house: Building, who: Who, door: str) -> AsyncIterator[Awaitable[None]]:
+    """Open something that lasts at one door, and yield its end."""
+    own = {**who, "sec-fetch-site": "same-origin"}
+    async with AsyncExitStack() as stack:
+        if door == "mcp":
+            ending = drained(await stack.enter_async_context(house.listening(who, "/mcp")))
+        elif door == "bridge":
+            bridge = await stack.enter_async_context(house.bridge(who, ["pay"], "pay"))
+            ending = _closed(bridge)
+        else:
+            origin = f"http://pay.localhost:{house.port}" if door == "site" else house.console
+            path = "/api/feed" if door == "site" else "/api/events"
+            asked = house.client.get(f"{origin}{path}", headers={**own, "origin": origin})
+            answer = await stack.enter_async_context(asked)
+            assert answer.status == 200
+            ending = drained(answer.content)
+        yield ending
+
+
+async def _closed(bridge: Bridge) -> None:
+    with suppress(aiohttp.ClientError, TypeError):
+        while not bridge.socket.closed:
+            await bridge.socket.receive()
+
+
+async def status(house: Building, who: Who, door: str) -> int:
+    """Return the status of one request at a door; a view that opens counts as 200."""
+    match door:
+        case "mcp":
+            return (await house.mcp(who, "/mcp", "tools/list", {}))[0]
+        case "site":
+            return (await house.get(who, "/api/pay", "pay"))[0]
+        case "console":
+            if (found := (await house.get(who, "/api/state"))[0]) != 200:
+                return found
+            return (await house.post(who, "/bridge/tickets", {"apps": ["pay"]}))[0]
+        case _:
+            try:
+                async with house.bridge(who, ["pay"], "pay") as bridge:
+                    return 200 if type(bridge.first).__name__ == "Opened" else 403
+            except (KeyError, aiohttp.ClientError):
+                return 401
+
+
+@pytest.fixture
+async def idp() -> AsyncIterator[Issuer]:
+    """Yield an issuer of tokens."""
+    async with issuer() as made:
+        yield made
+
+
+def bearer(idp: Issuer, **claims: object) -> Who:
+    """Return the header of a token with these claims."""
+    return {"authorization": f"Bearer {idp.sign(idp.claims('us', **claims))}"}
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_what_an_issuer_allowed_ends_with_it_and_nothing_else(tmp_path: Path, idp: Issuer, door: str) -> None:
+    """Removed from `auth`, its callers are cut off and refused; one named by the proxy goes on, on the same stream."""
+    async with building(tmp_path, UNTIL, auth=OAUTH % idp.url) as house:
+        token = bearer(idp, roles=["hr"])
+        assert await status(house, token, door) == 200
+        async with opened(house, token, door) as ends, opened(house, HR, door) as stays, asyncio.TaskGroup() as tasks:
+            stay = tasks.create_task(_wait(stays))
+            await taken(house, OAUTH % idp.url, "")
+            async with asyncio.timeout(60):
+                await ends
+            assert await status(house, token, door) == 401
+            assert await status(house, HR, door) == 200
+            assert not stay.done()
+            stay.cancel()
+
+
+async def _wait(ending: Awaitable[None]) -> None:
+    await ending
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_who_loses_a_role_loses_what_it_opened(tmp_path: Path, door: str) -> None:
+    """`roles.user` no longer names their role; somebody with another role goes on, and one who got it comes in."""
+    async with building(tmp_path, UNTIL) as house:
+        house.configure(pay="none", books_access="none")
+        rewrite(house, ROLES, "roles: {user: [hr, sales], admin: [root]}")
+        await house.reload()
+        guest = {"x-user": "gus", "x-groups": "guests"}
+        assert await status(house, guest, door) in (401, 403)
+        async with opened(house, HR, door) as ends, opened(house, OTHER, door) as stays, asyncio.TaskGroup() as tasks:
+            stay = tasks.create_task(_wait(stays))
+            await taken(house, "user: [hr, sales]", "user: [guests, sales]")
+            async with asyncio.timeout(60):
+                await ends
+            assert await status(house, HR, door) in (401, 403)
+            assert await status(house, OTHER, door) == 200
+            assert await status(house, guest, door) == 200
+            assert not stay.done()
+            stay.cancel()
+
+
+BROKEN = [
+    ("name: front,", "nme: front,", "unknown key"),
+    (f'secret: "{FIRST}"', 'secret: "short"', "fewer than 32 characters"),
+    ("{type: authorization_code,", "{type: client_credentials, certificate: missing.pem,", "there is no file"),
+    ("policy: notes.yaml}", "policy: gone.yaml}", "there is no file"),
+    ("source: notes,", "source: empty,", "an app is a folder with an index.html"),
+]
+"""A text of gateway.yaml, what replaces it, and the words of the problem."""
+
+
+@pytest.mark.parametrize(("old", "new", "words"), BROKEN, ids=["key", "secret", "certificate", "policy", "app"])
+async def test_a_broken_configuration_leaves_the_old_one_wholly_in_force(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, old: str, new: str, words: str
+) -> None:
+    """With an error elsewhere, a new proxy, new roles and a new secret of the webhook are not in force, either."""
+    (tmp_path / "empty").mkdir()
+    caplog.set_level(logging.WARNING, "gateway.assembly.reload")
+    async with building(tmp_path, UNTIL, more=WEBHOOK % FIRST) as house, served(house.app[ADMIN]) as admin:
+        before = house.app[SETTINGS].now
+        rewrite(house, old, new)
+        for one, other in (
+            ("header: X-User", "header: X-Person"),
+            (ROLES, "roles: {user: [nobody]}"),
+            (FIRST, SECOND),
+            ('listen: "127', 'admin_listen: "127.0.0.1:1", admin_hosts: [ops], listen: "127'),
+        ):
+            text = (house.folder / "gateway.yaml").read_text("utf-8")
+            put(house.folder / "gateway.yaml", text.replace(one, other))
+        house.reread()
+        async with asyncio.timeout(60):
+            while words not in caplog.text:
+                await asyncio.sleep(0.05)
+        assert house.app[SETTINGS].now is before
+        for door in DOORS:
+            assert await status(house, HR, door) == 200
+            assert await status(house, {"x-person": "ann", "x-groups": "hr"}, door) == 401
+        assert await signed(house, FIRST) == 410
+        assert await signed(house, SECOND) == 403
+        async with house.client.get(f"http://127.0.0.1:{admin}/readyz", headers={"host": "ops"}) as answer:
+            assert answer.status == 421
+        problem = next(line for line in caplog.messages if words in line)
+        assert re.match(rf"{house.folder}/\S+:\d+:\d+: ", problem)
+
+
+async def signed(house: Building, secret: str) -> int:
+    """Send a signed answer to a question that is not there; return the status."""
+    body, timestamp = b'{"id": "none", "digest": "d", "answer": "approve", "by": "bot"}', str(int(time.time()))
+    headers = {TIMESTAMP: timestamp, SIGNATURE: signature(Secret(secret), timestamp, body)}
+    url = f"http://localhost:{house.port}/approvals/webhook"
+    async with house.client.post(url, data=body, headers=headers) as answer:
+        return answer.status
+
+
+async def test_all_of_a_good_configuration_is_in_force_at_once(tmp_path: Path) -> None:
+    """The same changes without the error: at every door, for the webhook, and at the listener of operators."""
+    async with building(tmp_path, UNTIL, more=WEBHOOK % FIRST) as house, served(house.app[ADMIN]) as admin:
+        text = (house.folder / "gateway.yaml").read_text("utf-8").replace("header: X-User", "header: X-Person")
+        put(house.folder / "gateway.yaml", text)
+        await taken(house, FIRST, SECOND)
+        for door in DOORS:
+            assert await status(house, HR, door) == 401
+            assert await status(house, {"x-person": "ann", "x-groups": "hr"}, door) == 200
+        assert await signed(house, FIRST) == 403
+        assert await signed(house, SECOND) == 410
+        await taken(house, "listen:", 'admin_listen: "127.0.0.1:1", admin_hosts: [ops], listen:')
+        async with house.client.get(f"http://127.0.0.1:{admin}/readyz", headers={"host": "ops"}) as answer:
+            assert answer.status == 200
+            assert (await answer.json())["needs_restart"] == ["server.admin_listen"]
+
+
+async def test_nobody_is_let_in_where_others_can_reach_the_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`none` is valid with the new address, which needs a restart; the old one is reached by other machines."""
+    async with building(tmp_path, UNTIL) as house:
+        house.app[SETTINGS].now = before = _listening_everywhere(house)
+        text = (house.folder / "gateway.yaml").read_text("utf-8")
+        put(house.folder / "gateway.yaml", text.replace("auth: [", "auth: [none, "))
+        house.reread()
+        async with asyncio.timeout(60):
+            while "which other machines reach" not in caplog.text:
+                await asyncio.sleep(0.05)
+        assert house.app[SETTINGS].now is before
+        assert "gateway.yaml:" in caplog.text
+        assert (await house.mcp({}, "/mcp", "tools/list", {}))[0] == 401
+
+
+def _listening_everywhere(house: Building) -> Settings:
+    now = house.app[SETTINGS].now
+    return replace(now, config=replace(now.config, server=replace(now.config.server, host="0.0.0.0")))
+
+
+async def test_limits_count_at_once(tmp_path: Path) -> None:
+    """Of requests, and of live views; what is open stays so."""
+    async with building(tmp_path, UNTIL) as house, opened(house, HR, "site") as stays, asyncio.TaskGroup() as tasks:
+        stay = tasks.create_task(_wait(stays))
+        await taken(house, "listen:", "requests_each: 1, listen:")
+        assert (await house.get(HR, "/api/pay", "pay"))[0] == 429
+        assert (await house.get({"x-user": "hank", "x-groups": "hr"}, "/api/pay", "pay"))[0] == 200
+        await taken(house, "requests_each: 1,", "requests_each: 2,")
+        assert (await house.get(HR, "/api/pay", "pay"))[0] == 200
+        assert not stay.done()
+        stay.cancel()
+        async with house.bridge(HR, ["pay"], "pay") as first:
+            assert type(first.first).__name__ == "Opened"
+            (house.folder / "gateway.yaml").write_text(
+                (house.folder / "gateway.yaml").read_text("utf-8") + "mcp: {views_each: 1}\n", "utf-8"
+            )
+            await taken(house, "requests_each: 2,", "requests_each: 9,")
+            async with house.bridge(HR, ["pay"], "pay") as second:
+                assert type(second.first).__name__ == "ErrorFrame"
+
+
+RELOADS = 100
+
+PAUSE = 0.05
+"""Seconds between two calls of one caller at one door, so that the reloads get their turns."""
+
+
+async def test_a_hundred_reloads_under_load_let_no_call_fail_or_pass_that_should_not(
+    tmp_path: Path, idp: Issuer
+) -> None:
+    """Callers, rights, credentials with the policies that name them, and limits change to and fro.
+
+    The proxy's caller is allowed in both configurations, a token of the issuer in one of them, and a token of another
+    audience in none.
+    """
+    async with building(tmp_path, UNTIL) as house:
+        pay = (tmp_path / "pay.yaml").read_text("utf-8")
+        texts = []
+        for name, extra in (("one", "requests_each: 90"), ("two", "requests_each: 80, connections: 500")):
+            main = pay.replace("network: private}", f"network: private, credential: {name}}}", 1)
+            (tmp_path / f"pay-{name}.yaml").write_text(main, "utf-8")
+            text = (tmp_path / "gateway.yaml").read_text("utf-8")
+            text = text.replace("pay.yaml", f"pay-{name}.yaml").replace("listen:", f"{extra}, listen:")
+            own = f"  {name}: {{type: header, header: x-key, value: {name}}}\n"
+            texts.append(text.replace("credentials:\n", f"credentials:\n{own}"))
+        texts[1] = texts[1].replace("auth: [", f"auth: [{OAUTH % idp.url}").replace(ROLES, "roles: {admin: [hr]}")
+        good, other, wrong = HR, bearer(idp, roles=["hr"]), {"authorization": f"Bearer {idp.sign(idp.claims('them'))}"}
+        seen, stop = Counter[tuple[str, str, int]](), asyncio.Event()
+
+        async def call(name: str, who: Who, door: str) -> None:
+            while not stop.is_set():
+                with suppress(aiohttp.ClientError, KeyError):  # cut off, which only `other` may be
+                    found = await status(house, who, door)
+                    seen[name, door, found] += 1
+                    await asyncio.sleep(PAUSE)
+                    continue
+                seen[name, door, 0] += 1
+
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(240):
+            for door in DOORS:
+                for name, who in (("good", good), ("other", other), ("wrong", wrong)):
+                    tasks.create_task(call(name, who, door))
+            for number in range(RELOADS):
+                before = house.app[SETTINGS].now
+                put(house.folder / "gateway.yaml", texts[number % 2])
+                while house.app[SETTINGS].now is before:
+                    house.reread()
+                    await asyncio.sleep(0.01)
+            stop.set()
+        kinds = {(name, found) for name, _, found in seen}
+        assert {found for name, found in kinds if name == "good"} == {200}, seen
+        assert {found for name, found in kinds if name == "wrong"} == {401}, seen
+        assert {found for name, found in kinds if name == "other"} <= {0, 200, 401, 403}, seen
+        assert {(name, door) for name, door, found in seen if found == 200} >= {("other", door) for door in DOORS}
