@@ -26,6 +26,7 @@ from mcp.server.streamable_http import (
     StreamableHTTPServerTransport,
 )
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, InitializeRequestParams, JSONRPCError
@@ -35,7 +36,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, size
 from gateway.jsontext.writing import plain_json
 from gateway.mcp.asgi import ENDING, LEFT_OUT, Ending, current_principal
 from gateway.mcp.middleware import replay, request_in
@@ -52,6 +53,9 @@ SUBSCRIPTIONS: Final = 256
 LONGEST_URI: Final = 2048
 """Characters of the longest URI among these."""
 
+DECLARED: Final = 64 * 1024
+"""Bytes of the longest `initialize`: what it declares is stored as long as its session."""
+
 RETRY: Final = 3000
 """Milliseconds after which clients reconnect a broken stream. They try twice at most, and a restart takes a moment."""
 
@@ -62,9 +66,10 @@ BOUNDS: Final = (
         f"`mcp.sessions_each` ({PER_PRINCIPAL:,}) per principal, `mcp.sessions` in all, of a mount; `mcp.session_idle`",
         "503",
     ),
+    Bound(Area.MCP, "what a client declares in `initialize`", size(DECLARED), "413, or an error in an open session"),
 )
 
-(_SESSIONS,) = BOUNDS
+_SESSIONS, _DECLARED = BOUNDS
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +171,11 @@ class ResumableSessions(StreamableHTTPSessionManager):
     ) -> None:
         """Register the session before it is served. Raises `_Full` if the mount or the caller has too many."""
         id, first = str(http_transport.mcp_session_id), await receive()
+        if len(first.get("body", b"")) > DECLARED:
+            _DECLARED.exceeded(_opener() or None)
+            await self._discard_session(id, http_transport)
+            await _refuse(413, INVALID_REQUEST, _TOO_LONG)(scope, receive, send)
+            return
         state, principal = _read_declaration(first), current_principal()
         if state is not None and principal is not None:  # the SDK refuses anything else without a session
             try:
@@ -299,6 +309,9 @@ class ResumableSessions(StreamableHTTPSessionManager):
 
     async def note(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Middleware: store what the requests of a session set, for its next process."""
+        if ctx.method == "initialize" and len(plain_json(ctx.params).encode()) > DECLARED:  # perhaps once more
+            _DECLARED.exceeded(_opener() or None)
+            raise MCPError(INVALID_REQUEST, _TOO_LONG)
         result = await call_next(ctx)
         change = _CHANGES.get(ctx.method)
         if change is not None and ctx.request_id is not None and ctx.request is not None:
@@ -378,6 +391,8 @@ CONNECTION_LOST: Final = -32000
 _LOST: Final = (
     "connection-lost: the gateway was restarted while this call ran. It may have taken effect, and is not repeated."
 )
+
+_TOO_LONG: Final = f"Without a session only `initialize` can be sent, and it has {DECLARED:,} bytes at most."
 
 _REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."
 

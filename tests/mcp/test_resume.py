@@ -7,6 +7,7 @@ import json
 import runpy
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -86,6 +87,21 @@ async def test_too_many_sessions_are_refused_with_the_limit_that_is_reached(
     assert [record.getMessage() for record in caplog.records if record.name == "gateway.mcp.sessions"] == [
         f"no new session at /mcp: {why}"
     ]
+
+
+@pytest.mark.bound("what a client declares in `initialize`")
+@pytest.mark.parametrize("name", ["x" * 65_536, "x" * 2_000_000])
+async def test_what_a_client_declares_is_bounded(name: str) -> None:
+    """A session keeps it, so that a long one is refused, before the session and within it; shorter ones count."""
+    declared = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": name, "version": "1"}}
+    message = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": declared}).encode()
+    async with Mount(sessions_each=1).serve() as served, aiohttp.ClientSession() as http:
+        async with http.post(served.url, data=BytesIO(message), headers=ACCEPT) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (413, -32600)
+        session = await opened(http, served.url)
+        async with http.post(served.url, data=BytesIO(message), headers=session) as answer:
+            assert "65,536 bytes at most" in await answer.text()
+        assert (await answers(http, served.url, ""))[0][0] == 503
 
 
 async def test_a_session_that_nobody_uses_ends() -> None:

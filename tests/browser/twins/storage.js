@@ -25,6 +25,17 @@ for (const name of ["localStorage", "sessionStorage"]) {
     see(Storage.prototype.getItem.call(storage, "object"), Object.keys(storage).sort(), await failure(() => setItem.call({}, "a", "b")));
     storage.clear();
     see(storage.length);
+    for (const key of ["length", "0", "own"]) storage.setItem(key, key);
+    see(storage.length, Object.keys(storage).sort(), { ...storage }, Object.entries(storage).sort(), storage.hasOwnProperty("length"));
+    see(delete storage.length, storage.getItem("length"), delete storage.none, delete storage.own, storage.getItem("own"));
+    for (const key of ["getItem", "toString"]) storage.setItem(key, "an item");
+    see(storage.length, typeof storage.getItem, Object.entries(storage), JSON.stringify(storage), storage.hasOwnProperty("toString"), storage.getItem("toString"));
+    const symbol = Symbol.for("a");
+    storage[symbol] = 1;
+    see(Object.getOwnPropertySymbols(storage).length, Object.getOwnPropertyDescriptor(storage, symbol), delete storage[symbol]);
+    for (const how of [{ get: () => 1 }, {}, { enumerable: true }, { value: undefined }]) see(await failure(() => Object.defineProperty(storage, "how", how)), storage.getItem("how"));
+    see(await failure(() => storage.setItem(symbol, 1)), await failure(() => storage.setItem("a", symbol)), storage.getItem(undefined));
+    storage.clear();
   };
 }
 

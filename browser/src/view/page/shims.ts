@@ -56,17 +56,18 @@ function createArea(): Area {
 /** Its methods are those of `Storage.prototype`, extended for it: pages wrap them, and add others. */
 export function createStorage({ items, ...changes }: Area): Storage {
   const target = Object.create(Storage.prototype) as Storage;
-  const held = (key: string | symbol) => items.get(key as string);
+  // A name that the prototype has is no property (Web IDL, 3.9.7): such an item is reached by `getItem` alone.
+  const held = (key: string | symbol) => (key in target ? undefined : items.get(key as string));
   const storage = new Proxy(target, {
-    get: (_, key) => (key in target ? Reflect.get(target, key, storage) : held(key)),
+    get: (_, key) => held(key) ?? Reflect.get(target, key, storage),
     // Only string keys are items.
     set: (_, key, value) => (typeof key === "symbol" ? Reflect.set(target, key, value) : (changes.setItem(key, `${value}`), true)),
-    defineProperty: (_, key, how) => (typeof key === "symbol" ? Reflect.defineProperty(target, key, how) : (changes.setItem(key, `${how.value}`), true)),
+    defineProperty: (_, key, how) => (typeof key === "symbol" ? Reflect.defineProperty(target, key, how) : !how.get && !how.set && (changes.setItem(key, `${how.value}`), true)),
     preventExtensions: () => false,
     has: (_, key) => held(key) !== undefined || key in target,
-    deleteProperty: (_, key) => (typeof key === "symbol" ? Reflect.deleteProperty(target, key) : (changes.removeItem(key), true)),
-    ownKeys: () => [...items.keys()],
-    getOwnPropertyDescriptor: (_, key) => (held(key) === undefined ? undefined : { value: held(key), writable: true, enumerable: true, configurable: true }),
+    deleteProperty: (_, key) => (held(key) === undefined ? Reflect.deleteProperty(target, key) : (changes.removeItem(key as string), true)),
+    ownKeys: () => [...[...items.keys()].filter((key) => !(key in target)), ...Reflect.ownKeys(target)],
+    getOwnPropertyDescriptor: (_, key) => (held(key) === undefined ? Reflect.getOwnPropertyDescriptor(target, key) : { value: held(key), writable: true, enumerable: true, configurable: true }),
   });
   const methods: { [name: string]: (...given: [string, string]) => unknown } = {
     getItem: (key) => items.get(key) ?? null,
@@ -79,7 +80,7 @@ export function createStorage({ items, ...changes }: Area): Storage {
     prototype[name] = named(native, function (this: Storage, ...given: unknown[]) {
       if (this !== storage) return native.apply(this, given);
       if (given.length < method.length) throw new TypeError(`${name} needs ${method.length} arguments`);
-      return method(...(given.map(String) as [string, string]));
+      return method(...(given.map((value) => `${value}`) as [string, string]));
     });
   }
   const length = Object.getOwnPropertyDescriptor(prototype, "length")!;
