@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.bounds import Area, Bound
 from gateway.stores.schema import IDEMPOTENCY_KEYS
-from gateway.stores.sql import Database, insert, stored_secret, whole
+from gateway.stores.sql import Database, as_whole, insert, stored_secret, whole
 
 LIFE = 24 * 3600.0
 """Seconds for which a key is stored."""
@@ -44,18 +44,12 @@ class IdempotencyKeys:
             self._secret = await whole(self._load_secret())
         return self._secret
 
+    @as_whole
     async def claim(self, owner: str, key: str, digest: str, now: float) -> bool:
         """Return whether `key` is new, or was used for the same request. Raises OSError while the database is down.
 
         `now` is in seconds since the epoch.
         """
-        return await whole(self._claim(owner, key, digest, now))
-
-    async def _load_secret(self) -> bytes:
-        async with self._writing, self._database.connect() as connection:
-            return await stored_secret(connection, "idempotency")
-
-    async def _claim(self, owner: str, key: str, digest: str, now: float) -> bool:
         table = IDEMPOTENCY_KEYS
         async with self._writing, self._database.connect() as connection:
             await connection.execute(table.delete().where(table.c.expires <= now))
@@ -66,6 +60,10 @@ class IdempotencyKeys:
                 await _make_room(connection, owner)
             await connection.commit()
             return bool(known == digest)
+
+    async def _load_secret(self) -> bytes:
+        async with self._writing, self._database.connect() as connection:
+            return await stored_secret(connection, "idempotency")
 
 
 async def _make_room(connection: AsyncConnection, owner: str) -> None:

@@ -16,7 +16,7 @@ from gateway.bounds import Area, Bound
 from gateway.model import Caller
 from gateway.policy import Per, Quota
 from gateway.stores.schema import QUOTAS
-from gateway.stores.sql import Database, insert, whole
+from gateway.stores.sql import Database, as_whole, insert
 from gateway.token_buckets import EACH
 
 log = logging.getLogger(__name__)
@@ -59,12 +59,21 @@ class DatabaseQuotas:
         self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
         self._next_sweep = 0.0
 
+    @as_whole
     async def take(self, quotas: Sequence[Quota], caller: Caller, now: float) -> Quota | None:
         """Count one call against every quota; if one is used up, count against none and return that one.
 
         `now` is in seconds since the epoch. Raises OSError while the database is down.
         """
-        return await whole(self._take(quotas, caller, now))
+        async with self._writing, self._database.connect() as connection:
+            for quota in sorted(quotas, key=lambda quota: quota.key(caller, now)):  # one order: no deadlock
+                if await _count(connection, quota, caller, now) > quota.count:
+                    await connection.rollback()
+                    return quota
+            if self._may_sweep(now):
+                await connection.execute(QUOTAS.delete().where(QUOTAS.c.ends <= now - KEPT_SECONDS))
+            await connection.commit()
+            return None
 
     def _may_sweep(self, now: float) -> bool:
         """Return whether a deletion of ended windows is due, and the clock is trustworthy."""
@@ -77,17 +86,6 @@ class DatabaseQuotas:
             return False
         self._next_sweep = steady + SWEEP_SECONDS
         return True
-
-    async def _take(self, quotas: Sequence[Quota], caller: Caller, now: float) -> Quota | None:
-        async with self._writing, self._database.connect() as connection:
-            for quota in sorted(quotas, key=lambda quota: quota.key(caller, now)):  # one order: no deadlock
-                if await _count(connection, quota, caller, now) > quota.count:
-                    await connection.rollback()
-                    return quota
-            if self._may_sweep(now):
-                await connection.execute(QUOTAS.delete().where(QUOTAS.c.ends <= now - KEPT_SECONDS))
-            await connection.commit()
-            return None
 
 
 async def _count(connection: AsyncConnection, quota: Quota, caller: Caller, now: float) -> int:

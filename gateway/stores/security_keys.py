@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.stores.schema import TOUCH_KEYS
-from gateway.stores.sql import Database, whole
+from gateway.stores.sql import Database, as_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,9 @@ class SecurityKeys:
         async with self._database.connect() as connection:
             return [SecurityKey(**row._mapping) for row in await connection.execute(wanted)]
 
+    @as_whole
     async def add(self, key: SecurityKey) -> bool:
         """Store a new key. Return False if it is registered already, by any person."""
-        return await whole(self._add(key))
-
-    async def store_use(self, id: str, count: int) -> None:
-        """Store the signature counter after a touch."""
-        await whole(self._store_count(id, count))
-
-    async def remove(self, person: str, id: str) -> bool:
-        """Delete a key. Return False if this person has no such key."""
-        return await whole(self._remove(person, id))
-
-    async def _add(self, key: SecurityKey) -> bool:
         row = {name: getattr(key, name) for name in ("id", "person", "name", "public", "count", "created")}
         async with self._database.connect() as connection:
             try:
@@ -57,12 +47,16 @@ class SecurityKeys:
             await connection.commit()
         return True
 
-    async def _store_count(self, id: str, count: int) -> None:
+    @as_whole
+    async def store_use(self, id: str, count: int) -> None:
+        """Store the signature counter after a touch."""
         async with self._database.connect() as connection:
             await connection.execute(update(TOUCH_KEYS).where(TOUCH_KEYS.c.id == id).values(count=count))
             await connection.commit()
 
-    async def _remove(self, person: str, id: str) -> bool:
+    @as_whole
+    async def remove(self, person: str, id: str) -> bool:
+        """Delete a key. Return False if this person has no such key."""
         wanted = TOUCH_KEYS.delete().where(TOUCH_KEYS.c.id == id, TOUCH_KEYS.c.person == person)
         async with self._database.connect() as connection:
             gone = await connection.execute(wanted)

@@ -20,7 +20,7 @@ from gateway.model import Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, SessionKind, StoredSession
 from gateway.stores.schema import ISSUED, MCP_SESSIONS, SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, stored_secret, whole
+from gateway.stores.sql import Database, as_whole, stored_secret, whole
 
 _ID = string.ascii_letters + string.digits
 
@@ -58,9 +58,12 @@ class IssuedTokens:
             await connection.commit()
         return token
 
+    @as_whole
     async def find(self, id: str) -> TokenGrant | None:
         """Return the grant of the token `id`, valid or not."""
-        return await whole(self._find(id))
+        async with self._database.connect() as connection:
+            row = (await connection.execute(select(ISSUED).where(ISSUED.c.id == id))).first()
+            return _grant(row) if row is not None else None
 
     async def list_all(self) -> list[TokenGrant]:
         """Return all tokens, the newest first."""
@@ -77,11 +80,6 @@ class IssuedTokens:
             ended = await connection.execute(update(ISSUED).where(*wanted).values(revoked=now))
             await connection.commit()
             return ended.rowcount
-
-    async def _find(self, id: str) -> TokenGrant | None:
-        async with self._database.connect() as connection:
-            row = (await connection.execute(select(ISSUED).where(ISSUED.c.id == id))).first()
-            return _grant(row) if row is not None else None
 
 
 def _grant(row: Row[Any]) -> TokenGrant:
@@ -144,21 +142,39 @@ class DatabaseSessions:
             _LOGINS.exceeded(principal.id)
         return Secret(shown)
 
+    @as_whole
     async def find(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
         """Return the login of the value `shown`, if it has not ended."""
-        return await whole(self._find(kind, shown, now))
+        wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
+        async with self._database.connect() as connection:
+            row = (await connection.execute(wanted)).first()
+            return _read_row(row) if row is not None else None
 
+    @as_whole
     async def take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
         """Return and delete the login: of concurrent callers, one gets it."""
-        return await whole(self._take(kind, shown, now))
+        if await self.find(kind, shown, now) is None:  # anybody can show one: only a valid one may take the write lock
+            return None
+        async with self._database.connect() as connection:
+            taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
+            row = (await connection.execute(taken.returning(*SESSIONS.c))).first()
+            await connection.commit()
+            return _read_row(row) if row is not None else None
 
+    @as_whole
     async def lives(self, family: str, now: float) -> bool:
         """Return whether a login has not ended yet."""
-        return await whole(self._lives(family, now))
+        wanted = select(SESSIONS.c.key).where(SESSIONS.c.family == family, SESSIONS.c.expires > now).limit(1)
+        async with self._database.connect() as connection:
+            return (await connection.execute(wanted)).first() is not None
 
+    @as_whole
     async def end(self, family: str) -> None:
         """End a login and all entries of its family."""
-        await whole(self._end(family))
+        async with self._database.connect() as connection:
+            await connection.execute(delete(SESSIONS).where(SESSIONS.c.family == family))
+            await connection.execute(delete(MCP_SESSIONS).where(MCP_SESSIONS.c.proof == f"session:{family}"))
+            await connection.commit()
 
     async def _put(self, row: Mapping[str, Any], now: float) -> bool:
         """Keep it; whether older ones went for it."""
@@ -176,32 +192,6 @@ class DatabaseSessions:
                 await connection.execute(delete(SESSIONS).where(ends.in_(oldest)))
             await connection.commit()
             return more > 0
-
-    async def _find(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
-        wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
-        async with self._database.connect() as connection:
-            row = (await connection.execute(wanted)).first()
-            return _read_row(row) if row is not None else None
-
-    async def _take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
-        if await self._find(kind, shown, now) is None:  # anybody can show one: only a valid one may take the write lock
-            return None
-        async with self._database.connect() as connection:
-            taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
-            row = (await connection.execute(taken.returning(*SESSIONS.c))).first()
-            await connection.commit()
-            return _read_row(row) if row is not None else None
-
-    async def _lives(self, family: str, now: float) -> bool:
-        wanted = select(SESSIONS.c.key).where(SESSIONS.c.family == family, SESSIONS.c.expires > now).limit(1)
-        async with self._database.connect() as connection:
-            return (await connection.execute(wanted)).first() is not None
-
-    async def _end(self, family: str) -> None:
-        async with self._database.connect() as connection:
-            await connection.execute(delete(SESSIONS).where(SESSIONS.c.family == family))
-            await connection.execute(delete(MCP_SESSIONS).where(MCP_SESSIONS.c.proof == f"session:{family}"))
-            await connection.commit()
 
     async def _load_secret(self) -> bytes:
         async with self._database.connect() as connection:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, Row, Table, event, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -21,6 +22,7 @@ from gateway.errors import DatabaseUnavailable, StartError
 from gateway.stores.schema import SCHEMA_VERSION, SECRETS, migrate
 from gateway.stores.sealing import KeyRing, SealBroken
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -39,6 +41,16 @@ async def whole(work: Awaitable[T]) -> T:
     if cancelled is None:
         return task.result()
     raise cancelled from None if task.cancelled() else task.exception()
+
+
+def as_whole(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Decorate a coroutine function that runs to its end, as `whole` does."""
+
+    @wraps(method)
+    async def run(*arguments: P.args, **options: P.kwargs) -> T:
+        return await whole(method(*arguments, **options))
+
+    return run
 
 
 def insert(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import select
 
 from gateway.stores.schema import UPSTREAM_TOOLS
-from gateway.stores.sql import Database, insert, whole
+from gateway.stores.sql import Database, as_whole, insert
 
 PORTION: Final = 500
 """Tools per statement: the event loop is blocked while it serializes them."""
@@ -40,11 +40,9 @@ class UpstreamTools:
         async with self._database.connect() as connection:
             return {tool: Known(accepted, latest) for tool, accepted, latest in await connection.execute(query)}
 
+    @as_whole
     async def keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
         """Store these, by `key_of` their names."""
-        await whole(self._keep(upstream, tools))
-
-    async def _keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
         left = iter(list(tools.items()))
         async with self._writing, self._database.connect() as connection:
             put = insert(connection, UPSTREAM_TOOLS)

@@ -16,7 +16,7 @@ from gateway.jsontext.writing import plain_json
 from gateway.ports.views import StoredLaunch, StoredTaint, TaintKey
 from gateway.stores.schema import LAUNCHES, TAINTS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, insert, reseal_states, whole
+from gateway.stores.sql import Database, as_whole, insert, reseal_states, whole
 
 log = logging.getLogger(__name__)
 
@@ -34,23 +34,9 @@ class DatabaseLaunches:
         self._newest = 0.0
         self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
 
+    @as_whole
     async def put(self, value: str, launch: StoredLaunch, most: int) -> None:
         """Store a new value."""
-        await whole(self._put(value, launch, most))
-
-    async def find(self, value: str, principal: str) -> StoredLaunch | None:
-        """Return the launch of a valid value of this principal."""
-        return await whole(self._load(LAUNCHES.c.key == _key(value), principal))
-
-    async def of_view(self, view: str, principal: str) -> StoredLaunch | None:
-        """Return the launch of a view of this principal."""
-        return await whole(self._load(LAUNCHES.c.view == view, principal))
-
-    async def replace(self, launches: Mapping[str, StoredLaunch], before: Mapping[str, int]) -> set[str]:
-        """Store changed launches, each if it still has as many attachments as before."""
-        return await whole(self._replace(launches, before))
-
-    async def _put(self, value: str, launch: StoredLaunch, most: int) -> None:
         now, table = self._clock(), LAUNCHES.c
         self._newest = max(now, self._newest + 1e-6)  # values of one moment have an order
         row = {
@@ -71,6 +57,27 @@ class DatabaseLaunches:
             await connection.execute(delete(LAUNCHES).where(table.expires <= now))
             await connection.commit()
 
+    async def find(self, value: str, principal: str) -> StoredLaunch | None:
+        """Return the launch of a valid value of this principal."""
+        return await whole(self._load(LAUNCHES.c.key == _key(value), principal))
+
+    async def of_view(self, view: str, principal: str) -> StoredLaunch | None:
+        """Return the launch of a view of this principal."""
+        return await whole(self._load(LAUNCHES.c.view == view, principal))
+
+    @as_whole
+    async def replace(self, launches: Mapping[str, StoredLaunch], before: Mapping[str, int]) -> set[str]:
+        """Store changed launches, each if it still has as many attachments as before."""
+        done, table = set[str](), LAUNCHES.c
+        async with self._writing, self._database.connect() as connection:
+            for value, launch in launches.items():
+                wanted = (table.key == _key(value), table.attached == before[value])
+                sealed = self._seal(_key(value), launch)
+                if (await connection.execute(update(LAUNCHES).where(*wanted).values(sealed))).rowcount:
+                    done.add(value)
+            await connection.commit()
+        return done
+
     async def _load(self, wanted: Any, principal: str) -> StoredLaunch | None:
         now, table = self._clock(), LAUNCHES.c
         async with self._database.connect() as connection:
@@ -81,17 +88,6 @@ class DatabaseLaunches:
         except SealBroken as error:
             log.warning("a launch value of %s is not accepted: %s", principal, error)
             return None
-
-    async def _replace(self, launches: Mapping[str, StoredLaunch], before: Mapping[str, int]) -> set[str]:
-        done, table = set[str](), LAUNCHES.c
-        async with self._writing, self._database.connect() as connection:
-            for value, launch in launches.items():
-                wanted = (table.key == _key(value), table.attached == before[value])
-                sealed = self._seal(_key(value), launch)
-                if (await connection.execute(update(LAUNCHES).where(*wanted).values(sealed))).rowcount:
-                    done.add(value)
-            await connection.commit()
-        return done
 
     def _seal(self, key: str, launch: StoredLaunch) -> dict[str, Any]:
         text = plain_json([launch.chosen, launch.attached, launch.clean])
@@ -134,15 +130,9 @@ class DatabaseTaints:
             rows = await connection.execute(query)
             return {(row.principal, row.app): StoredTaint(row.evidence, row.call) for row in rows}
 
+    @as_whole
     async def put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
         """Store these."""
-        await whole(self._put(taints))
-
-    async def remove(self, keys: Collection[TaintKey]) -> None:
-        """Delete these, after a person acted."""
-        await whole(self._remove(keys))
-
-    async def _put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
         rows = [
             {"principal": principal, "app": app, "evidence": taint.evidence, "call": taint.call}
             for (principal, app), taint in taints.items()
@@ -151,7 +141,9 @@ class DatabaseTaints:
             await connection.execute(insert(connection, TAINTS).on_conflict_do_nothing(), rows)
             await connection.commit()
 
-    async def _remove(self, keys: Collection[TaintKey]) -> None:
+    @as_whole
+    async def remove(self, keys: Collection[TaintKey]) -> None:
+        """Delete these, after a person acted."""
         async with self._database.connect() as connection:
             await connection.execute(delete(TAINTS).where(tuple_(TAINTS.c.principal, TAINTS.c.app).in_(list(keys))))
             await connection.commit()
