@@ -66,7 +66,7 @@ def _section(name: str, settings: list[Setting]) -> str:
 
 
 def _change(key: str) -> str:
-    """Whether a change of this key takes effect while the gateway runs."""
+    """Return whether a change of this key takes effect while the gateway runs."""
     if key in RESTART:
         return "restart"
     parts = key.replace("[]", "").split(".")

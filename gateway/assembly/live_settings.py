@@ -1,4 +1,4 @@
-"""What changes while the gateway runs: settings as one immutable object, replaced as one with apps and upstreams."""
+"""The settings that change while the gateway runs, as one immutable object, replaced as one with apps and upstreams."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class IssuerServer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """Everything that one configuration determines, beside apps and upstreams; each request reads one of these.
+    """All settings of one configuration, beside apps and upstreams; each request reads one of these.
 
     `identity` are the header fields in which proxies name callers. `callers_of` compares callers with themselves.
     """

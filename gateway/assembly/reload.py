@@ -394,7 +394,7 @@ def _succeeding(old: App | None, new: App) -> App:
 
 
 def _admits_others(old: Config, new: Config) -> bool:
-    """Whether callers, or rights, may be added: only a removal certainly adds none."""
+    """Return whether callers, or rights, may be added: only a removal certainly adds none."""
     removed = set(map(str, map(comparable, new.auth))).issubset(map(str, map(comparable, old.auth)))
     user = new.roles.user
     closed = user == old.roles.user or (user is not None and (old.roles.user is None or user <= old.roles.user))

@@ -109,7 +109,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """Who the callers of one configuration are under another one: `methods` and `roles` replace `before`.
+    """The callers of one configuration under another one: `methods` and `roles` replace `before`.
 
     `public` is the URL of the gateway, below which audiences of tokens may be. What cannot be known of a caller any
     more (the algorithm of its token, the proxy through which it came) counts against it.

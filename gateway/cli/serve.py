@@ -160,7 +160,7 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
 
 
 class _Output:
-    """What the command says and logs: in `chosen`, the format of its option, or in that of gateway.yaml."""
+    """The output and the log of the command: in `chosen`, the format of its option, or in that of gateway.yaml."""
 
     def __init__(self, chosen: str | None, format: str, *, verbose: bool) -> None:
         self._chosen = chosen

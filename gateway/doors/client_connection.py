@@ -111,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def closing(self) -> bool:
-        """Whether an answer that begins now is the last one on this connection, since the gateway stops."""
+        """True if an answer that begins now is the last one on this connection, since the gateway stops."""
         return self._server.draining
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -180,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def has_long_target(self) -> bool:
-        """Whether the request line of the head that aiohttp reads is longer than it reads."""
+        """True if the request line of the head that aiohttp reads is longer than it reads."""
         return self._line_size > LINE_BYTES
 
     def begins(self) -> None:

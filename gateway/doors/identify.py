@@ -55,7 +55,7 @@ class RefusedCaller:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallerRules:
-    """How callers are identified under one configuration, and the callers that were recently identified so.
+    """The ways to identify callers under one configuration, and those that were recently identified.
 
     `issuers` are keyed by the method that configures them; `trusted` are the proxies whose `client_header` counts.
     """
@@ -69,7 +69,7 @@ class CallerRules:
 
     @property
     def open(self) -> bool:
-        """Whether `local` is the only possible principal."""
+        """True if `local` is the only possible principal."""
         return is_open(self.methods)
 
     @property
@@ -253,7 +253,7 @@ class Identify:
 
 
 def _shows_login(rules: CallerRules, request: IncomingRequest, place: CallPlace) -> bool:
-    """Whether there is the cookie of an ended login: an invalid credential is not the same as none."""
+    """Return whether there is the cookie of an ended login: an invalid credential is not the same as none."""
     counts = place.access is Access.PERSON and not rules.open
     return counts and bool(SessionCookies(place.origin).values_in(request, "session"))
 

@@ -114,7 +114,7 @@ class Connecting:
 
     @property
     def _several(self) -> bool:
-        """Whether several servers share the redirect URI."""
+        """True if several servers share the redirect URI."""
         return len({spec.server.issuer for spec in self._specs.values() if not _has_own_callback(spec)}) > 1
 
     @property
@@ -205,7 +205,7 @@ class Connecting:
         return self._sources[credential].ownership.source
 
     def _is_ours(self, listed: ListedToken) -> bool:
-        """Whether a token was issued for the current settings of its credential."""
+        """Return whether a token was issued for the current settings of its credential."""
         source = self._sources.get(listed.credential)
         return source is None or listed.kept is None or source.ownership.owns(listed.kept.token)
 

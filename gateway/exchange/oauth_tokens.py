@@ -393,7 +393,7 @@ class OAuthTokens:
         _remember(self._held, key, _CachedToken(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
     def _is_absent(self, kept: StoredToken | None) -> bool:
-        """Whether a person must connect an account: a token of another server, or another client, is none of theirs."""
+        """Return whether a person must connect an account: a token of another server or client is not theirs."""
         return self.ownership.connect_url is not None and (kept is None or not self.ownership.owns(kept.token))
 
     def _good(self, key: str, kept: StoredToken) -> bool:

@@ -119,7 +119,7 @@ class FastConnection(HttpConnection):
 
     @property
     def closing(self) -> bool:
-        """Whether an answer that begins now is the last one on this connection."""
+        """True if an answer that begins now is the last one on this connection."""
         return self._last or self._server.draining
 
     @property

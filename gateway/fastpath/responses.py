@@ -32,7 +32,7 @@ class ResponseWriter(Protocol):
 
     @property
     def closing(self) -> bool:
-        """Whether an answer that begins now is the last one on this connection."""
+        """True if an answer that begins now is the last one on this connection."""
         ...
 
     def alarms(self, seconds: float) -> SharedTimeouts:
