@@ -314,7 +314,10 @@ async def _issuers(config: Config, connections: Connections) -> Found:
                 await run_flow(read_metadata(method), backend)
         except (Refusal, Unidentified, TimeoutError) as error:
             detail = error.detail if isinstance(error, Refusal) else str(error) or "it does not answer"
-            yield f"the issuer {method.issuer} cannot be used: {detail}. Check auth[].issuer, network and authorities"
+            yield (
+                f"the issuer {method.issuer} cannot be used: {detail.rstrip('.')}. Check auth[].issuer, authorities, "
+                "and network (private for a private address)"
+            )
             continue
         if abs(backend.ahead) > CLOCK:
             behind = "behind" if backend.ahead > 0 else "ahead of"

@@ -131,6 +131,41 @@ def test_the_units() -> None:
     assert [line for line in complaints if "is not executable" not in line] == []
 
 
+def test_the_installation_of_the_documentation(tmp_path: Path) -> None:
+    """Its commands lay the files where the unit expects them, and run a program as that user with its secrets.
+
+    What changes the system is left out: the user, the services; and the environment, which the image's steps make.
+    """
+    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    install = text[text.index("## Install") : text.index("- **Container**")]
+    written = "\n".join(re.findall(r"^```\n(.*?)^```$", install, re.MULTILINE | re.DOTALL))
+    unit = (DEPLOY / "webmcp-gateway.service").read_text("utf-8")
+    user, command, secrets = (
+        found[1].split()[0].lstrip("-")
+        for key in ("User", "ExecStart", "EnvironmentFile")
+        if (found := re.search(rf"^{key}=(.*)$", unit, re.MULTILINE))
+    )
+    assert re.search(rf"^useradd .* {user}$", written, re.MULTILINE)
+    script = re.sub(r"^(useradd|systemctl|journalctl|/).*$", "", written, flags=re.MULTILINE)
+    assert f"runuser -u {user} -- " in script
+    script = script.replace(f"runuser -u {user} --", "env")
+    last = script.rstrip().splitlines()[-1]
+    script = script.replace(last, f"printf 'LOGIN_SECRET=of the issuer\n' | tr ' ' - >> {secrets}\n{last}")
+    for folder in ("etc/systemd/system", "opt/webmcp-gateway/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    program = tmp_path / command[1:]
+    program.write_text('#!/bin/sh\necho "$LOGIN_SECRET" "$@"\n', "utf-8")
+    program.chmod(0o755)
+    here = re.sub(r"(?<![\w.])/(etc|opt)/", rf"{tmp_path}/\1/", script)
+    done = subprocess.run(["/bin/sh", "-ec", here], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"of-the-issuer doctor --config {tmp_path}/etc/webmcp-gateway/gateway.yaml\n"
+    files = {str(path.relative_to(tmp_path / "etc")) for path in (tmp_path / "etc").rglob("*") if path.is_file()}
+    units = {f"systemd/system/webmcp-gateway.{kind}" for kind in ("service", "socket")}
+    assert files == {"webmcp-gateway/gateway.yaml", "webmcp-gateway/secrets.env", *units}
+    assert (tmp_path / secrets[1:]).stat().st_mode & 0o777 == 0o600
+
+
 def test_compose() -> None:
     """Its services find each other, the proxy is trusted, and the gateway's container cannot be written to."""
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))

@@ -59,6 +59,16 @@ PROGRAMS = {
     "pip": "Makefile",
     ".venv/bin/npx": "tests/interop/test_published.py",
     "helm": "tests/deploy",
+    "useradd": "tests/deploy/test_files.py",
+    "/usr/bin/python3": "tests/deploy/test_files.py",
+    "/opt/webmcp-gateway/bin/pip": "tests/deploy/test_files.py",
+    "mkdir": "tests/deploy/test_files.py",
+    "cp": "tests/deploy/test_files.py",
+    "install": "tests/deploy/test_files.py",
+    "systemctl": "tests/deploy/test_files.py",
+    "journalctl": "tests/deploy/test_files.py",
+    "gateway": "tests/deploy/test_files.py",
+    "gateway()": "tests/deploy/test_files.py",
 }
 """The programs whose commands the documentation shows, and what runs them, or checks them."""
 
