@@ -219,3 +219,7 @@ class MuxError(GatewayError):
 
 class DatabaseUnavailable(OSError):
     """The database does not answer, or fails: requests that need it get 503."""
+
+
+class LoginTooOld(Exception):
+    """The person must log in again before adding a first security key."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
@@ -15,12 +16,14 @@ from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor
 from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
 from gateway.exchange.approvers import Approvers, NamedApprover, WebhookApprover
-from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.hooks import Hooks
 from gateway.mcp.elicitation import Asking
 from gateway.stores.security_keys import SecurityKeys
 from gateway.stores.sql import Database
+
+if TYPE_CHECKING:
+    from gateway.exchange.presence import Presence
 
 
 class ApprovalParts:
@@ -48,8 +51,7 @@ class ApprovalParts:
         self.page = f"{config.server.origins.console}/approvals/"
         self.questions = MemoryApprovals(config.approvals.timeout, still=still)
         self.grants = MemoryGrants()
-        needed = config.approvals.presence is Touch.WEBAUTHN
-        self.presence = Presence(SecurityKeys(database), config.server.origins.console) if needed else None
+        self.presence = _presence(config, database)
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence, admits)
         self.keys = SecurityKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings)
@@ -98,3 +100,11 @@ class ApprovalParts:
             backend = HttpBackend(webhook, self._connections)
             self._webhook = (webhook, WebhookApprover(backend, webhook.url, webhook.secret, self.page))
         return self._webhook[1]
+
+def _presence(config: Config, database: Database) -> Presence | None:
+    """Return the check of security keys, if it is configured."""
+    if config.approvals.presence is not Touch.WEBAUTHN:
+        return None
+    from gateway.exchange.presence import Presence  # noqa: PLC0415  here, as it loads WebAuthn and its formats
+
+    return Presence(SecurityKeys(database), config.server.origins.console)

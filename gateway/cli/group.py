@@ -14,6 +14,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from gateway.cli.packages import import_on_demand
 from gateway.errors import DocumentError, StartError
 
 UNUSABLE = 2
@@ -47,6 +48,7 @@ class CommandGroup(click.Group):
         if cmd_name not in self._places:
             return None
         module, _, name = self._places[cmd_name].partition(":")
+        import_on_demand()
         with _without_collector():
             command: click.Command = getattr(import_module(module), name)
         command.short_help = command.get_short_help_str(LONGEST_SUMMARY)

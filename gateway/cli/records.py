@@ -17,7 +17,8 @@ import click
 from sqlalchemy import Select, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncResult, create_async_engine
+from sqlalchemy.ext.asyncio.engine import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio.result import AsyncResult
 
 from gateway.cli.group import Unusable
 from gateway.documents.reader import open_file

@@ -25,7 +25,6 @@ from gateway.assembly.live_settings import Settings
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
-from gateway.cli.token import login_link
 from gateway.config import Config, Reading, ServerSettings, load_config, read_config
 from gateway.doors.client_connection import ConnectionLimits
 from gateway.doors.client_limits import Peers, Unread
@@ -252,6 +251,8 @@ async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
     if not sys.stdout.isatty():
         say("To log in to the console, make a link with `webmcp-gateway token link`: it is good once, for ten minutes.")
         return
+    from gateway.cli.token import login_link  # noqa: PLC0415  here, as it loads what prints tables
+
     try:
         async with Database(config.database.reveal()) as database:
             address = await login_link(config, database)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cryptography.x509 import load_pem_x509_certificates
-
 from gateway.documents import Section
 from gateway.documents.reader import read_bytes
 from gateway.policy import Network, parse_network
@@ -31,6 +29,8 @@ def network(section: Section, default: str, folder: Path | None = None) -> Netwo
 
 def check_authorities(section: Section, file: Path, key: str = "authorities") -> None:
     """Report a file that has no certificate authorities."""
+    from cryptography.x509 import load_pem_x509_certificates  # noqa: PLC0415  only where `authorities` is set
+
     section.report.files.add(file)
     try:
         load_pem_x509_certificates(read_bytes(file))

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
@@ -17,14 +17,17 @@ from gateway.doors.access import SIGNED
 from gateway.doors.authorization import is_own, name_in
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
 from gateway.doors.responses import fresh, json_of, object_of, refusal_response
-from gateway.errors import Reason, Refusal
+from gateway.errors import LoginTooOld, Reason, Refusal
 from gateway.exchange.approval_answers import ApprovalAnswers, NotAllowed
 from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, check_signed_fields, signed_answer
-from gateway.exchange.presence import NAME, LoginTooOld, Presence
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
 from gateway.ports.approvals import Grant
 from gateway.shares import Shares
+from gateway.stores.security_keys import NAME
+
+if TYPE_CHECKING:
+    from gateway.exchange.presence import Presence  # loaded only where it is configured
 
 ANSWERS = ("approve", "decline")
 

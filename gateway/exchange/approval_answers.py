@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from gateway.callers.entitlements import OWN, Admits, admit_all
 from gateway.errors import Reason, Refusal
-from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
 from gateway.policy.diff import Change, Turn
 from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grant, Grants, OpenQuestion, Parked
+
+if TYPE_CHECKING:
+    from gateway.exchange.presence import Presence  # loaded only where it is configured
 
 NOBODY = "This question was answered, has expired, or its caller is gone."
 

@@ -27,11 +27,11 @@ from webauthn.helpers.structs import (
 
 from gateway.bounds import Area, Bound
 from gateway.crypto import frame_parts
-from gateway.errors import Reason, Refusal
+from gateway.errors import LoginTooOld, Reason, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal, Question
-from gateway.stores.security_keys import SecurityKey, SecurityKeys
+from gateway.stores.security_keys import NAME, SecurityKey, SecurityKeys
 
 LIFE = 120.0
 """Seconds to finish adding or removing a key."""
@@ -52,13 +52,6 @@ BOUNDS: Final = (
 )
 
 (_TOUCH_KEYS,) = BOUNDS
-
-NAME = 60
-"""Characters of the longest name of a key."""
-
-
-class LoginTooOld(Exception):
-    """The person must log in again."""
 
 
 class Presence:

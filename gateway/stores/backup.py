@@ -22,7 +22,7 @@ from typing import BinaryIO, Final
 from sqlalchemy import Connection, create_engine, inspect, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio.engine import create_async_engine
 
 from gateway import __version__
 from gateway.errors import StartError

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from sqlalchemy import func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.bounds import Area, Bound
 from gateway.stores.schema import IDEMPOTENCY_KEYS

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import ColumnElement, Delete, Update, and_, delete, func, literal, select, text, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.crypto import digest
 from gateway.jsontext.reading import parse_json

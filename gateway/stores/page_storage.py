@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import and_, delete, select, true
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 from sqlalchemy import func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.bounds import Area, Bound
 from gateway.model import Caller

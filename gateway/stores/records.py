@@ -8,7 +8,7 @@ from itertools import chain as joined
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, select, text, tuple_
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json

@@ -10,6 +10,9 @@ from sqlalchemy.exc import IntegrityError
 from gateway.stores.schema import TOUCH_KEYS
 from gateway.stores.sql import Database, as_whole
 
+NAME = 60
+"""Characters of the longest name of a key."""
+
 
 @dataclass(frozen=True, slots=True)
 class SecurityKey:

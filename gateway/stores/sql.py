@@ -10,19 +10,22 @@ from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, Row, Table, event, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio.engine import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import DatabaseUnavailable, StartError
 from gateway.stores.schema import SCHEMA_VERSION, SECRETS, migrate
 from gateway.stores.sealing import KeyRing, SealBroken
 
 P = ParamSpec("P")
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+
 T = TypeVar("T")
 
 
@@ -55,7 +58,11 @@ def as_whole(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
 
 def insert(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
     """Return an insert into `table` that supports `on_conflict_…`."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    if connection.dialect.name != "postgresql":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql  # noqa: PLC0415  here, so that only gateways with PostgreSQL load it
+
+    return postgresql.insert(table)
 
 
 DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}

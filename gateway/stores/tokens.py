@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import and_, or_, select
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.credentials import Account, Token
 from gateway.errors import DatabaseUnavailable

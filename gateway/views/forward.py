@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from mcp import MCPError
-from mcp import types as mcp
+import mcp_types as mcp
+from mcp.shared.exceptions import MCPError
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from mcp import types as mcp
+import mcp_types as mcp
 
 from gateway.bounds import Area, Bound
 from gateway.callers.entitlements import Admits, admit_all

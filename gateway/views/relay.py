@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcp import MCPError
-from mcp import types as mcp
+import mcp_types as mcp
+from mcp.shared.exceptions import MCPError
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal

@@ -13,8 +13,8 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
-from mcp import MCPError
-from mcp import types as mcp
+import mcp_types as mcp
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
 from gateway.bounds import Area, Bound

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import mcp_types as mcp
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import UnknownType
-from mcp import MCPError
-from mcp import types as mcp
+from mcp.shared.exceptions import MCPError
 from mcp_types.methods import parse_server_result
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from mcp import types as mcp
+import mcp_types as mcp
 
 from gateway.bounds import Area, Bound
 from gateway.crypto import base64url, equals_secret

@@ -23,7 +23,6 @@ from gateway.mcp.upstreams.catalog.offers import OfferedTools, Offers
 from gateway.mcp.upstreams.changes.feed import KINDS, Feed
 from gateway.mcp.upstreams.transport.conversation import Carrier
 from gateway.mcp.upstreams.transport.http import OlderSse, StreamableHttp
-from gateway.mcp.upstreams.transport.in_process import InProcess
 from gateway.mcp.upstreams.transport.link import Link, LinkSession, LinkState
 from gateway.mcp.upstreams.transport.process import Process
 from gateway.mcp.upstreams.transport.requests import Credentials
@@ -252,6 +251,10 @@ class Upstream:
                     spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn, reaper=reaper
                 )
             case UpstreamKind.INSIDE:
+                from gateway.mcp.upstreams.transport.in_process import (  # noqa: PLC0415  it loads the high-level server
+                    InProcess,
+                )
+
                 return InProcess(spec.target, limit=limit, in_turn=in_turn)
             case _:
                 return self._remote(principal)
