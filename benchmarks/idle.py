@@ -331,6 +331,8 @@ async def _call(
     fields = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool, "x-user": person}
     async with http.post(url, json=message, headers={**_ACCEPT, **fields}) as answer:
         text = await answer.text()
+    if answer.content_type == "text/event-stream":  # an answer that took long
+        text = next((line[6:] for line in text.splitlines() if line.startswith("data: {")), text)
     result: dict[str, Any] = json.loads(text).get("result", {}) if answer.status == 200 else {}
     if not result or result.get("isError"):
         raise BenchmarkError(f"{tool} was answered {answer.status}: {text[:500]}")

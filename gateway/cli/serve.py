@@ -145,6 +145,7 @@ def serve(path: Path, verbose: bool, log_format: str | None) -> None:
 
 def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool = False) -> None:
     """Run the gateway of the configuration in `path` until a signal ends it; `live` as in `build_app`."""
+    gc.disable()  # until all that lives long is built: collections would visit it again and again
     logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
     logs.set_up(log_format or config.log, verbose, access=config.access_log)
@@ -298,6 +299,7 @@ def _tune() -> None:
     # Exclude long-lived objects from full collections, whose pauses show in the slowest answers.
     gc.collect()
     gc.freeze()
+    gc.enable()
     # Collect young objects at 4,000, a pause of 4 ms.
     gc.set_threshold(4000, 250, 100)
 

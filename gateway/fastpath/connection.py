@@ -21,7 +21,7 @@ from gateway.doors.guard import GuardedRequest
 from gateway.eventloop.immediate_future import ImmediateFuture
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head
-from gateway.fastpath.routes import FastRoute, RouteFinder
+from gateway.fastpath.routes import HOLDING, FastRoute, RouteFinder
 from gateway.model import Principal
 
 HEADS: Final = 16
@@ -43,7 +43,7 @@ BOUNDS: Final = (
     Bound(
         Area.DOORS,
         "cached request heads of a connection",
-        f"{HEADS}, {size(HEADS_SIZE)} in all",
+        f"{HEADS}, {size(HEADS_SIZE)} in all, on the {HOLDING} connections used last",
         "they are parsed again",
         uncounted="a cache",
     ),
@@ -127,8 +127,13 @@ class FastConnection(HttpConnection):
         """The task of the request that runs, if there is one."""
         return self._serving if self.busy else None
 
+    def forget_heads(self) -> None:
+        """Parse the heads of later requests again."""
+        self._heads.clear()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._routes.holders.discard(self)
         if self._waits is not None:
             self._server.alarms(WHOLE_WITHIN).cancel(self._waits)
         if self._serving is not None:
@@ -261,6 +266,7 @@ class FastConnection(HttpConnection):
             if len(self._heads) >= HEADS or sum(map(len, self._heads)) + len(raw) > HEADS_SIZE:
                 self._heads.clear()
             known = self._heads[raw] = KnownHead(head)
+        self._routes.holders.used(self)
         return known
 
     def _route(self, known: KnownHead) -> FastRoute[Any] | None:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from multidict import CIMultiDict
+from multidict import CIMultiDict, istr
 
 LONGEST_HEAD: Final = 8190
 """Bytes of the longest request head that is parsed here."""
 
 MOST_FIELDS: Final = 100
 """Header fields of a head that is parsed here; aiohttp refuses more than 128."""
+
+NAMES: Final = 256
+"""Field names of which heads share the text."""
 
 _METHODS: Final = rb"GET|POST|PUT|PATCH|DELETE"
 _PATH: Final = rb"(?:/(?![./])[A-Za-z0-9._~!$&'()*+,;=:@-]*)+"
@@ -67,7 +71,8 @@ def read_head(raw: bytes) -> RequestHead | None:
         return None
     method, target, path, lines = found.groups()
     fields = tuple(
-        (name, value.strip(b" ")) for name, _, value in (line.partition(b":") for line in lines.split(b"\r\n") if line)
+        (_shared_name(name)[0], value.strip(b" "))
+        for name, _, value in (line.partition(b":") for line in lines.split(b"\r\n") if line)
     )
     named = {name.lower(): value for name, value in fields}
     connection = named.get(b"connection", b"keep-alive").lower()
@@ -81,6 +86,12 @@ def read_head(raw: bytes) -> RequestHead | None:
         return None
     if b"host" not in named or not length.isdigit() or len(length) > 7 or (method == b"GET" and length != b"0"):
         return None
-    headers = CIMultiDict((name.decode("ascii"), value.decode("ascii")) for name, value in fields)
+    headers = CIMultiDict((_shared_name(name)[1], value.decode("ascii")) for name, value in fields)
     last = connection == b"close"
     return RequestHead(method.decode(), target.decode(), path.decode(), int(length), fields, headers, last)
+
+
+@lru_cache(maxsize=NAMES)
+def _shared_name(name: bytes) -> tuple[bytes, istr]:
+    """Return a field name as bytes and as text, the same objects for all heads that have it."""
+    return name, istr(name.decode("ascii"))

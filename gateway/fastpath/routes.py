@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -59,8 +60,39 @@ class FastRoute(Protocol[R]):
         ...
 
 
+HOLDING: Final = 256
+"""Connections that cache request heads: of thousands that are idle, the heads would take half of the memory."""
+
+
+class HeadHolder(Protocol):
+    """A connection that caches request heads."""
+
+    def forget_heads(self) -> None: ...
+
+
+class HeadHolders:
+    """The connections that cache request heads; beyond `most`, the least recently used one forgets its heads."""
+
+    def __init__(self, most: int = HOLDING) -> None:
+        self._most = most
+        self._connections: OrderedDict[HeadHolder, None] = OrderedDict()
+
+    def used(self, connection: HeadHolder) -> None:
+        """Note that a connection uses its heads."""
+        self._connections[connection] = None
+        self._connections.move_to_end(connection)
+        if len(self._connections) > self._most:
+            self._connections.popitem(last=False)[0].forget_heads()
+
+    def discard(self, connection: HeadHolder) -> None:
+        """Note that a connection was closed."""
+        self._connections.pop(connection, None)
+
+
 class RouteFinder(Protocol):
     """Finds routes, and guards their requests: `gateway.fastpath.routes.FastRoutes`."""
+
+    holders: HeadHolders
 
     places: Shares
     """The places of all requests that are in flight, by person."""
@@ -226,6 +258,7 @@ class FastRoutes:
         self._site = site
         self._everything = everything
         self._mounts = mounts
+        self.holders = HeadHolders()
         self.hold = revocations.hold
         self.places = in_flight.requests
         self.client = guard.client

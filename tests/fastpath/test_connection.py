@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from gateway.doors.runner import ClientConnections
 from gateway.fastpath import connection as fast
 from gateway.fastpath.connection import AHEAD, HEADS, HEADS_SIZE, FastConnection, FastRequest
 from gateway.fastpath.request_head import read_head
+from gateway.fastpath.routes import HOLDING
 from gateway.jsontext.writing import SIZE
 from gateway.mcp.envelope import FastCall
 from gateway.mcp.fast import FastPath
@@ -368,6 +369,24 @@ async def test_a_connection_remembers_few_heads(connections: list[FastConnection
             assert b" 200 " in await answer(reader)
             assert 0 < len(connections[0]._heads) <= HEADS
             assert sum(map(len, connections[0]._heads)) <= HEADS_SIZE
+
+
+@pytest.mark.bound("cached request heads of a connection")
+async def test_idle_connections_remember_no_heads(connections: list[FastConnection]) -> None:
+    """Only the connections used last do; the others parse theirs again."""
+    async with connected() as (served, reader, writer), AsyncExitStack() as stack, asyncio.timeout(60):
+        writer.write(request(CALL))
+        assert b" 200 " in await answer(reader)
+        assert len(connections[0]._heads) == 1
+        for _ in range(HOLDING):
+            other_reader, other = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
+            stack.callback(other.close)
+            other.write(request(CALL))
+            assert b" 200 " in await answer(other_reader)
+        assert [len(connection._heads) for connection in connections] == [0] + [1] * HOLDING
+        writer.write(request(CALL))
+        assert b" 200 " in await answer(reader)
+        assert [len(connection._heads) for connection in connections[:2]] == [1, 0]
 
 
 @pytest.mark.bound("pipelined bytes of a connection")

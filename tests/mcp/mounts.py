@@ -21,7 +21,7 @@ from gateway.doors.responses import name_server, nameless
 from gateway.doors.runner import CONNECTION, LIMITS, GatewayRunner
 from gateway.fastpath.connection import FastConnection
 from gateway.fastpath.request_head import RequestHead
-from gateway.fastpath.routes import McpRoute
+from gateway.fastpath.routes import HeadHolders, McpRoute
 from gateway.mcp import McpMount
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.own_tools import StorageTool
@@ -55,6 +55,7 @@ class _Open:
 
     def __init__(self, face: McpMount) -> None:
         self._face = face
+        self.holders = HeadHolders()
         self.places = InFlight().requests
 
     def find(self, head: RequestHead) -> McpRoute[Any] | None:
