@@ -11,6 +11,7 @@ import anyio
 import mcp_types as types
 from aiohttp import web
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
@@ -161,6 +162,7 @@ class McpMount:
         self._leave = asyncio.Event()
         self._stack = AsyncExitStack()
         self._asking = asking or Asking(visits=lambda: False)
+        self._tasks: asyncio.TaskGroup | None = None
         self._calls: ElicitingCalls[types.CallToolResult] | None = None
         server = _AnnouncingServer(
             NAME,
@@ -211,6 +213,7 @@ class McpMount:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            self._tasks = tasks
             started = asyncio.Event()
             tasks.create_task(self._run_manager(started))
             stack.callback(self._leave.set)
@@ -355,23 +358,60 @@ class McpMount:
 
     async def _follow(self, context: Context, _: types.NotificationParams | None) -> None:
         """Notify a session of the handshake protocols of changes for as long as it lives.
-        The session runs this handler in its own task group, and cancels it when it ends.
+
+        This holds neither a task nor the request: thousands of sessions may be idle.
         """
-        principal = principal_of(context.request)
+        principal, connection = principal_of(context.request), context.session._connection
         session = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
-        if session in self._followed:
+        if session in self._followed or self._tasks is None:
             return
-        changed = asyncio.Event()
-        stop = self._changes.listen(principal, changed.set)
+        follower = _Follower(connection, self._tasks)
+        stop = self._changes.listen(principal, follower.changed)
         self._followed.add(session)
-        try:
-            while True:
-                await changed.wait()
-                changed.clear()
-                await context.session.send_tool_list_changed()
-        finally:
+
+        def end() -> None:
             self._followed.discard(session)
             stop()
+            follower.end()
+
+        connection.exit_stack.callback(end)
+
+
+class _Follower:
+    """Tells one session that its tools changed, in a task of `tasks` while it does."""
+
+    __slots__ = ("_again", "_connection", "_sending", "_tasks")
+
+    def __init__(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
+        self._connection = connection
+        self._tasks = tasks
+        self._sending: asyncio.Task[None] | None = None
+        self._again = False
+
+    def changed(self) -> None:
+        """Send a notification, after the one that is being sent; must not block."""
+        if self._sending is not None:
+            self._again = True
+            return
+        sending = self._send()
+        try:
+            self._sending = self._tasks.create_task(sending)
+        except RuntimeError:  # the mount is ending
+            sending.close()
+
+    def end(self) -> None:
+        """Send no more: the session has ended."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send(self) -> None:
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                await self._connection.send_tool_list_changed()
+        finally:
+            self._sending = None
 
 
 class _AnnouncingServer(Server[Any]):

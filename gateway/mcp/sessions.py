@@ -40,7 +40,7 @@ from gateway.bounds import Area, Bound, size
 from gateway.jsontext.writing import plain_json
 from gateway.mcp.asgi import ENDING, LEFT_OUT, Ending, current_principal
 from gateway.mcp.middleware import replay, request_in
-from gateway.mcp.resume import STANDING, Room, SessionEvents, lost_call
+from gateway.mcp.resume import STANDING, Room, SessionEvents, lost_call, resume_stream
 from gateway.model import Json
 from gateway.ports.sessions import McpClientState, McpSessions, TooManySessions
 
@@ -163,6 +163,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         self._opens = _opener()
         admitted = super()._admit_session(requestor)
         if admitted is not None:
+            _lighten(admitted)
             self._events[str(admitted.mcp_session_id)] = self._made
         return admitted
 
@@ -238,6 +239,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
             retry_interval=self.retry_interval,
             idle_timeout=self.session_idle_timeout,
         )
+        _lighten(transport)
         self._events[id] = self._made
         connection = await self._tasks().start(self._run_adopted, transport, state)
         user = scope.get("user")
@@ -319,6 +321,11 @@ class ResumableSessions(StreamableHTTPSessionManager):
             if session is not None:
                 await self._sessions.change(session, partial(change, params=ctx.params or {}))
         return result
+
+
+def _lighten(transport: StreamableHTTPServerTransport) -> None:
+    """Let a session serve its standing stream, and resumed ones, in one task each."""
+    transport._replay_events = partial(resume_stream, transport)  # type: ignore[method-assign]
 
 
 def _read_declaration(first: Message) -> McpClientState | None:

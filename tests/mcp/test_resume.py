@@ -6,7 +6,7 @@ import asyncio
 import json
 import runpy
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from io import BytesIO
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
-from gateway.mcp import out_of_band, sessions
+from gateway.mcp import out_of_band, resume, sessions
 from gateway.mcp.out_of_band import MARK
 from gateway.mcp.resume import STANDING, Room, SessionEvents
 from gateway.model import LOCAL
@@ -165,6 +165,38 @@ async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
         async with http.get(served.url, headers={**others, "last-event-id": first["id"]}) as stream:
             served.face.drain()
             assert first["id"].encode() not in await stream.read()
+
+
+async def test_an_idle_session_with_its_stream_needs_few_tasks(served: Served) -> None:
+    """Two for the session in the SDK, and three for the request of its stream; thousands may be idle."""
+    async with aiohttp.ClientSession() as http, AsyncExitStack() as streams, asyncio.timeout(60):
+
+        async def hold() -> None:
+            mine = await opened(http, served.url)
+            await event(await streams.enter_async_context(http.get(served.url, headers=mine)))
+
+        await hold()
+        before = len(asyncio.all_tasks())
+        for _ in range(5):
+            await hold()
+        while len(served.face._followed) < 6:
+            await asyncio.sleep(0.01)
+        assert len(asyncio.all_tasks()) - before <= 5 * 5
+
+
+async def test_a_standing_stream_gets_comments_while_nothing_happens(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proxies close connections without traffic."""
+    monkeypatch.setattr(resume, "PING", 0.05)
+    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+        mine = await opened(http, served.url)
+        async with http.get(served.url, headers=mine) as stream:
+            while not (line := await stream.content.readline()).startswith(b": ping"):
+                assert line
+            served.views.offer(LOCAL, ADD)
+            while "list_changed" not in (await event(stream)).get("data", ""):
+                pass
 
 
 async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said_then(served: Served) -> None:

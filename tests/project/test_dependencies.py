@@ -62,12 +62,16 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_server_instances": ("mcp", _manager),
     "_task_group": ("mcp", _manager),
     "_lifespan_state": ("mcp", _manager),
+    "_create_event_data": ("mcp", lambda: StreamableHTTPServerTransport("session")),
+    "_event_store": ("mcp", lambda: StreamableHTTPServerTransport("session")),
+    "_mint_priming_event": ("mcp", lambda: StreamableHTTPServerTransport("session")),
     "_request_streams": ("mcp", lambda: StreamableHTTPServerTransport("session")),
     "_lowlevel_server": ("mcp", lambda: MCPServer("named")),
 }
 """Private attributes of packages that the gateway uses: the package, and an object that must have them."""
 
 SET: dict[str, tuple[str, Callable[[], object]]] = {
+    "_replay_events": ("mcp", lambda: StreamableHTTPServerTransport("session")),
     "_headers_buf": ("aiohttp", lambda: StreamWriter(cast(Any, None), cast(Any, None))),
     "_send_headers_immediately": ("aiohttp", lambda: StreamResponse),
 }
