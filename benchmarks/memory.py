@@ -43,24 +43,12 @@ def idle_table(held: Iterable[idle.Held]) -> str:
 
 def reload_table(found: Iterable[reload.Reload]) -> str:
     """Return the table of reloads."""
+    head = (
+        *("policies changed", "in effect after s", "longest step, CPU ms", "longest answer ms", "p99 ms"),
+        *("longest answer before", "bare ms"),
+    )
     return report.table(
-        (
-            "policies changed",
-            "in effect after s",
-            "longest step, CPU ms",
-            "longest answer ms",
-            "p99 ms",
-            "longest before",
-            "bare ms",
-        ),
-        (
-            (
-                str(one.changed),
-                f"{one.seconds:.1f}",
-                *(f"{ms:.1f}" for ms in (one.longest, one.p99, one.idle, one.bare)),
-            )
-            for one in found
-        ),
+        head, ((str(one.changed), f"{one.seconds:.1f}", *(f"{ms:.1f}" for ms in one.times)) for one in found)
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import at_rest, reload
 from benchmarks.errors import leaves
 from benchmarks.idle import KINDS, measure, start
+from benchmarks.memory import idle_table, reload_table, rest_table
 from benchmarks.processes import Processes
 from tests.leaks.marks import MARK
 
@@ -28,6 +29,7 @@ async def test_hundreds_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         held = await measure(kind, port, pid, 200)
     assert held.answered == 200
     assert held.kib < MOST_KIB[kind]
+    assert "| 200 |" in " ".join(idle_table([held]).split())
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,7 @@ def test_a_gateway_at_rest_is_measured(tmp_path: Path) -> None:
     assert found.cpu > 0
     assert len(found.memory) == 3
     assert all(0 < one.pss <= one.rss < REST_MIB for one in found.memory.values())
+    assert "CPU s until /readyz answers 200" in rest_table([found])
 
 
 async def test_changed_policies_are_reloaded_while_requests_are_answered(tmp_path: Path) -> None:
@@ -64,3 +67,4 @@ async def test_changed_policies_are_reloaded_while_requests_are_answered(tmp_pat
         found = await reload.measure(processes, folder, 3)
     assert [one.changed for one in found] == [1, 3]
     assert all(0 < one.p99 <= one.longest for one in found)
+    assert len({line.count("|") for line in reload_table(found).splitlines()}) == 1
