@@ -101,6 +101,7 @@ class ApprovalParts:
             self._webhook = (webhook, WebhookApprover(backend, webhook.url, webhook.secret, self.page))
         return self._webhook[1]
 
+
 def _presence(config: Config, database: Database) -> Presence | None:
     """Return the check of security keys, if it is configured."""
     if config.approvals.presence is not Touch.WEBAUTHN:

@@ -22,10 +22,10 @@ from gateway.errors import DatabaseUnavailable, StartError
 from gateway.stores.schema import SCHEMA_VERSION, SECRETS, migrate
 from gateway.stores.sealing import KeyRing, SealBroken
 
-P = ParamSpec("P")
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
