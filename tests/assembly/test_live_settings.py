@@ -329,3 +329,48 @@ async def test_a_hundred_reloads_under_load_let_no_call_fail_or_pass_that_should
         assert {found for name, found in kinds if name == "wrong"} == {401}, seen
         assert {found for name, found in kinds if name == "other"} <= {0, 200, 401, 403}, seen
         assert {(name, door) for name, door, found in seen if found == 200} >= {("other", door) for door in DOORS}
+
+
+PRESENCE = "approvals: {presence: webauthn}\n"
+
+
+async def waits(house: Building) -> bool:
+    """Return whether the console says that something waits for a person."""
+    root = {"x-user": "root", "x-groups": "root"}
+    return any("waits for a person" in problem["message"] for problem in (await house.state(root))["problems"])
+
+
+async def test_with_presence_nobody_is_let_in_without_a_person(tmp_path: Path, idp: Issuer) -> None:
+    """Another issuer, and another role, wait; the removal of a role takes effect at once."""
+    async with building(tmp_path, UNTIL, more=PRESENCE) as house:
+        text = (house.folder / "gateway.yaml").read_text("utf-8")
+        before = house.app[SETTINGS].now
+        for old, new in (("auth: [", f"auth: [{OAUTH % idp.url}"), ("approver: [boss]", "approver: [boss, hr]")):
+            put(house.folder / "gateway.yaml", text.replace(old, new))
+            await house.until(lambda: waits(house), True)
+            assert house.app[SETTINGS].now is before
+            put(house.folder / "gateway.yaml", text)
+            await house.until(lambda: waits(house), False)
+        assert await status(house, bearer(idp, roles=["hr"]), "mcp") == 401
+        await taken(house, "auditor: [audit]", "auditor: []")
+        assert not await waits(house)
+
+
+async def test_with_presence_the_organisation_allows_no_more_without_a_person(tmp_path: Path) -> None:
+    """A loosened file of the organisation waits, for each app; a stricter one takes effect at once."""
+    strict = "version: 1\nroutes: [{path: /api/pay, deny: not now}]\n"
+    (tmp_path / "all.yaml").write_text(strict, "utf-8")
+    more = f"{PRESENCE}policy: {{organisation: all.yaml}}\n"
+    async with building(tmp_path, UNTIL, more=more) as house:
+
+        async def pays() -> int:
+            return (await house.get(HR, "/api/pay", "pay"))[0]
+
+        assert await pays() == 403
+        put(tmp_path / "all.yaml", "version: 1\nroutes: []\n")
+        await house.until(lambda: waits(house), True)
+        assert await pays() == 403
+        put(tmp_path / "all.yaml", strict.replace("]", ", {path: /api/feed, deny: nor this}]"))
+        await house.until(lambda: waits(house), False)
+        assert (await house.get(HR, "/api/feed", "pay"))[0] == 403
+        assert await pays() == 403

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -194,7 +194,10 @@ class Building:
     async def until(self, ask: Callable[[], Awaitable[object]], wanted: object) -> None:
         """Reload until `ask` returns the wanted value."""
         async with asyncio.timeout(60):
-            while await ask() != wanted:
+            while True:
+                with suppress(aiohttp.ServerDisconnectedError):  # the access ended while it was asked
+                    if await ask() == wanted:
+                        return
                 self.reread()
                 await asyncio.sleep(0.1)
 
