@@ -199,7 +199,7 @@ class Guard:
         except Unidentified as error:
             if wanted is Access.SHOWN:
                 return None
-            if site is Site.APP and app is not None and is_navigation(request):
+            if site is Site.APP and app is not None and is_navigation(request) and self._identify.has_logins:
                 return to_console(request, origin, app, self._console)
             return self._challenges.challenge(error, mount)
         except OSError:

@@ -30,6 +30,12 @@ REMEMBERED = 4.0
 LONGEST = 16 * 1024
 """Characters of an `Authorization` field."""
 
+NOT_HERE: Final = (
+    "With `auth: none` this gateway serves this machine alone, and not through a proxy. "
+    "Name token, oauth or proxy under `auth` in gateway.yaml."
+)
+"""The reason why nobody else is let in, and where a login would lead nowhere."""
+
 _BEARER = re.compile(r"bearer +([!-~]+) *", re.IGNORECASE | re.ASCII)
 
 
@@ -164,11 +170,16 @@ class Identify:
             raise away
         if bearer is not None:
             raise Unidentified("No issuer that this gateway trusts has made this token.")
-        raise Unidentified("This gateway requires authentication.", error="")
+        raise Unidentified(NOT_HERE if rules.open else "This gateway requires authentication.", error="")
 
     def guess(self, request: IncomingRequest) -> Lookup:
         """Return the bound on look-ups at issuers for the caller of `request`, whose credential may be invalid."""
         return Lookup(self._guesses, lambda: self.client(request))
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether a caller can log in at all."""
+        return not self._rules().open
 
     def forget(self) -> None:
         """Clear the cache after the end of a session."""
@@ -222,7 +233,7 @@ class Identify:
         match method:
             case NoAuth():
                 shows = bearer is not None or _shows_login(rules, request, place)
-                return LOCAL if not shows and self._is_here(request) else None
+                return LOCAL if not shows and self.is_here(request) else None
             case ProxyAuth():
                 return _of_proxy(rules, method, request, peer)
             case TokenAuth():
@@ -232,7 +243,7 @@ class Identify:
                 asked = rules.issuers[method]
                 return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
 
-    def _is_here(self, request: IncomingRequest) -> bool:
+    def is_here(self, request: IncomingRequest) -> bool:
         """Return whether the caller is on this machine, as far as proxy headers reveal it."""
         headers = request.headers
         listed = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import urlencode
 
@@ -30,7 +31,7 @@ def plain(part: Mapping[str, Any]) -> str:
 class Issuer:
     """An issuer at `url`. `keys` are its signing keys, by name; `asked` counts requests by path.
 
-    `person` are the claims of the next login.
+    `person` are the claims of the next login. Its clock is `ahead` seconds before ours.
     """
 
     url: str
@@ -41,6 +42,7 @@ class Issuer:
     status: int = 200
     redirect: str | None = None
     padding: int = 0
+    ahead: float = 0.0
     introspected: dict[str, Any] = field(default_factory=dict)
     person: dict[str, Any] = field(default_factory=dict)
     codes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -119,7 +121,8 @@ async def issuer() -> AsyncIterator[Issuer]:
             id_token = made.sign(made.claims(client, **claims), typ="JWT")
             return web.json_response({"id_token": id_token, "token_type": "Bearer"})
         if request.path.startswith("/.well-known/"):
-            return web.json_response(made.metadata)
+            date = formatdate(time.time() + made.ahead, usegmt=True)
+            return web.json_response(made.metadata, headers={"date": date})
         return web.Response(status=404)
 
     app = web.Application()

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
+from multidict import CIMultiDict
 
 from gateway.callers.entitlements import OWN, Recognition
 from gateway.callers.issuer_tokens import of_access_token
 from gateway.callers.methods import Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import person_on_site
+from gateway.doors.access import Access, Site
+from gateway.doors.guard import GuardedRequest
+from gateway.doors.identify import CallerRules, CallPlace, Identify
+from gateway.errors import Unidentified
 from gateway.model import LOCAL, Json, Principal
 from gateway.policy import Network
+from gateway.stores.sessions import DatabaseSessions, IssuedTokens
+from gateway.stores.sql import Database
 
 NOW = 1000.0
 PUBLIC = "https://mcp.example"
@@ -124,3 +133,20 @@ def test_a_lost_capability_ends_what_needs_it_and_nothing_else() -> None:
 def test_the_gateway_itself_is_always_known() -> None:
     """Its own requests to upstreams are nobody's."""
     assert Recognition(METHODS, (TokenAuth(),), ROLES, PUBLIC).keeps(Principal(OWN, "gateway", "x"), "", NOW)
+
+
+async def test_a_caller_who_is_identified_during_a_reload_is_judged_by_the_new_settings(tmp_path: Path) -> None:
+    """Otherwise a stream could be opened after the look at what is open, and stay for ever."""
+    old, new = (CallerRules(methods, ROLES, {}) for methods in ((TokenAuth(),), (PROXY,)))
+    reads = iter([old, new])
+    async with Database(f"sqlite:///{tmp_path / 'gateway.db'}") as database:
+        tokens = IssuedTokens(database)
+        shown = await tokens.create("desk", ["mcp"], "ann", now=time.time(), expires=time.time() + 900)
+        request = GuardedRequest("POST", CIMultiDict({"authorization": f"Bearer {shown.reveal()}"}), "127.0.0.1")
+        place = CallPlace(PUBLIC, Site.PLAIN, Access.MCP, None, frozenset())
+        sessions = DatabaseSessions(database)
+        before = Identify(lambda: old, tokens=tokens, sessions=sessions)
+        assert (await before.principal(request, place)).client == "token:desk"
+        during = Identify(lambda: next(reads, new), tokens=tokens, sessions=sessions)
+        with pytest.raises(Unidentified):
+            await during.principal(request, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from gateway.cli.deployment import deployment_problems
 from gateway.config import Config
 from gateway.errors import StartError
 from gateway.stores.sealing import new_key
+from tests.callers.issuer import issuer
 from tests.callers.people import AUTH
 from tests.deploy.proxies import PROXIES, Deployed, deployed
 from tests.oidc.provider import oidc_provider
+from tests.world import running
 
 
 async def problems(place: Deployed, config: Config | None = None, url: str = "") -> list[str]:
@@ -80,6 +83,18 @@ async def test_settings_that_do_not_fit_are_found(tmp_path: Path) -> None:
         with pytest.raises(StartError, match="start the gateway first"):
             await problems(place, dataclasses.replace(place.world.config, encryption_key=missing))
         assert not (tmp_path / "missing.key").exists()
+
+
+@pytest.mark.parametrize(("ahead", "words"), [(90.0, "behind that of"), (-90.0, "ahead of that of"), (0.0, "")])
+async def test_a_clock_that_is_off_is_found(tmp_path: Path, ahead: float, words: str) -> None:
+    """The issuer's answers say what time it is there; the problem names the remedy, and what is still accepted."""
+    async with issuer() as there, running(tmp_path, extra=AUTH.format(issuer=there.url)) as world:
+        there.ahead = ahead
+        found = [one for one in await deployment_problems(world.config, world.url, None) if "clock" in one]
+    assert len(found) == bool(words)
+    for problem in found:
+        assert re.match(rf"the clock of this machine is (8|9)\d s {words} {there.url}: synchronise it", problem)
+        assert "auth[].skew, 30 s" in problem
 
 
 async def test_the_command(tmp_path: Path) -> None:

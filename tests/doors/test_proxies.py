@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.callers.doors import answer, knocks, mcp_call, statuses
+from tests.callers.people import NAVIGATION
 from tests.callers.tokens import token
 from tests.world import World, running
 
@@ -71,3 +72,16 @@ async def test_everybody_on_this_machine_is_local_but_those_of_elsewhere(tmp_pat
         for lie in ("for=127.0.0.2", 'for="[::1]"'):  # the client's own field, which a proxy of the other kind passes
             assert (await answer(knock, {"forwarded": lie, "x-forwarded-for": "203.0.113.5"}))[0] == 401
         assert (await answer(knock, {"authorization": "Bearer wrong"}))[0] == 401  # a wrong token never counts as none
+
+
+async def test_a_person_behind_a_proxy_without_authentication_is_told_why_and_not_sent_around(world: World) -> None:
+    """The site and the login of the console answer, instead of leading to each other; this machine is let in."""
+    forwarded = {**NAVIGATION, "x-forwarded-for": "203.0.113.9"}
+    async with world.client() as browser:
+        for url, status in ((f"{world.site}/", 401), (f"{world.console}/login?to=/", 403)):
+            async with browser.get(url, headers=forwarded, allow_redirects=False) as answer:
+                assert (answer.status, "Name token, oauth or proxy under" in await answer.text()) == (status, True)
+        async with browser.get(f"{world.console}/login?to=/", headers=NAVIGATION) as answer:
+            assert answer.status == 200
+        async with browser.get(f"{world.site}/", headers=NAVIGATION, allow_redirects=False) as answer:
+            assert answer.status == 200

@@ -15,7 +15,7 @@ from gateway.callers.methods import OAuthIssuer, TokenAuth
 from gateway.callers.people import LoginAttempt, issuer_names, person_on_console, start_attempt
 from gateway.crypto import equals_secret
 from gateway.doors.access import VISIT, Access, Site
-from gateway.doors.identify import CallerRules, CallPlace, Identify
+from gateway.doors.identify import NOT_HERE, CallerRules, CallPlace, Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.pages import local, onwards, page
@@ -130,7 +130,7 @@ class LoginDoor:
     async def _start(self, request: web.Request) -> web.Response:
         to = local(request.query.get("to"))
         if self._rules().open:
-            return onwards(to)
+            return onwards(to) if self._identify.is_here(request) else page("No login", NOT_HERE, 403)
         issuers = self._issuers
         known = dict(zip(map(str, range(len(issuers))), issuers, strict=True))
         name = known.get(request.query.get("issuer", "0" if len(known) == 1 else ""))
