@@ -6,23 +6,19 @@ import gzip
 import random
 import socket
 import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from aiohttp.typedefs import Handler
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from gateway.backends.connect import PROBE_SECONDS, Connections
 from gateway.backends.http import HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound, Response
 from tests.backends.peers import LOOPBACK, NOWHERE, Allowing, Names, Shop, raw_peer
+from tests.certificates import self_signed
 from tests.world import free_port
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
@@ -169,26 +165,8 @@ async def test_after_the_end() -> None:
 
 def certificate(folder: Path) -> Path:
     """A self-signed certificate for `localhost`, with its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
     file = folder / "localhost.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file.write_bytes(signed.public_bytes(serialization.Encoding.PEM) + private)
+    file.write_bytes(b"".join(self_signed("localhost")))
     return file
 
 

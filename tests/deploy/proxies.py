@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,8 @@ import aiohttp
 import httpx2
 import yaml
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.certificates import self_signed
 from tests.world import Loopback, World, free_port, running
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -239,26 +235,9 @@ def _caddy(folder: Path, ports: Ports, _: tuple[str, str]) -> tuple[list[str], d
 def certify(folder: Path) -> None:
     """Write a certificate of the sites, signed by itself, and its key."""
     folder.mkdir()
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SITES[0])])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(site) for site in SITES]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "fullchain.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "privkey.pem").write_bytes(private)
+    certificate, key = self_signed(*SITES)
+    (folder / "fullchain.pem").write_bytes(certificate)
+    (folder / "privkey.pem").write_bytes(key)
 
 
 async def listening(port: int) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec import structs
 
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.credentials import Token
 from gateway.errors import Refusal
 from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
-from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
+from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
@@ -165,6 +166,8 @@ async def built(
     *,
     shop: Shop | None = None,
     ownership: Ownership = ONE_ACCOUNT,
+    admits: Admits = admit_all,
+    still: Still | None = None,
     **obligations: Any,
 ) -> AsyncIterator[House]:
     """Build a policy, a shop, a credential and a journal; `obligations` replace those of every route."""
@@ -186,7 +189,7 @@ async def built(
         hooks, metrics = Hooks([], folder), Metrics()
         tokens = TokenStore(database, KeyRing(KeyFile(folder / "gateway.key")))
         source = OAuthTokens("shop-service", obtain, tokens, ownership, now=clock)
-        approvals = MemoryApprovals(120)
+        approvals = MemoryApprovals(120, still=still)
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
         exchange = Exchange(
             {"cart": ExchangeApp(obliged(policy, **obligations), {"shop": shop})},
@@ -200,6 +203,7 @@ async def built(
                 retries=Retries(clock, clock.sleep, clock, chance=lambda: 1.0),
             ),
             streams=streams,
+            admits=admits,
             hooks=hooks,
             now=clock,
         )

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
-from gateway.model import BodyType, Outbound, Redirect, Request, Response
+from gateway.model import BodyType, Outbound, Principal, Redirect, Request, Response
 from tests.exchange.house import JSON, MODEL, PAGE, Answer, House, built, reason
 
 
@@ -300,6 +300,22 @@ async def test_another_view_cannot_take_the_question_up(house: House) -> None:
     stolen = await house.exchange.resume(id, replace(MODEL, view="v2"), wait=0)
     assert reason(stolen) == Reason.APPROVAL_EXPIRED
     assert house.shop.sent == []
+
+
+async def test_an_approved_call_is_not_sent_for_claims_that_the_last_look_found_changed(tmp_path: Path) -> None:
+    """The credential still holds, and its new claims, which are known only now, no longer admit the caller."""
+    admitted = [True]
+
+    async def still(_: Principal) -> bool:
+        admitted[0] = False
+        return True
+
+    async with built(tmp_path, admits=lambda _, __: admitted[0], still=still) as house:
+        told = json.loads((await house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL)).body)
+        await house.approvals.answer(told["id"], True, "ann")
+        answer = await house.exchange.resume(told["id"], MODEL, wait=5)
+        assert (reason(answer), admitted) == (Reason.CONNECTION_LOST, [False])
+        assert house.shop.sent == []
 
 
 async def test_a_call_that_waits_in_itself_ends_with_its_caller(house: House) -> None:
