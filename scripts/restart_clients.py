@@ -1,6 +1,7 @@
 """Tries which MCP clients continue after a restart: `python scripts/restart_clients.py FOLDER` prints the table.
 
-FOLDER has the clients: `node_modules` of npm, and a virtual environment of Python for each client that needs one.
+The clients are installed into FOLDER as they are published: `node_modules` of npm, and a virtual environment of Python
+for each client that needs one. What is installed already stays; delete a part of FOLDER to get its newest version.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -116,43 +118,95 @@ asyncio.run(main())
 """
 
 
+ENVIRONMENTS = {
+    "mcp1": "mcp<2",
+    "fastmcp": "fastmcp",
+    "mcp-proxy": "mcp-proxy",
+    "langchain": "langchain-mcp-adapters",
+    "pydantic-ai": "pydantic-ai-slim[mcp]",
+    "openai-agents": "openai-agents",
+}
+"""What is installed into each virtual environment."""
+
+PACKAGES = (
+    "@modelcontextprotocol/client",
+    "@modelcontextprotocol/sdk",
+    "mcp-remote",
+    "supergateway",
+    "@ai-sdk/mcp",
+    "zod",
+)
+"""What is installed into `node_modules`; `zod` is a peer of others."""
+
+
 @dataclass(frozen=True)
 class Program:
-    """A client: its name, and its command, to which the URL is added. `stdio`: it carries MCP itself."""
+    """A client: its name, the package whose version is shown, and its command, to which the URL is added.
+
+    `stdio`: it carries MCP itself.
+    """
 
     name: str
+    package: str
     command: tuple[str, ...]
     stdio: bool = False
+
+    def version(self, folder: Path) -> str:
+        """Return the installed version."""
+        manifest = folder / "node_modules" / self.package / "package.json"
+        if manifest.exists():
+            return str(json.loads(manifest.read_text("utf-8"))["version"])
+        environment = next((name for name in ENVIRONMENTS if self.command[0].startswith(f"{folder}/{name}/")), "")
+        interpreter = f"{folder}/{environment}/bin/python" if environment else sys.executable
+        source = f"import importlib.metadata as m; print(m.version({self.package!r}))"
+        return subprocess.run([interpreter, "-c", source], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def install(folder: Path) -> None:
+    """Install the clients that are missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, package in ENVIRONMENTS.items():
+        if not (folder / name / "installed").exists():
+            print("installing", package, file=sys.stderr, flush=True)
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder / name], check=True)
+            subprocess.run([folder / name / "bin/python", "-m", "pip", "install", "--quiet", package], check=True)
+            (folder / name / "installed").touch()
+    if not (folder / "node_modules").exists():
+        print("installing", *PACKAGES, file=sys.stderr, flush=True)
+        subprocess.run(["npm", "install", "--silent", "--prefix", folder, *PACKAGES], check=True)
 
 
 def programs(folder: Path) -> list[Program]:
     """Return the clients in the folder."""
 
-    def node(name: str, source: str) -> Program:
-        return Program(name, ("node", "--input-type=module", "-e", source + NODE_LOOP))
+    def node(name: str, package: str, source: str) -> Program:
+        return Program(name, package, ("node", "--input-type=module", "-e", source + NODE_LOOP))
 
-    def python(name: str, environment: str, source: str) -> Program:
+    def python(name: str, package: str, environment: str, source: str) -> Program:
         interpreter = str(folder / environment / "bin/python") if environment else sys.executable
-        return Program(name, (interpreter, "-W", "ignore", "-c", PYTHON_LOOP + source))
+        return Program(name, package, (interpreter, "-W", "ignore", "-c", PYTHON_LOOP + source))
+
+    def pipe(name: str, *command: str) -> Program:
+        return Program(name, name, command, stdio=True)
 
     first = {"module": "@modelcontextprotocol/sdk/client/index.js", "schema": "undefined, "}
     first["transport"] = "@modelcontextprotocol/sdk/client/streamableHttp.js"
     second = {"module": "@modelcontextprotocol/client", "transport": "@modelcontextprotocol/client", "schema": ""}
     binaries = folder / "node_modules/.bin"
     return [
-        python("Python SDK 2, handshake", "", PYTHON_SDK % {"mode": "legacy"}),
-        python("Python SDK 2, 2026-07-28", "", PYTHON_SDK % {"mode": "2026-07-28"}),
-        python("Python SDK 1", "langchainmcpadapters", PYTHON_SDK_1),
-        node("TypeScript SDK 2", SDK % second),
-        node("TypeScript SDK 1", SDK % first),
-        python("FastMCP", "v", FASTMCP),
-        Program("mcp-remote", (str(binaries / "mcp-remote"), "URL", "--allow-http"), stdio=True),
-        Program("supergateway", (str(binaries / "supergateway"), "--logLevel", "none", "--streamableHttp"), stdio=True),
-        Program("mcp-proxy", (str(folder / "mcpproxy/bin/mcp-proxy"), "--transport", "streamablehttp"), stdio=True),
-        python("LangChain MCP adapters", "langchainmcpadapters", LANGCHAIN),
-        python("Pydantic AI", "pydanticaislimmcp", PYDANTIC),
-        python("OpenAI Agents SDK", "openaiagents", AGENTS),
-        node("AI SDK (Vercel)", AI),
+        python("Python SDK 2, with a handshake", "mcp", "", PYTHON_SDK % {"mode": "legacy"}),
+        python("Python SDK 2, 2026-07-28", "mcp", "", PYTHON_SDK % {"mode": "2026-07-28"}),
+        python("Python SDK 1", "mcp", "mcp1", PYTHON_SDK_1),
+        node("TypeScript SDK 2", "@modelcontextprotocol/client", SDK % second),
+        node("TypeScript SDK 1", "@modelcontextprotocol/sdk", SDK % first),
+        python("FastMCP", "fastmcp", "fastmcp", FASTMCP),
+        pipe("mcp-remote", str(binaries / "mcp-remote"), "URL", "--allow-http"),
+        pipe("supergateway", str(binaries / "supergateway"), "--logLevel", "none", "--streamableHttp"),
+        pipe("mcp-proxy", str(folder / "mcp-proxy/bin/mcp-proxy"), "--transport", "streamablehttp"),
+        python("LangChain MCP adapters", "langchain-mcp-adapters", "langchain", LANGCHAIN),
+        python("Pydantic AI", "pydantic-ai-slim", "pydantic-ai", PYDANTIC),
+        python("OpenAI Agents SDK", "openai-agents", "openai-agents", AGENTS),
+        node("AI SDK (Vercel)", "@ai-sdk/mcp", AI),
     ]
 
 
@@ -280,6 +334,7 @@ async def look(trial: Trial, proxy: Proxy, before: Mapping[str, int]) -> None:
 
 async def main(folder: Path, only: str) -> None:
     """Print the table."""
+    install(folder)
     trials = [Trial(one, f"c{number}") for number, one in enumerate(programs(folder)) if only in one.name]
     with tempfile.TemporaryDirectory() as place:
         write(Path(place), 1)
@@ -293,9 +348,9 @@ async def main(folder: Path, only: str) -> None:
                 await gateway.restart(number)
                 for trial in trials:
                     await look(trial, gateway.proxy, before)
-    print("| client | stopped (SIGTERM) | killed (SIGKILL) |\n|---|---|---|")
+    print("| client | version | stopped (SIGTERM) | killed (SIGKILL) |\n|---|---|---|---|")
     for trial in trials:
-        print(f"| {trial.program.name} | {' | '.join(trial.outcomes)} |")
+        print(f"| {trial.program.name} | {trial.program.version(folder)} | {' | '.join(trial.outcomes)} |")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import socket
+import struct
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -259,6 +262,8 @@ class GatewayRunner(web.AppRunner):
 
     async def _stop_listening(self) -> None:
         """Close the sockets, after accepting the connections that the system has accepted already."""
+        for sock in self._sockets:
+            _ignore_new(sock)
         listening, self._sockets = [sock.dup() for sock in self._sockets], []
         for site in tuple(self.sites):
             await site.stop()
@@ -281,6 +286,24 @@ class GatewayRunner(web.AppRunner):
         await super().shutdown()
         if self._connections is not None:
             await self._connections.drain(min(self.drain, CLEAN))
+
+
+_ATTACH_FILTER: Final = 26
+"""The option SO_ATTACH_FILTER of Linux (socket(7)), which Python does not name."""
+
+_DROP_ALL: Final = struct.pack("HBBI", 6, 0, 0, 0)
+"""The filter `return 0`: no byte of a packet is let through."""
+
+
+def _ignore_new(sock: socket.socket) -> None:
+    """Make Linux ignore new connections to a listening socket: it would reset those accepted just before its end.
+
+    Their clients try again after a second, and are then refused.
+    """
+    if sys.platform == "linux":
+        program = ctypes.create_string_buffer(_DROP_ALL)
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(program)))
 
 
 _TOO_MANY_FIELDS: Final = "Too many headers received"
