@@ -83,6 +83,14 @@ class PostgreSQL:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(WAIT)
 
+    def configure(self, *settings: str, recovery: bool = False) -> None:
+        """Change settings of the stopped server; in recovery it is a standby that can be read, and promoted."""
+        data = self._folder / "data"
+        with (data / "postgresql.auto.conf").open("a") as file:
+            file.writelines(f"{setting}\n" for setting in settings)
+        if recovery:
+            (data / "standby.signal").touch()
+
     def _run(self, program: str, *arguments: str) -> None:
         command: list[str] = [str(self._programs / program), *arguments]
         subprocess.run(

@@ -167,6 +167,7 @@ class Filler:
         self._failing = False
         self._ask_child = asyncio.Event()
         self._moved = asyncio.Event()
+        self._retry = asyncio.Event()
 
     async def run(self) -> None:
         """Copy from the sink's position until the journal closes; retry after failures."""
@@ -198,8 +199,17 @@ class Filler:
                 name = self._sink.name
                 log.warning("the %s falls behind the journal, next try in %.1f s: %s", name, pause, error)
                 self._tell(f"the {name} does not take the record, which waits in the journal: {error}")
-                await asyncio.sleep(pause)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._retry.wait()
+                self._retry.clear()
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def finish(self) -> None:
+        """Wait until the sink has the whole journal; after a failure, try again at once, and only once."""
+        self._failing = False
+        self._retry.set()
+        await self.caught_up(LAST_SECONDS)
 
     async def caught_up(self, seconds: float | None = None) -> None:
         """Wait until the sink has all lines of the journal as of now, unless it is down or that takes too long."""
@@ -305,4 +315,4 @@ async def _fill_up(journal: Journal, fillers: Sequence[Filler]) -> None:
             for _ in range(2):  # the first copy into an empty sink is what the next head must contain
                 with suppress(OSError):
                     journal.seal()
-                await asyncio.gather(*(filler.caught_up(LAST_SECONDS) for filler in fillers))
+                await asyncio.gather(*(filler.finish() for filler in fillers))

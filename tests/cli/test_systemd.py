@@ -44,7 +44,7 @@ async def test_requests_wait_while_it_restarts(tmp_path: Path) -> None:
         told.bind(str(tmp_path / "notify"))
         told.setblocking(False)
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             first = await started(tmp_path, passed)
             assert await loop.sock_recv(told, 100) == b"READY=1"
             assert b" 200 " in await answer(await ask(port))

@@ -6,17 +6,20 @@ import asyncio
 import os
 import resource
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import asyncpg  # type: ignore[import-untyped]  # it has no types
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.app import ADMIN, build_app
 from gateway.config import load_config
-from tests.cli.test_serve import write
+from gateway.stores.records import Records
+from gateway.stores.sql import Database
+from tests.cli.test_serve import ended, process, write
 from tests.cli.test_stop import serving
 from tests.postgresql import postgresql
 from tests.world import Server, free_port, local_client
@@ -72,6 +75,91 @@ async def test_a_postgresql_that_is_read_only_or_stopped_is_told(tmp_path: Path)
             assert said["checks"]["journal"] == {"status": "ok"}
             server.start()
             await until(http, url, 200)
+
+
+async def test_a_postgresql_in_recovery_or_out_of_connections_is_told(tmp_path: Path) -> None:
+    """Requests are answered and recorded meanwhile; afterwards the gateway works again, and the database has all."""
+    operators = free_port()
+    settings = f"drain: {{announce: 0s}}, admin_listen: 127.0.0.1:{operators}"
+    with postgresql() as server:
+        extra = f"stores: {{database: '{server.url}'}}\n"
+        server.stop()
+        server.configure("max_connections=20", "max_wal_senders=0")
+        server.start()
+        async with Database(server.url):
+            pass  # a standby has the tables of its primary
+        server.stop()
+        server.configure(recovery=True)
+        server.start()
+        async with serving(tmp_path, extra, server=settings) as gateway, local_client() as http:
+            own, place = f"http://127.0.0.1:{operators}", f"http://127.0.0.1:{gateway.port}/api/x"
+            site = {"host": gateway.hosts["app"], "webmcp-gateway-client": "1"}
+            for words in ("read-only transaction", "too many clients"):
+                async with AsyncExitStack() as held:
+                    if words == "too many clients":
+                        await _take_all_connections(server.url, held)
+                        code, output = await _refused_start(tmp_path / "second", extra)
+                        assert (code, words in output, "Traceback" in output) == (2, True, False), output
+                    said = await until(http, own, 503)
+                    assert words in said["checks"]["database"]["detail"]
+                    async with http.post(place, headers=site, data=b"{}") as answer:
+                        assert answer.status == 200
+                    if words == "read-only transaction":
+                        await (await held.enter_async_context(_connected(server.url))).execute("SELECT pg_promote()")
+                await until(http, own, 200)
+            await gateway.stop()
+            code, output = await ended(gateway.process)
+            assert (code, "Traceback" in output) == (0, False), output
+            chain = gateway.lines()[-1]["fields"]["chain"]
+        async with Database(server.url) as database:
+            position = await Records(database).position(chain)
+        assert position is not None
+        assert position.end == (tmp_path / "gateway.journal").stat().st_size
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _take_all_connections(url: str, held: AsyncExitStack) -> None:
+    """Open connections until there is no more, and close those that the gateway has."""
+    left, own = asyncio.Event(), list[asyncpg.Connection]()
+
+    async def take() -> None:
+        while not left.is_set():
+            try:
+                own.append(await held.enter_async_context(_connected(url)))
+            except asyncpg.TooManyConnectionsError:
+                ours = [one.get_server_pid() for one in own]
+                await own[0].fetch(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE backend_type = 'client backend' AND NOT pid = ANY($1::int[])",
+                    ours,
+                )
+                await asyncio.sleep(0.05)
+
+    taking = asyncio.create_task(take())
+
+    async def end() -> None:
+        left.set()
+        await taking
+
+    held.push_async_callback(end)
+
+
+async def _refused_start(folder: Path, extra: str) -> tuple[int | None, str]:
+    """Start another gateway; return its exit code and output."""
+    folder.mkdir()
+    write(folder, free_port())
+    with (folder / "gateway.yaml").open("a") as file:
+        file.write(extra)
+    async with process(folder) as running:
+        return await ended(running)
 
 
 async def test_an_sqlite_file_that_is_gone_or_replaced_is_told(tmp_path: Path) -> None:
