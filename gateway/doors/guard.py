@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
@@ -38,6 +39,11 @@ _DOWN = "The database does not answer. Try again in a moment."
 log = logging.getLogger(__name__)
 
 PROBES = ("/healthz", "/readyz")
+
+UNKNOWN_HOST: Final = (
+    "This gateway does not answer as {!r}. "
+    "A proxy in front of it must pass Host on unchanged; its names are server.public_url and server.origins."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ class Guard:
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):
-                return refusal_response(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
+                return refusal_response(421, "unknown-host", UNKNOWN_HOST.format(host[:100]))
             objection = self._objection(request, _route(request), host, site)
             if objection is not None:
                 return refusal_response(403, "foreign-page", objection)

@@ -56,6 +56,24 @@ async def test_the_header_of_somebody_else_is_nothing(tmp_path: Path) -> None:
         assert "alice" not in json.dumps(world.arrived())
 
 
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "remedy"),
+    [
+        ("/", {"host": "127.0.0.1:1"}, 421, "must pass Host on unchanged; its names are server.public_url"),
+        ("/", {"host": "gateway.localhost"}, 421, "must pass Host on unchanged"),  # without its port
+        ("/bridge", {"upgrade": ""}, 426, "must pass Upgrade and Connection on"),
+    ],
+)
+async def test_what_a_proxy_spoils_is_refused_with_the_remedy(
+    world: World, path: str, headers: dict[str, str], status: int, remedy: str
+) -> None:
+    """A name that it rewrites, and an upgrade that it strips."""
+    socket = {"connection": "upgrade", "sec-websocket-version": "13", "sec-websocket-key": "a" * 22 + "=="}
+    sent = {**socket, "origin": world.console, **headers}
+    async with world.client() as client, client.get(f"{world.console}{path}", headers=sent) as got:
+        assert (got.status, remedy in (await got.json())["detail"]) == (status, True)
+
+
 async def test_everybody_on_this_machine_is_local_but_those_of_elsewhere(tmp_path: Path) -> None:
     """`none` is for loopback only: a trusted proxy that names another address is not loopback."""
     extra = "auth: [token, none]\n"

@@ -82,7 +82,8 @@ class BridgeDoor:
             autoping=False,  # aiohttp answers all pending pings at once
         )
         if not socket.can_prepare(request).ok:
-            return refusal_response(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
+            detail = "The bridge is a WebSocket: a proxy in front of the gateway must pass Upgrade and Connection on."
+            return refusal_response(426, "websocket-needed", detail, {"upgrade": "websocket"})
         await socket.prepare(request)
         read_in_turn(request.protocol, self._in_turn)
         page = self._pages[socket] = HostPage(self._state, socket, request)
