@@ -21,13 +21,14 @@ from gateway.assembly.apps import (
     Serving,
     entitle,
     in_one_task,
+    may_connect,
     show_in,
 )
 from gateway.assembly.audit import AuditParts
 from gateway.assembly.authentication import AuthenticationParts, build_authentication, logout_handler
 from gateway.assembly.credentials import Accounts, audience
 from gateway.assembly.live_settings import Changing, LiveSettings, Settings, recognition
-from gateway.assembly.observability import gauge_callback, health_of
+from gateway.assembly.observability import GatewayDrain, gauge_callback, health_of
 from gateway.assembly.reload import Reloader
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
@@ -72,7 +73,6 @@ from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import McpMount, MountMiddleware, message_limit
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
-from gateway.model import Principal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.quotas import DatabaseQuotas
@@ -88,7 +88,6 @@ from gateway.views.registry import Views
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
 """Makes the gateway reload its files at once, if it was built with `reread`."""
-
 
 SETTINGS = web.AppKey("settings", LiveSettings)
 """The settings in use, which a reload replaces."""
@@ -294,18 +293,17 @@ class _Gateway:
             calls=self._calls,
             needs_restart=lambda: self._reloader.needs_restart,
         )
+        self._drain = GatewayDrain(self._health, self._calls, self._events, self._views, self._faces)
 
     def application(self) -> web.Application:
         """The doors, each on its own hosts, behind the guard."""
         origins = self._config.server.origins
         faces = self._apps.part(lambda app: app.face)
-        resources = self._apps.part(lambda app: app.packed.resource)
-        answers = self._apps.part(lambda app: app.answers)
         bridge_state = BridgeState(
             self._views,
             self._approvals,
-            answers,
-            resources,
+            self._apps.part(lambda app: app.answers),
+            self._apps.part(lambda app: app.packed.resource),
             self._streams,
             self._revocations,
             ResumeTokens(self._accounts.ring.derive("views of host pages")),
@@ -338,8 +336,8 @@ class _Gateway:
         mcp_routes = [
             *mcp_door.routes(self._everything, faces, self._upstreams, admits=self._entitlements.admits),
             *authentication.challenges.routes(),
+            *self._approving.door.webhook_routes(),
         ]
-        mcp_routes += self._approving.door.webhook_routes()
         metrics = MetricsDoor(self._metrics)
         probe = ProbeDoor(lambda: self._accounts.ring.derive(PURPOSE), guard.client).routes()
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *probe, *entrances(origins.console)]
@@ -358,18 +356,17 @@ class _Gateway:
         root.on_response_prepare.append(name_server)
 
         async def stop(_: web.Application) -> None:
-            self.begin()  # an application that is mounted in another one has no runner of ours
+            self._drain.begin()  # an application that is mounted in another one has no runner of ours
             await bridge.close()
 
         root.on_shutdown.append(stop)
-        root[DRAIN] = self
+        root[DRAIN] = self._drain
         root[ADMIN] = admin_application(self._health, metrics, lambda: self._settings.now.config.server.admin_hosts)
         root[RELOAD] = self._reloader.request_reload
         root[SETTINGS] = self._settings
-        server = self._config.server
+        server, mcp = self._config.server, self._config.mcp
         peers = Peers(server.connections_each, server.connections, self._settings.now.callers.proxies)
-        unread = Unread(self._config.mcp.bodies_each, self._config.mcp.bodies)
-
+        unread = Unread(mcp.bodies_each, mcp.bodies)
         self._metrics.look(
             gauge_callback(
                 self._metrics,
@@ -389,9 +386,8 @@ class _Gateway:
         )
         root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.note_malformed)
         mounts = (self._everything, faces, self._upstreams)
-        routes = FastRoutes(
-            guard, self._revocations, self._in_flight, self._apps.site_at, *mounts, admits=self._entitlements.admits
-        )
+        admits = self._entitlements.admits
+        routes = FastRoutes(guard, self._revocations, self._in_flight, self._apps.site_at, *mounts, admits=admits)
 
         def connection(state: ServerState) -> HttpConnection:
             is_fast = self._settings.now.config.server.fast_path
@@ -418,40 +414,9 @@ class _Gateway:
             self._changing.access(bridge, identify, None)
             self._tasks.create_task(self._revocations.reconsider(recognition(before, now).keeps))
 
-    def announce(self) -> None:
-        """Say at `/readyz` that the gateway stops."""
-        self._health.stage = Stage.DRAINING
-
-    @property
-    def running(self) -> int:
-        """The number of running calls."""
-        return self._calls.count
-
-    def begin(self) -> None:
-        """End the long-lived streams, and answer polls."""
-        self.announce()
-        self._calls.begin()
-        self._events.drain()
-        self._views.drain()
-        for face in (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values()):
-            face.drain()
-
-    async def end(self, seconds: float) -> None:
-        """Wait until no call runs; those left after `seconds` are answered with an error."""
-        await self._calls.end(seconds)
-
-    def cut(self) -> None:
-        """Answer all running calls with an error now."""
-        self._calls.cut()
-
-    def _may_connect(self, principal: Principal, credential: str) -> bool:
-        """Return whether an app or upstream that `principal` may use sends this credential, or none does directly."""
-        users = self._apps.senders(credential)
-        users += [name for name, spec in self._upstreams.specs.items() if spec.credential == credential]
-        return not users or any(self._entitlements.admits(principal, name) for name in users)
-
     def _console(self, bridge: BridgeDoor, tickets: Tickets, authentication: AuthenticationParts) -> ConsoleDoor:
         rates = OfferRates()
+        allowed = partial(may_connect, self._apps, self._upstreams, self._entitlements)
         return ConsoleDoor(
             folder=self._built.folder / "console",
             sandbox=self._config.server.origins.sandbox,
@@ -467,10 +432,14 @@ class _Gateway:
             downloads=DownloadDoor(self._views, self._recorder, rates),
             live=self._live,
             logout=logout_handler(authentication.login, self._accounts.jars, self._events, bridge),
-            connections=AccountsDoor(self._accounts.connecting, self._recorder, audience, self._may_connect),
+            connections=AccountsDoor(self._accounts.connecting, self._recorder, audience, allowed),
             csrf=self._accounts.ring.derive("csrf tokens"),
             admits=self._entitlements.admits,
         )
+
+    def _faces(self) -> tuple[McpMount, ...]:
+        """Return all mounts."""
+        return (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values())
 
     def _face(self, app: str | None, before: MountMiddleware | None = None) -> McpMount:
         return McpMount(
@@ -520,7 +489,7 @@ class _Gateway:
             await stack.enter_async_context(self._views)
             stack.push_async_callback(self._held.close)
             stack.push_async_callback(self._upstreams.close)
-            for face in (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values()):
+            for face in self._faces():
                 await self._held.enter(tasks, face)
             stack.callback(tasks.create_task(self._mcp_sessions.run()).cancel)
             stack.push_async_callback(self._mcp_sessions.flush)

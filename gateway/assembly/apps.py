@@ -31,6 +31,7 @@ from gateway.mcp.server import McpMount
 from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.calls.views import UpstreamAnswers
 from gateway.mcp.upstreams.mount import Proxy
+from gateway.mcp.upstreams.registry import Upstreams
 from gateway.mcp.view_server import GatewayAnswers, ViewServer
 from gateway.model import Backend, Principal, Resource
 from gateway.policy import BackendSpec
@@ -435,3 +436,12 @@ def show_in(upstream: str, apps: Apps, views: Views) -> ShownIn:
         return None
 
     return find
+
+
+def may_connect(
+    apps: Apps, upstreams: Upstreams, entitlements: Entitlements, principal: Principal, credential: str
+) -> bool:
+    """Return whether an app or upstream that `principal` may use sends this credential, or none does directly."""
+    users = apps.senders(credential)
+    users += [name for name, spec in upstreams.specs.items() if spec.credential == credential]
+    return not users or any(entitlements.admits(principal, name) for name in users)

@@ -1,4 +1,4 @@
-"""The gauges that each scrape of the metrics reads, and the checks and facts of `/readyz`."""
+"""The gauges that each scrape of the metrics reads, the checks and facts of `/readyz`, and the drain at a stop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Protocol
 from prometheus_client import Gauge
 
 from gateway.config import Config, NoticeKind, Notices
-from gateway.doors.admin import Health, ReadinessCheck
+from gateway.doors.admin import Health, ReadinessCheck, Stage
+from gateway.doors.events import Events
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.drain import RunningCalls
 from gateway.exchange.record import OnFailure
+from gateway.mcp.server import McpMount
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Json
 from gateway.ports.approvals import Approvals
@@ -93,3 +95,47 @@ def health_of(
         }
 
     return Health({"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}, facts)
+
+
+class GatewayDrain:
+    """The stop of a gateway, step by step; `faces` are its mounts."""
+
+    def __init__(
+        self,
+        health: Health,
+        calls: RunningCalls,
+        events: Events,
+        views: Views,
+        faces: Callable[[], Iterable[McpMount]],
+    ) -> None:
+        self._health = health
+        self._calls = calls
+        self._events = events
+        self._views = views
+        self._faces = faces
+
+    def announce(self) -> None:
+        """Report at `/readyz` that the gateway stops."""
+        self._health.stage = Stage.DRAINING
+
+    @property
+    def running(self) -> int:
+        """The number of running calls."""
+        return self._calls.count
+
+    def begin(self) -> None:
+        """End the long-lived streams, and answer polls."""
+        self.announce()
+        self._calls.begin()
+        self._events.drain()
+        self._views.drain()
+        for face in self._faces():
+            face.drain()
+
+    async def end(self, seconds: float) -> None:
+        """Wait until no call runs; those left after `seconds` are answered with an error."""
+        await self._calls.end(seconds)
+
+    def cut(self) -> None:
+        """Answer all running calls with an error now."""
+        self._calls.cut()
