@@ -16,7 +16,7 @@ from gateway.cli.group import CommandGroup, Unusable, config_option
 from gateway.cli.loopback import Loopback
 from gateway.config import load_config
 from gateway.config.secrets import Unneeded
-from gateway.errors import DocumentError
+from gateway.errors import DocumentError, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import indented_json
 from gateway.policy import Network
@@ -75,6 +75,8 @@ class Gateway:
         headers = {**self._headers, **headers}
         async with self._session.request(method, self._console + path, headers=headers, **options) as response:
             await _check(response)
+            if response.content_type != "text/event-stream":
+                raise Unusable(f"the gateway does not answer as one: {response.content_type} is no event stream")
             return await response.json()
 
 
@@ -224,8 +226,10 @@ def _run(path: Path, url: str | None, token: str | None, talk: Callable[[Gateway
 
     try:
         return asyncio.run(run())
-    except aiohttp.ClientConnectionError as error:
-        raise Unusable(f"the gateway does not answer: {error}") from error
+    except Refusal as error:  # of the connection
+        raise Unusable(f"the gateway does not answer: {error.detail}") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise Unusable(f"the gateway does not answer as one: {error}") from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(0) from None
 

@@ -19,7 +19,7 @@ from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, signature
 from gateway.model import Secret
 from tests.leaks.marks import MARK
 from tests.whole.test_main_job import UI, answer_next, person, questions, request
-from tests.world import EXAMPLE, World, running
+from tests.world import EXAMPLE, Server, World, running
 
 KEY = f"a webhook secret of these tests, long enough {MARK}"
 GRANTS = (
@@ -70,6 +70,26 @@ async def test_the_command_line_answers_only_where_it_is_a_way(tmp_path: Path) -
             assert (refused.exit_code, "does not name `cli`" in refused.output) == (2, True)
             await answer_next(ann, world, "decline")
         assert removing.result()["headers"]["gateway-reason"] == "approval-declined"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["answer", "4f0ak1"], ["watch"], ["grants"], ["revoke", "9a2Bx4"]])
+async def test_a_gateway_that_does_not_run_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    """It is no traceback, whichever command it is; nor is another server at that address."""
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text="hello", content_type="text/html")
+
+    other = Server()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", page)
+    await other.start(app)
+    try:
+        for port, why in ((1, "does not answer: 127.0.0.1:1: no connection"), (other.port, "does not answer as one")):
+            url = f"http://127.0.0.1:{port}"
+            result = await asyncio.to_thread(CliRunner().invoke, main, ["approvals", *arguments, "--url", url])
+            assert (result.exit_code, why in result.output) == (2, True), (result.output, result.exception)
+    finally:
+        await other.stop()
 
 
 class Bot:

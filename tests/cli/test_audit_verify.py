@@ -49,6 +49,9 @@ async def test_verify_with_the_public_key_alone(folder: Path) -> None:
     other = await asyncio.to_thread(run, folder, "verify", "--key", key_in(folder / "other").public)
     assert other.exit_code == 1
     assert "not one that you trust" in other.stdout
+    for missing in ("no-such-file.pub", public[:-4], ""):
+        wrong = await asyncio.to_thread(run, folder, "verify", "--key", missing)
+        assert (wrong.exit_code, "neither a file nor a public key" in wrong.output) == (2, True), wrong.output
 
 
 async def test_a_journal_that_was_cut_off_behind_a_head(folder: Path) -> None:

@@ -310,7 +310,7 @@ def trusted_keys(given: tuple[str, ...], where: RecordSource) -> list[str] | Non
     """Return the public keys that may sign heads: those given, else the known ones, oldest first; or None."""
     if given:
         try:
-            return [public for key in given for public in (known_keys(Path(key)) if os.path.exists(key) else (key,))]
+            return [public for key in given for public in (known_keys(Path(key)) if os.path.exists(key) else _key(key))]
         except OSError as error:
             raise Unusable(f"--key {error.filename}: cannot be read: {error.strerror}") from error
     journal = where.places.journal if where.places is not None else where.journal
@@ -324,6 +324,14 @@ def trusted_keys(given: tuple[str, ...], where: RecordSource) -> list[str] | Non
     if now is not None and known[-1:] != [now]:
         known.append(now)
     return known or None
+
+
+def _key(given: str) -> tuple[str]:
+    try:
+        key_of(given)  # public and private keys have the same form
+    except ValueError as error:
+        raise Unusable(f"--key {given}: neither a file nor a public key, which `audit key` prints") from error
+    return (given,)
 
 
 def _key_now(places: Places | None, journal: Path) -> str | None:

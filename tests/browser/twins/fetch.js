@@ -41,6 +41,8 @@ twin("fetch: what is refused", async (see) => {
     const promise = (() => { try { return attempt(); } catch (error) { threw = "threw"; throw error; } });
     see(String(attempt), threw, await failure(promise));
   }
+  for (const init of [5, "x", true, Symbol("x"), 1n]) see(await failure(fetch("/api/json", init)));
+  for (const init of [null, undefined, () => 1, []]) see((await fetch("/api/json", init)).status);
 });
 
 twin("fetch: unbound, with a Request, an init over it", async (see) => {

@@ -13,6 +13,7 @@ export function untilStop(fetch: typeof globalThis.fetch): typeof globalThis.fet
   return likeFetch(fetch, (input, init, ...more) => {
     const own = signalOf([input, init]);
     const signal = own ? AbortSignal.any([own, stopping.signal]) : stopping.signal;
-    return fetch(input, { ...init, signal }, ...(more as []));
+    // What is no `RequestInit` is an error of the page.
+    return fetch(input, Object(init ?? {}) === init || init == null ? { ...init, signal } : init, ...(more as []));
   });
 }
