@@ -64,6 +64,8 @@ class Gateway:
         """Yield the open questions whenever they change."""
         async with self._session.get(f"{self._console}/api/events", headers=self._headers) as stream:
             await _check(stream)
+            if stream.content_type != "text/event-stream":
+                raise Unusable(f"the gateway does not answer as one: {stream.content_type} is no event stream")
             name = b""
             async for line in stream.content:
                 if line.startswith(b"event: "):
@@ -75,8 +77,6 @@ class Gateway:
         headers = {**self._headers, **headers}
         async with self._session.request(method, self._console + path, headers=headers, **options) as response:
             await _check(response)
-            if response.content_type != "text/event-stream":
-                raise Unusable(f"the gateway does not answer as one: {response.content_type} is no event stream")
             return await response.json()
 
 
