@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--views", type=int, default=10_000, help="sessions or views held at once")
     parser.add_argument("--policies", type=int, default=100, help="apps, each with its own policy, that are reloaded")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the gateway that runs is ended, too
     if unknown := [part for part in given.parts if part not in PARTS]:
         parser.error(f"there is no {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
     failed, tables = "", list[str]()
