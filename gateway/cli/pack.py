@@ -12,10 +12,10 @@ from gateway.apps import PARTS
 from gateway.apps import pack as packed
 from gateway.cli.group import Unusable, opener
 from gateway.cli.output import json_option, problems_as_json, write_json
+from gateway.cli.policy.sources import load
 from gateway.config import app_id_problem
 from gateway.errors import StartError
 from gateway.model import Json
-from gateway.policy import load_policy
 
 
 @click.command()
@@ -27,7 +27,7 @@ from gateway.policy import load_policy
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="The app's policy: paths of the backend, origins of frames, tools for hosts.",
+    help="The app's policy (under that of the organisation): paths of the backend, origins of frames, tools for hosts.",
 )
 @json_option
 def pack(
@@ -54,7 +54,7 @@ def pack(
     if not page.is_file() and not as_json:
         raise Unusable(f"{page}: there is no such file: name the folder of the built web app, or its HTML file")
     with problems_as_json(as_json):
-        rules = load_policy(policy) if policy is not None else None
+        rules = load(policy) if policy is not None else None
         resource = packed(
             source,
             app=id,

@@ -83,6 +83,19 @@ def test_what_is_said_of_a_file(tmp_path: Path) -> None:
     assert as_json["meta"]["csp"]["frameDomains"] == ["https://maps.example"]
 
 
+def test_a_tool_that_the_organisation_denies_is_not_listed(tmp_path: Path) -> None:
+    """As in the gateway, whose configuration is beside the policy and names the organisation's."""
+    folder, output = write(tmp_path / "app", index__html=""), tmp_path / "out.html"
+    (tmp_path / "policy.yaml").write_text("version: 1\ntools: {look: {}, buy: {}}\n", "utf-8")
+    (tmp_path / "all.yaml").write_text("version: 1\ntools: {buy: {deny: not here}}\n", "utf-8")
+    (tmp_path / "gateway.yaml").write_text("policy: {organisation: all.yaml}\n", "utf-8")
+    done = CliRunner().invoke(
+        main, ["pack", str(folder), "--policy", str(tmp_path / "policy.yaml"), "--output", str(output)]
+    )
+    assert done.exit_code == 0, done.output
+    assert '"tools":["look"]' in output.read_text("utf-8")
+
+
 def test_an_id_that_no_app_can_have(tmp_path: Path) -> None:
     """The message says how to choose another."""
     done = CliRunner().invoke(main, ["pack", str(write(tmp_path / "1app", index__html=""))])

@@ -11,6 +11,7 @@ import pytest
 from gateway.callers.methods import OAuthIssuer
 from gateway.config import SETTINGS, Config, live_changes, load_config, place_of, restart_keys, with_running
 from gateway.config.notices import LIVE, RESTART
+from tests.certificates import self_signed
 
 PLAIN = "apps: {one: {source: page.html, policy: one.yaml}}\n"
 
@@ -113,3 +114,19 @@ def test_a_key_has_its_place(both: tuple[Config, Config]) -> None:
     assert lines[line - 1][column - 1 :].startswith("timeout: 2s")
     assert lines[place_of(both[1], "log.level")[0] - 1] == "log: json"
     assert place_of(both[1], "nothing") == (1, 1)
+
+
+def test_a_replaced_file_of_certificates_is_a_change(tmp_path: Path) -> None:
+    """The settings are the same, and the credential that reads it is made anew."""
+    (tmp_path / "page.html").write_text("<!doctype html>")
+    (tmp_path / "one.yaml").write_text("version: 1\n")
+    file = tmp_path / "ca.pem"
+    server = f"issuer: https://login.example, client_id: us, client_auth: none, authorities: {file.name}"
+    text = f"{PLAIN}credentials: {{person: {{type: authorization_code, {server}}}}}\n"
+    (tmp_path / "gateway.yaml").write_text(text)
+    found = []
+    for _ in range(2):
+        file.write_bytes(self_signed("login.example")[0])
+        found.append(load_config(tmp_path / "gateway.yaml", {}))
+    assert live_changes(*found) == [str(file)]
+    assert live_changes(found[0], found[0]) == []
