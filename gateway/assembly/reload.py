@@ -162,9 +162,9 @@ class Reloader:
             apps = self._succeeding_apps(found)
             if held_back := await self._held_back(dict(apps)):
                 return held_back
-            upstreams, refused = self._succeeding_upstreams(found, reading, waiting)
-            if refused:
-                return []
+            upstreams, waits = self._succeeding_upstreams(found, reading, waiting)
+            if waits:
+                return await broken("an upstream in the same file waits for the next start, and they belong together")
             settings = await self._settings.prepare(found)
             await self._apply(apps, upstreams, changed, partial(self._settings.replace, settings))
         except (StartError, Refusal) as error:
