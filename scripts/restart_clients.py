@@ -101,10 +101,9 @@ asyncio.run(main())
 """
 
 PYDANTIC = """
-from pydantic_ai.mcp import MCPServerStreamableHTTP
+from pydantic_ai.mcp import MCPToolset
 async def main():
-    server = MCPServerStreamableHTTP(sys.argv[1])
-    async with server:
+    async with MCPToolset(sys.argv[1]) as server:
         await loop(lambda: server.direct_call_tool("list_view_tools", {}))
 asyncio.run(main())
 """

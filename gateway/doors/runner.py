@@ -222,6 +222,7 @@ class GatewayRunner(web.AppRunner):
         self.drain = drain
         self._linger = linger
         self._sockets: list[socket.socket] = []
+        self._inherited: list[socket.socket] = []
         self._connections: ClientConnections | None = None
 
     @property
@@ -236,8 +237,7 @@ class GatewayRunner(web.AppRunner):
     async def listen(self, sock: socket.socket, *, inherited: bool = False) -> None:
         """Accept connections on a socket; an inherited one stays open in the process that it came from."""
         await web.SockSite(self, sock, backlog=BACKLOG).start()
-        if not inherited:
-            self._sockets.append(sock)
+        (self._inherited if inherited else self._sockets).append(sock)
 
     async def cleanup(self) -> None:
         """Stop listening, serve what clients have sent before they could know, then shut down."""
@@ -262,12 +262,16 @@ class GatewayRunner(web.AppRunner):
 
     async def _stop_listening(self) -> None:
         """Close the sockets, after accepting the connections that the system has accepted already."""
+        loop = asyncio.get_running_loop()
         for sock in self._sockets:
             _ignore_new(sock)
+        for sock in (*self._sockets, *self._inherited):
+            loop.remove_reader(sock)
+        for _ in range(2):  # asyncio drops a connection that it has accepted if its server closes before the next step
+            await asyncio.sleep(0)
         listening, self._sockets = [sock.dup() for sock in self._sockets], []
         for site in tuple(self.sites):
             await site.stop()
-        loop = asyncio.get_running_loop()
         for sock in listening:
             with sock, suppress(OSError):
                 while True:

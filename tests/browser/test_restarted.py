@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,8 @@ from tests.browser.probing import outcomes
 from tests.browser.stock_host import SIZE, bundled, stock_host
 from tests.browser.test_main_job import model, shown, tool
 from tests.browser.test_stock_clients import Forwarder, item_of
-from tests.world import World
+from tests.whole.restarts import Restartable
+from tests.world import SECRET, World
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +27,33 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundled(tmp_path_factory.mktemp("stock"))
 
 
-async def restart(world: World) -> None:
-    """Stop the gateway, and start it again."""
+Restart = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture(params=["stopped", "killed"])
+async def restart(
+    request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Restart]:
+    """Stop the gateway, or kill its process, and start it again."""
+    if request.param == "stopped":
+
+        async def again() -> None:
+            await world.gateway.stop()
+            await world.start_gateway()
+
+        yield again
+        return
+    monkeypatch.setenv("SHOP_SECRET", SECRET)
     await world.gateway.stop()
-    await world.start_gateway()
+    async with AsyncExitStack() as stack:
+        gateway = Restartable(world.folder, world.gateway.port, "127.0.0.1", stack)
+        await gateway.start()
+        yield partial(gateway.restart, signal.SIGKILL)
+
+
+def posted(world: World) -> int:
+    """How many changes of the cart have reached the shop."""
+    return len([line for line in world.arrived() if line["method"] == "POST"])
 
 
 async def marked(frame: FrameLocator) -> None:
@@ -41,20 +69,27 @@ async def add(frame: FrameLocator, number: int) -> str:
     return item
 
 
-async def test_an_open_console_goes_on(page: Page, world: World) -> None:
-    """Its view keeps its page, whose requests are answered, and the model has its tools again."""
+async def test_an_open_console_goes_on(page: Page, world: World, restart: Restart) -> None:
+    """Its view keeps its page, whose requests are answered, and the model's next call reaches it; none runs twice."""
     frame = await shown(page, world)
     await marked(frame)
-    await restart(world)
+    await add(frame, 0)
+    await restart()
+    await add(frame, 1)
+    item = str(await frame.locator("[data-item-id]").nth(2).get_attribute("data-item-id"))
     async with model(world) as client:
         await tool(client, "cart_add_to_cart")
-    await add(frame, 1)
+        result = await client.call_tool("cart_add_to_cart", {"item_id": item})
+        assert not result.is_error, result
+    await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
     assert await frame.locator("body").get_attribute("data-mark") == "before"
-    (posted,) = outcomes(world, method="POST", url="/api/cart")
-    assert (posted["status"], posted["door"]) == (200, "bridge")
+    records = outcomes(world, method="POST", url="/api/cart")
+    assert [(one["status"], one["door"]) for one in records] == [(200, "bridge")] * 3
+    assert sorted(one["initiator"] for one in records) == ["model", "person", "person"]
+    assert posted(world) == 3
 
 
-async def test_a_view_in_a_stock_host_goes_on(page: Page, world: World, script: Path) -> None:
+async def test_a_view_in_a_stock_host_goes_on(page: Page, world: World, script: Path, restart: Restart) -> None:
     """It attaches again with its launch value, in the session of its host; the call that found it out runs once."""
     await page.set_viewport_size(SIZE)
     async with stock_host(script) as url, ClientSession() as http:
@@ -74,11 +109,12 @@ async def test_a_view_in_a_stock_host_goes_on(page: Page, world: World, script: 
         await item_of(frame)
         await marked(frame)
         await add(frame, 0)
-        await restart(world)
+        await restart()
         await add(frame, 1)
         assert await frame.locator("body").get_attribute("data-mark") == "before"
-    posted = outcomes(world, method="POST", url="/api/cart")
-    assert [record["reason"] for record in posted if record.get("status") == 200] == [None] * 2
-    assert len({record["view"] for record in posted if record.get("view")}) == 1
+    records = outcomes(world, method="POST", url="/api/cart")
+    assert [record["reason"] for record in records if record.get("status") == 200] == [None] * 2
+    assert len({record["view"] for record in records if record.get("view")}) == 1
+    assert posted(world) == 2
     assert forward.called.count("open_cart") == 1
     assert forward.called.count("webmcp_attach") == 2

@@ -144,3 +144,14 @@ async def test_the_plugin_of_the_docs_is_a_plugin(tmp_path: Path) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "friday.py").write_text(code, "utf-8")
     Hooks(["friday.py"], tmp_path)
+
+
+def test_each_failure_in_the_table_names_its_test() -> None:
+    """The files and functions in docs/deployment.md exist."""
+    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)` ((?:`test_\w+`(?:, )?)+)", text)
+    assert len(named) > 10
+    for file, tests in named:
+        written = (ROOT / file).read_text("utf-8")
+        for test in re.findall(r"\w+", tests):
+            assert f"def {test}(" in written, test
