@@ -167,6 +167,11 @@ class _Output:
         self._format = chosen or format
         self._verbose = verbose
 
+    @property
+    def for_person(self) -> bool:
+        """Whether a person reads it: lines in JSON are for a program, also where the output of a container is a tty."""
+        return self._format == "text" and sys.stdout.isatty()
+
     def say(self, message: str) -> None:
         """Write to standard output."""
         click.echo(logs.log_text(self._format, log.name, message))
@@ -210,7 +215,7 @@ async def _serve(
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
         notify("READY=1")
         say(_ready(config))
-        await _offer_login(config, say)
+        await _offer_login(config, output)
         announced = await signals.wait()
         notify("STOPPING=1")
         server = app[SETTINGS].now.config.server
@@ -245,12 +250,12 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
-    """Show a login link if there is a terminal; in a log others could read it."""
+async def _offer_login(config: Config, output: _Output) -> None:
+    """Show a login link if a person reads the output; in a log others could read it."""
     if not any(isinstance(method, TokenAuth) for method in config.auth):
         return
-    if not sys.stdout.isatty():
-        say("To log in to the console, make a link with `webmcp-gateway token link`: it is good once, for ten minutes.")
+    if not output.for_person:
+        output.say("To log in to the console, make a link with `webmcp-gateway token link`: it is good once, for ten minutes.")
         return
     from gateway.cli.token import login_link  # noqa: PLC0415  here, as it loads what prints tables
 
@@ -260,7 +265,7 @@ async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
     except (OSError, StartError) as error:
         log.error("no login link can be made now: %s", error)
         return
-    say(f"Log in to the console, once, within ten minutes:\n  {address}")
+    output.say(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
 async def _listen(runner: GatewayRunner, host: str, port: int, key: str, passed: Sockets) -> None:

@@ -128,20 +128,22 @@ async def test_no_login_link_stands_in_a_log(tmp_path: Path) -> None:
     assert "code=" not in json.dumps(lines)
 
 
-async def test_a_login_link_is_shown_in_a_terminal(tmp_path: Path) -> None:
-    """The person at the terminal has started the gateway."""
+@pytest.mark.parametrize(("format", "shown"), [("text", True), ("json", False)])
+async def test_a_login_link_is_shown_in_a_terminal(tmp_path: Path, format: str, shown: bool) -> None:
+    """The person at the terminal has started the gateway; lines in JSON are a log, also where that is a terminal."""
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
-        file.write("auth: [token]\n")
+        file.write(f"auth: [token]\nlog: {format}\n")
     ours, theirs = pty.openpty()
     running = await asyncio.create_subprocess_exec(*COMMAND, "serve", cwd=tmp_path, env=environment(), stdout=theirs)
     os.close(theirs)
     said = b""
-    while b"/login/link?code=" not in said:
+    while b"/login/link?code=" not in said and b"token link" not in said:
         said += await asyncio.to_thread(os.read, ours, 4096)
     running.terminate()
     await running.wait()
     os.close(ours)
+    assert (b"/login/link?code=" in said) is shown
 
 
 async def test_all_that_the_gateway_makes_is_its_users_alone(tmp_path: Path) -> None:
