@@ -255,7 +255,9 @@ async def _offer_login(config: Config, output: _Output) -> None:
     if not any(isinstance(method, TokenAuth) for method in config.auth):
         return
     if not output.for_person:
-        output.say("To log in to the console, make a link with `webmcp-gateway token link`: it is good once, for ten minutes.")
+        output.say(
+            "To log in to the console, make a link with `webmcp-gateway token link`: it is good once, for ten minutes."
+        )
         return
     from gateway.cli.token import login_link  # noqa: PLC0415  here, as it loads what prints tables
 
