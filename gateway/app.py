@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
@@ -411,8 +412,10 @@ class _Gateway:
         self._approvals.timeout = now.config.approvals.timeout
         identify.reconsider()
         if (before.config.auth, before.config.roles) != (now.config.auth, now.config.roles):
+            recognized = recognition(before, now)
+            self._events.rights_changed(lambda principal: recognized.recognize(principal, time.time()))
             self._changing.access(bridge, identify, None)
-            self._tasks.create_task(self._revocations.reconsider(recognition(before, now).keeps))
+            self._tasks.create_task(self._revocations.reconsider(recognized.keeps))
 
     def _console(self, bridge: BridgeDoor, tickets: Tickets, authentication: AuthenticationParts) -> ConsoleDoor:
         rates = OfferRates()

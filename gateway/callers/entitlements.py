@@ -120,14 +120,20 @@ class Recognition:
     roles: Roles
     public: str
 
+    def recognize(self, principal: Principal, now: float) -> Principal | None:
+        """Return a caller with the capabilities that it has now, None if it is none any more."""
+        if principal.issuer == OWN:
+            return principal
+        try:
+            return self._recognize(principal, now)
+        except Unidentified:
+            return None
+
     def keeps(self, principal: Principal, needs: str, now: float) -> bool:
         """Return whether a caller is still one, with all that it had of the capability `needs`; "" is every one."""
         if principal.issuer == OWN:
             return True
-        try:
-            known = self._recognize(principal, now)
-        except Unidentified:
-            return False
+        known = self.recognize(principal, now)
         had = (capability.partition(":") for capability in principal.capabilities)
         return known is not None and all(known.may(name, app or None) for name, _, app in had if needs in ("", name))
 

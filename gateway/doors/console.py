@@ -142,6 +142,7 @@ class ConsoleDoor:
 
     async def _state(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
+        apps = [app for app in self._admitted_apps(principal) if principal.may("bridge", app.id)]
         return fresh(
             {
                 "version": self._version,
@@ -149,7 +150,8 @@ class ConsoleDoor:
                 "principal": {"id": principal.id, "name": display_name(principal)},
                 "may": {"answer": principal.session or principal.may("approve"), "logout": is_login(principal)},
                 "sandbox": self._sandbox,
-                "apps": [asdict(app) for app in self._admitted_apps(principal) if principal.may("bridge", app.id)],
+                "apps": [asdict(app) for app in apps],
+                "excluded": len(apps) < len(self._apps),
                 "loopback": principal == LOCAL,
                 "accounts": self._connections.has_accounts(principal),
                 "live": self._live,

@@ -92,8 +92,7 @@ class Events:
         stream = web.StreamResponse(headers={"content-type": "text/event-stream", **UNBUFFERED})
         await stream.prepare(request)
         principal = request[PRINCIPAL]
-        changes = _Changes(principal)
-        seen = Lines(principal, self._admits)
+        changes = _Changes(principal, Lines(principal, self._admits))
         stops = (
             self._approvals.watch(lambda: changes.mark("approvals")),
             self._grants.watch(lambda: changes.mark("grants")),
@@ -104,10 +103,10 @@ class Events:
         try:
             with self._journal.subscribe() as lines:
                 for line in self._journal.last(HISTORY):
-                    if seen.sees(line):
+                    if changes.lines.sees(line):
                         await stream.write(_event("record", line.text))
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(_tell_lines(stream, lines, changes, seen))
+                    tasks.create_task(_tell_lines(stream, lines, changes))
                     await self._tell_changes(stream, changes)
                     lines.end()
         except* ConnectionError:
@@ -160,6 +159,13 @@ class Events:
     def _offers(self, app: str, principal: Principal) -> bool:
         return principal.may("bridge", app) and self._admits(principal, app)
 
+    def rights_changed(self, recognize: Callable[[Principal], Principal | None]) -> None:
+        """Go on for each person with the rights that `recognize` returns; `Revocations` ends the streams of others."""
+        for changes in self._open:
+            known = recognize(changes.principal)
+            if known is not None and known.capabilities != changes.principal.capabilities:
+                changes.principal, changes.lines = known, Lines(known, self._admits)
+
     def access_changed(self, principal: Principal | None) -> None:
         """Send the pages of `principal`, or all, what they may see now."""
         for changes in self._open:
@@ -171,8 +177,9 @@ class Events:
 class _Changes:
     """The kinds of data that a page has yet to receive; initially all but the apps."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, lines: Lines) -> None:
         self.principal = principal
+        self.lines = lines
         self.wake = asyncio.Event()
         self.ended = False
         self._marked = {"approvals", "grants", "problems", "views"}
@@ -191,10 +198,11 @@ class _Changes:
         self.wake.set()
 
 
-async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Changes, seen: Lines) -> None:
+async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Changes) -> None:
     async for line in lines:
         await asyncio.sleep(MOMENT)
-        notice_json = b"".join(_event("record", each.text) for each in (line, *lines.waiting()) if seen.sees(each))
+        read = (line, *lines.waiting())
+        notice_json = b"".join(_event("record", each.text) for each in read if changes.lines.sees(each))
         if notice_json:
             await stream.write(notice_json)
     changes.end()

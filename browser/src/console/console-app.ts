@@ -25,6 +25,10 @@ import "./tools-panel";
 import type { Answer, AppInfo, JsonObject, ViewTool } from "./types";
 
 const NAME = "webmcp-gateway";
+const EXCLUDED =
+  "Ask an administrator for access: `roles.user` and the `access` of each app in gateway.yaml say who may use it. " +
+  "When you may, the apps appear here; if your role was changed where you log in, log in again.";
+const NO_APPS = "Name an app under `apps:` in gateway.yaml; it appears here within two seconds.";
 
 @customElement("gateway-console")
 export class ConsoleApp extends LitElement {
@@ -168,8 +172,8 @@ export class ConsoleApp extends LitElement {
   private noApp({ state: gateway, link, problem }: Store): TemplateResult {
     if (!gateway && link === "lost") return alone("The gateway does not answer", `${problem} Trying again…`);
     if (!gateway) return alone("One moment", "Connecting to the gateway…");
-    if (gateway.apps.length === 0)
-      return alone("No apps yet", "Name an app under apps: in gateway.yaml, then restart the gateway.");
+    if (gateway.apps.length === 0 && gateway.excluded) return alone("You may not use any app here", EXCLUDED);
+    if (gateway.apps.length === 0) return alone("No apps yet", NO_APPS);
     const links = gateway.apps.map((app) => html`<li><a class="button" href=${appHash(app.id)}>${app.title}</a></li>`);
     return alone(
       "There is no such app here",

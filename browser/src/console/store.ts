@@ -91,6 +91,7 @@ export class Store extends EventTarget implements Listener {
     if (identity(state) !== identity(this.state)) return location.reload();
     this.state = state;
     this.changed();
+    void this.load(); // the rights of this person may be others, too
   }
 
   record(line: Line): void {

@@ -29,6 +29,8 @@ export interface GatewayState {
   may: { answer: boolean; logout: boolean };
   sandbox: string;
   apps: AppInfo[];
+  /** Whether there are apps that this person may not use. */
+  excluded: boolean;
   loopback: boolean;
   /** Whether there are accounts at other services that this person can connect. */
   accounts: boolean;
