@@ -294,7 +294,8 @@ class _Gateway:
             calls=self._calls,
             needs_restart=lambda: self._reloader.needs_restart,
         )
-        self._drain = GatewayDrain(self._health, self._calls, self._events, self._views, self._faces)
+        stops = (self._events.drain, self._views.drain, self._approvals.stop, self._accounts.absences.stop)
+        self._drain = GatewayDrain(self._health, self._calls, stops, self._faces)
 
     def application(self) -> web.Application:
         """The doors, each on its own hosts, behind the guard."""

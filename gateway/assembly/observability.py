@@ -10,7 +10,6 @@ from prometheus_client import Gauge
 
 from gateway.config import Config, NoticeKind, Notices
 from gateway.doors.admin import Health, ReadinessCheck, Stage
-from gateway.doors.events import Events
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.drain import RunningCalls
 from gateway.exchange.record import OnFailure
@@ -98,20 +97,18 @@ def health_of(
 
 
 class GatewayDrain:
-    """The stop of a gateway, step by step; `faces` are its mounts."""
+    """The stop of a gateway, step by step; `stops` end streams, polls and waits for persons, `faces` are its mounts."""
 
     def __init__(
         self,
         health: Health,
         calls: RunningCalls,
-        events: Events,
-        views: Views,
+        stops: Sequence[Callable[[], None]],
         faces: Callable[[], Iterable[McpMount]],
     ) -> None:
         self._health = health
         self._calls = calls
-        self._events = events
-        self._views = views
+        self._stops = stops
         self._faces = faces
 
     def announce(self) -> None:
@@ -124,11 +121,11 @@ class GatewayDrain:
         return self._calls.count
 
     def begin(self) -> None:
-        """End the long-lived streams, and answer polls."""
+        """End the long-lived streams, answer polls, and void questions: nobody reaches their pages any more."""
         self.announce()
         self._calls.begin()
-        self._events.drain()
-        self._views.drain()
+        for stop in self._stops:
+            stop()
         for face in self._faces():
             face.drain()
 

@@ -39,6 +39,9 @@ ANY_PATH = r"/{path:[\s\S]*}"
 _ICON: Final = "/favicon.ico"
 _ELSEWHERE: Final = ("cross-site", "same-site")
 
+_SECURE: Final = {**SECURE, "referrer-policy": "same-origin"}
+"""Those of an app's pages: with `no-referrer` browsers post their forms with `Origin: null` (Fetch, 3.2)."""
+
 PAGE_POLICY = "frame-ancestors 'none'"
 
 
@@ -239,7 +242,7 @@ def _with_slash(url: URL) -> URL:
 
 def _serve(file: Path) -> web.FileResponse:
     headers = {
-        **SECURE,
+        **_SECURE,
         "content-type": media_type(file),
         "cache-control": "no-cache",
         "content-security-policy": PAGE_POLICY,
@@ -285,7 +288,7 @@ def _set_headers(answer: Answer, response: Response) -> Answer:
 
 def site_headers(headers: Headers, length: int | None) -> list[tuple[str, str]]:
     """Return the header fields of an answer at the site: those of the backend, and the gateway's own."""
-    own = {**SECURE, "content-length": str(length)} if length is not None else SECURE
+    own = {**_SECURE, "content-length": str(length)} if length is not None else _SECURE
     return [*((name, value) for name, value in headers if name not in own), *own.items()]
 
 

@@ -75,6 +75,8 @@ _OPEN, _ASKED, _DECLINED, _GRANTS = BOUNDS
 Still: TypeAlias = Callable[[Principal], Awaitable[bool]]
 """Checks anew whether a principal's credential is still valid; false if that cannot be determined."""
 
+UNANSWERED: Final = "The gateway stopped before a person could answer; nothing was sent. Repeat the call."
+
 ENDED: Final = "The login or token of the caller ended while a person was asked."
 
 
@@ -101,6 +103,7 @@ class MemoryApprovals:
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
         self._asked: Buckets[str] = Buckets()
         self._watchers: set[Callable[[], None]] = set()
+        self._stopped = False
 
     async def park(self, ask: Ask, caller: Caller, request: Request | None = None) -> Pending:
         """Ask a person, or join the open question of the same view about the same call.
@@ -109,6 +112,8 @@ class MemoryApprovals:
         many wait already.
         """
         self.sweep()
+        if self._stopped:
+            raise _unanswered()
         now, steady = self._clock(), self._steady()
         mine = [parked for parked in self._parked.values() if parked.caller.principal == caller.principal]
         waiting = [parked for parked in mine if parked.ended is None]
@@ -222,6 +227,8 @@ class MemoryApprovals:
                 raise Refusal(Reason.APPROVAL_DECLINED, "A person declined this call.")
             case ApprovalState.DISPATCHED:
                 raise Refusal(Reason.APPROVAL_EXPIRED, "The approval was for one call: another just like it took it.")
+            case ApprovalState.VOID if self._stopped:
+                raise _unanswered()
             case ApprovalState.VOID:
                 raise Refusal(
                     Reason.APPROVAL_EXPIRED,
@@ -265,6 +272,13 @@ class MemoryApprovals:
         """Void what was asked or approved under an older policy of the app."""
         for parked in list(self._parked.values()):
             if parked.question.app == app and parked.question.policy_version != policy_version:
+                self.cancel(parked)
+
+    def stop(self) -> None:
+        """Void the open questions, since the gateway stops and nobody can answer them; ask none any more."""
+        self._stopped = True
+        for parked in list(self._parked.values()):
+            if parked.state is ApprovalState.OPEN:
                 self.cancel(parked)
 
     def open(self) -> list[OpenQuestion]:
@@ -352,6 +366,10 @@ def _who(caller: Caller) -> tuple[str, str, str | None]:
 
 def _belongs(parked: Parked, caller: Caller) -> bool:
     return _who(parked.caller) == _who(caller)
+
+
+def _unanswered() -> Refusal:
+    return Refusal(Reason.STOPPING, UNANSWERED, headers=[("retry-after", "5")])
 
 
 def _same(parked: Parked, ask: Ask, caller: Caller) -> bool:

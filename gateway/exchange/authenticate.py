@@ -169,6 +169,11 @@ class AccountWait:
     end: float
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def stop(self) -> None:
+        """Wait no longer."""
+        self.end = 0.0
+        self.news.set()
+
     async def again(self) -> bool:
         """Wait until the account may be connected; False once the time is over."""
         left = self.end - asyncio.get_running_loop().time()
@@ -188,6 +193,13 @@ class MissingAccounts:
         self._tells: dict[str, Tell] = {}
         self._needs: set[AccountWait] = set()
         self._watchers: set[Callable[[], None]] = set()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Let no request wait any longer: the gateway stops, and nobody can connect an account here."""
+        self._stopped = True
+        for need in self._needs:
+            need.stop()
 
     @contextmanager
     def telling(self, cause: str, tell: Tell | None) -> Iterator[None]:
@@ -211,7 +223,7 @@ class MissingAccounts:
         """
         if tell is None and caller.cause is not None:
             tell = self._tells.get(caller.cause)
-        if tell is None:
+        if tell is None or self._stopped:
             yield None
             return
         need = AccountWait(

@@ -292,7 +292,7 @@ async def _follow(
                     await _write(send, f": ping - {datetime.now(UTC)}\r\n\r\n")
                 else:
                     await send_message(message)
-        except anyio.EndOfStream:
+        except (anyio.EndOfStream, anyio.ClosedResourceError):  # the session ended the stream, or itself
             return
         finally:
             if transport._request_streams.get(stream) is both:

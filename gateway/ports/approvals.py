@@ -161,6 +161,10 @@ class Approvals(Protocol):
         """Call `callback` whenever a question comes, is answered or ends; the returned function unregisters it."""
         ...
 
+    def stop(self) -> None:
+        """Void the open questions of this process, which stops: nobody can answer them here. It asks none any more."""
+        ...
+
     def sweep(self) -> None:
         """End calls of this process that have expired or lost their caller."""
         ...

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from mcp import Client
 from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
 
 from tests.browser.probing import outcome, outcomes
-from tests.world import World, running
+from tests.world import World, running, running_page, served
 
 LINKS = Path(__file__).parent / "links"
 DOCS = "http://docs.example/tea"
@@ -116,3 +117,25 @@ async def test_a_question_goes_with_its_app(page: Page, links: World) -> None:
     await page.get_by_test_id("link-cancel").click()
     await outcome(links, kind="link")
     assert len(outcomes(links, kind="link")) == 1
+
+
+async def test_a_form_of_an_apps_own_site_is_posted(page: Page, tmp_path: Path) -> None:
+    """The browser names the site as its origin, and the backend's answer is shown."""
+
+    async def greet(request: web.Request) -> web.Response:
+        return web.Response(
+            text=f"<p id=said>Hello {(await request.text()).partition('=')[2]}</p>", content_type="text/html"
+        )
+
+    backend = web.Application()
+    backend.router.add_post("/api/form", greet)
+    form = "<!doctype html><title>t</title><form method=post action=/api/form><input name=name value=Ann><button>"
+    async with served(backend) as port:
+        policy = (
+            f"version: 1\nbackends: {{shop: {{url: 'http://127.0.0.1:{port}', network: private}}}}\n"
+            "routes: [{path: /api/form, methods: [POST]}]\n"
+        )
+        async with running_page(tmp_path, form, policy) as world:
+            await page.goto(world.site)
+            await page.get_by_role("button").click()
+            await expect(page.locator("#said")).to_have_text("Hello Ann")

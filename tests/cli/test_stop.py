@@ -104,7 +104,8 @@ async def serving(folder: Path, extra: str = "", *, server: str = "drain: {annou
     (folder / "index.html").write_text("<!doctype html><title>one page</title>")
     (folder / "policy.yaml").write_text(
         f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend.server.port}', network: private}}}}\n"
-        'routes: [{path: /api/events, methods: [GET], stream: true}, {path: "/api/**", methods: [GET, POST]}]\n'
+        "routes: [{path: /api/events, methods: [GET], stream: true},"
+        '  {path: /api/asked, methods: [POST], confirm: always}, {path: "/api/**", methods: [GET, POST]}]\n'
     )
     (folder / "gateway.yaml").write_text(
         f"server: {{listen: 127.0.0.1:{port}, {server}}}\n"
@@ -126,6 +127,15 @@ async def reached(gateway: Stopped, door: str) -> AsyncIterator[AttackedDoor]:
     with suppress(aiohttp.ClientConnectorError):
         async with DOORS[door](gateway) as way:
             yield way
+
+
+async def wait_for_question(gateway: Stopped, client: aiohttp.ClientSession) -> None:
+    """Wait until a person is asked, as the console's stream of events says."""
+    headers = {"host": gateway.hosts["console"], "webmcp-gateway-client": "1"}
+    async with client.get(f"http://127.0.0.1:{gateway.port}/api/events", headers=headers) as stream:
+        async for line in stream.content:
+            if line.startswith(b"data: [{"):
+                return
 
 
 @pytest.mark.parametrize("door", ["modern-sdk", "stdio"])
@@ -162,6 +172,22 @@ async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None
         outcomes = gateway.outcomes()
     assert outcomes["/api/before"]["status"] == 200
     assert outcomes["/api/held"]["reason"] == "gateway-stopping"
+
+
+async def test_a_question_that_nobody_can_answer_holds_the_end_up_for_nobody(tmp_path: Path) -> None:
+    """Its call is answered when the listener closes, and was not sent."""
+    async with serving(tmp_path, server="drain: {announce: 0s, timeout: 1h}") as gateway, local_client() as client:
+        async with reached(gateway, "site") as way:
+            call = asyncio.ensure_future(way.ask({"url": "/api/asked", "method": "POST", "body": "{}"}))
+            async with asyncio.timeout(60):
+                await wait_for_question(gateway, client)
+            await gateway.stop()
+            async with asyncio.timeout(60):
+                answer = await call
+            assert (answer.status, answer.reason) == (503, "gateway-stopping")
+            code, output = await ended(gateway.process)
+        assert (code, "Traceback" in output) == (0, False), output
+        assert gateway.backend.changed == set()
 
 
 async def test_the_database_has_the_whole_record_at_the_end(tmp_path: Path) -> None:

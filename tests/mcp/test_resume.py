@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import runpy
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
@@ -182,6 +183,18 @@ async def test_an_idle_session_with_its_stream_needs_few_tasks(served: Served) -
         while len(served.face._followed) < 6:
             await asyncio.sleep(0.01)
         assert len(asyncio.all_tasks()) - before <= 5 * 5
+
+
+async def test_a_client_that_ends_its_session_is_no_error(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Its standing stream ends with it."""
+    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+        mine = await opened(http, served.url)
+        async with http.get(served.url, headers=mine) as stream:
+            await event(stream)
+            async with http.delete(served.url, headers=mine) as answer:
+                assert answer.status == 200
+            await stream.read()
+    assert [line.getMessage() for line in caplog.records if line.levelno >= logging.ERROR] == []
 
 
 async def test_a_standing_stream_gets_comments_while_nothing_happens(

@@ -401,6 +401,24 @@ async def test_questions_end_with_their_cause_and_their_policy(approvals: Approv
     assert [approvals.asks_about(view) for view in ("v1", "v2", "v3")] == [False, False, True]
 
 
+async def test_a_process_that_stops_asks_nobody_and_sends_what_was_approved(approvals: Approvals) -> None:
+    """Its open questions are void at once, and each caller learns why."""
+    asked = await parked(approvals)
+    approved = await parked(approvals, ask=replace(ASK, digest="other", target="/api/cart/cup"))
+    await approvals.answer(approved.question.id, True, "alice")
+    waiting = asyncio.ensure_future(approvals.wait(asked.question.id, CALLER, math.inf))
+    await asyncio.sleep(0)
+    approvals.stop()
+    async with asyncio.timeout(60):
+        assert (await waiting).state is ApprovalState.VOID
+    for step in (approvals.dispatch(asked, ASK.digest, ASK.policy_version), approvals.park(ASK, CALLER)):
+        with pytest.raises(Refusal) as refused:
+            await step
+        assert refused.value.reason is Reason.STOPPING
+    assert approvals.open() == []
+    await approvals.dispatch(approved, "other", ASK.policy_version)
+
+
 async def test_watchers_are_called_for_each_change_until_they_unregister(approvals: Approvals) -> None:
     """A question that comes, and one that ends."""
     seen: list[int] = []
