@@ -39,7 +39,10 @@ def register_credential_types() -> Mapping[str, CredentialFactory]:  # type: ign
 
 @hookspec
 def resolve_secret(reference: str) -> Awaitable[str | None] | str | None:
-    """Return the secret of `${plugin:reference}`, or None if this plugin lacks it. Called once, at the start."""
+    """Return the secret of `${plugin:reference}`, or None if this plugin lacks it.
+
+    Called at the start, and when a credential that names it changes.
+    """
 
 
 @hookspec

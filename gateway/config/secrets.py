@@ -40,7 +40,7 @@ class Unneeded(Mapping[str, str]):
 
 
 class PendingSecret(Secret):
-    """A secret that a plugin provides at the start, under the name `reference`."""
+    """A secret that a plugin provides before it is used, under the name `reference`."""
 
     __slots__ = ("reference",)
 
@@ -56,7 +56,7 @@ class PendingSecret(Secret):
 def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str], *, plugins: bool = False) -> Secret:
     """Read the secret under `key`: literal text, or a reference; paths are relative to `folder`.
 
-    With `plugins` it may also be a plugin's, resolved at the start.
+    With `plugins` it may also be a plugin's, resolved before it is used.
     """
     text = section.text(key)
     match = _REFERENCE.fullmatch(text)

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 import gateway
 from gateway.cli import main
+from gateway.config.load import ANNOUNCE, DRAIN
+from gateway.config.notices import RESTART
 
 PAGE = (Path(gateway.__file__).parent.parent / "docs" / "commands.md").read_text("utf-8")
 SECTIONS = dict(re.findall(r"^## `webmcp-gateway ([a-z -]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -86,3 +88,13 @@ def test_the_help_of_every_command_says_what_it_is(name: str) -> None:
         assert f"webmcp-gateway {name}" in text
         assert any("--json" in parameter.opts for parameter in command.params)
         assert "xit code 0" in text or name == "policy schema"
+
+
+def test_serve_says_as_the_tables_do_what_a_restart_needs() -> None:
+    """No sentence asks for a restart for a live setting; the names and the times are those of the configuration."""
+    sentences = [line for line in SECTIONS["serve"].splitlines() if "restart" in line or "next start" in line]
+    named = {name for line in sentences for name in re.findall(r"`([a-z_.]+)`", line)}
+    assert named
+    assert named <= set(RESTART)
+    assert f"`server.drain.timeout` ({DRAIN:g} s)" in SECTIONS["serve"]
+    assert f"`server.drain.announce` ({ANNOUNCE:g} s)" in SECTIONS["serve"]
