@@ -25,7 +25,7 @@ from gateway.cli.output import FAILED
 from gateway.cli.stdio.command import LOG
 from gateway.config import Config, UpstreamSettings, place_of, read_config
 from gateway.config.upstreams import REMOTE
-from gateway.errors import Problem, Reason, Refusal
+from gateway.errors import Problem, Reason, Refusal, StartError
 from gateway.exchange.authenticate import Authenticator
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.transport import link
@@ -57,8 +57,9 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
     """Check an installation: files that other users may change, or private files that they may read.
 
     Only the gateway's user may write policy, configuration, record and keys, since this would bypass approvals, and
-    only it may read the gateway's keys, record, database, lock file and log. Unreachable upstreams are listed, too, and
-    changed settings that the running gateway uses only after a restart. Exit code 1 if there is a problem.
+    only it may read the gateway's keys, record, database, lock file and log. The state folder is checked as at a start;
+    one that `serve` will create is no problem. Unreachable upstreams are listed, too, and changed settings that the
+    running gateway uses only after a restart. Exit code 1 if there is a problem.
 
     With --url it connects to each site of the running gateway as its clients do. It finds wrong forwarding of the host
     and of the client's address, a missing upgrade to WebSockets, buffering, limits of bodies, http behind https,
@@ -72,6 +73,7 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
     if config is not None:
         found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
         found += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
+        found += _of_state(config)
         found += asyncio.run(unreachable(config.upstreams.values()))
         found += asyncio.run(waiting_for_restart(config))
         if url is not None:
@@ -80,6 +82,8 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
         click.echo(problem)
     if found:
         click.get_current_context().exit(FAILED)
+    if config is not None and lock.is_created_by_start(config):
+        click.echo(f"the state folder {config.state} does not exist yet: `serve` will create it")
     reached = f", and clients reach it at {url}" if url is not None else ""
     click.echo(
         f"no problem found: other users can neither change the gateway's configuration nor read its files{reached}"
@@ -158,11 +162,20 @@ def _files(config: Config) -> Iterator[Path]:
     yield from _private(config)
 
 
+def _of_state(config: Config) -> Iterator[str]:
+    """Yield why a start would refuse the state folder."""
+    try:
+        lock.check_state(config, create=False)
+    except StartError as error:
+        yield str(error)
+
+
 def _private(config: Config) -> Iterator[Path]:
     """Yield every existing file that the gateway writes for itself."""
     journal, folder = config.journal, config.state
     names = (config.audit.key_file, config.encryption_key.file, lock.place_of(folder), folder / LOG)
-    found = [*(name for name in names if name is not None), *(segment.path for segment in all_segments(journal))]
+    segments = all_segments(journal) if journal.parent.is_dir() else ()  # the first start creates the state folder
+    found = [*(name for name in names if name is not None), *(segment.path for segment in segments)]
     found += [
         path for end in ("keys", "new", "otlp", "otlp.new") for path in [journal.with_name(f"{journal.name}.{end}")]
     ]

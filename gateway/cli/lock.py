@@ -40,12 +40,27 @@ def place_of(state: Path) -> Path:
     return state / NAME
 
 
-def check_state(config: Config) -> None:
-    """Check the state folder, and create it if it is missing. Raises StartError with the remedy."""
+def is_created_by_start(config: Config) -> bool:
+    """Return whether the next start creates the state folder."""
+    return config.server.state_dir is not None and not config.state.exists()
+
+
+def check_state(config: Config, *, create: bool = True) -> None:
+    """Check the state folder, and create it if it is missing. Raises StartError with the remedy.
+
+    Without `create`, a missing one is not created: only whether it could be.
+    """
     state, chosen = config.state, config.server.state_dir is not None
     other = "name another folder in server.state_dir" if chosen else "set server.state_dir to a folder for its files"
+    if not create and is_created_by_start(config):
+        if not os.access(state.parent, os.W_OK | os.X_OK):
+            raise StartError(
+                f"the state folder {state} cannot be created: {_user(os.geteuid())} cannot write to {state.parent}; "
+                f"create it for {_user(os.geteuid())}, or {other}"
+            )
+        return
     try:
-        if chosen:
+        if chosen and create:
             state.mkdir(0o700, exist_ok=True)
         owner = state.stat().st_uid
     except OSError as error:

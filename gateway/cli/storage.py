@@ -147,6 +147,9 @@ def check_state(path: Path, as_json: bool) -> None:
 
 
 def _problems(config: Config) -> Iterator[str]:
+    if lock.is_created_by_start(config):
+        yield f"{config.state}: there is no state yet: `webmcp-gateway serve` creates the folder"
+        return
     try:
         if (problem := check_database(config.database.reveal())) is not None:
             yield problem

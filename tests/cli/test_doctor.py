@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli.doctor import changed_by
+from tests.cli.test_serve import ended
+from tests.cli.test_state_dir import UNUSABLE, mounted
 from tests.interop.probe import Probe
 from tests.interop.serving import over_http
 
@@ -124,3 +126,41 @@ def test_an_upstream_that_cannot_be_reached_is_named_with_the_reason(folder: Pat
         f"The upstream keyed {refused}",
         f"The upstream socket {refused}",
     ]
+
+
+def set_state(folder: Path, state: Path) -> None:
+    """Name a state folder in the configuration."""
+    file = folder / "gateway.yaml"
+    file.write_text(f"server: {{state_dir: {state}}}\n{file.read_text()}")
+
+
+def test_a_state_folder_that_the_start_will_create_is_no_problem(tmp_path: Path, folder: Path) -> None:
+    """It is named; neither command creates it. One that cannot be created is a problem."""
+    for left in ("gateway.db", "gateway.journal", "gateway.journal.key", "gateway.journal.keys"):
+        (folder / left).unlink()
+    set_state(folder, tmp_path / "new")
+    result = run(folder)
+    assert result.exit_code == 0, result.output
+    assert f"the state folder {tmp_path / 'new'} does not exist yet: `serve` will create it\n" in result.output
+    checked = CliRunner().invoke(main, ["storage", "check", "--config", str(folder / "gateway.yaml")])
+    assert checked.exit_code == 1
+    assert checked.output == f"{tmp_path / 'new'}: there is no state yet: `webmcp-gateway serve` creates the folder\n"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("options", [*UNUSABLE, "created"])
+async def test_an_unusable_state_folder_is_found_as_at_the_start(folder: Path, options: str) -> None:
+    """A full one, a read-only one, and one that cannot be created."""
+    state = folder / "state"
+    state.mkdir()
+    for left in ("gateway.db", "gateway.journal", "gateway.journal.key", "gateway.journal.keys"):
+        (folder / left).unlink()
+    mount = f"mount -t tmpfs -o {'ro' if options == 'created' else options},mode=700 tmpfs {state}"
+    set_state(folder, state / "new" if options == "created" else state)
+    async with mounted(folder, mount, command="doctor") as running:
+        code, output = await ended(running)
+    assert code == 1, output
+    why = UNUSABLE.get(options, "")
+    assert (f"the state folder {state}: {why}" if why else f"the state folder {state}/new cannot be created") in output
+    assert "name another folder in server.state_dir" in output
+    assert "no problem found" not in output

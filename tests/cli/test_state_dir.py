@@ -26,9 +26,9 @@ def set_state(folder: Path, state: Path, port: int) -> None:
 
 
 @asynccontextmanager
-async def mounted(folder: Path, *mounts: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run `serve` in `folder` in its own mount namespace, after these commands."""
-    script = "; ".join((*mounts, f"cd {shlex.quote(str(folder))}", f"exec {shlex.join(COMMAND)} serve"))
+async def mounted(folder: Path, *mounts: str, command: str = "serve") -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the command in `folder` in its own mount namespace, after these commands."""
+    script = "; ".join((*mounts, f"cd {shlex.quote(str(folder))}", f"exec {shlex.join(COMMAND)} {command}"))
     pipe = asyncio.subprocess.PIPE
     running = await asyncio.create_subprocess_exec(
         "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", script, env=environment(), stdout=pipe,
@@ -85,13 +85,14 @@ async def test_a_configmap_volume_is_read_and_its_swap_noticed(tmp_path: Path) -
     assert {"gateway.db", "gateway.journal", "gateway.journal.key", "gateway.lock"} <= names(state)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ("size=32k", "No space left on device; make room on its disk"),
-        ("ro,size=1m", "Read-only file system; mount it writable"),
-    ],
-)
+UNUSABLE = {
+    "size=32k": "No space left on device; make room on its disk",
+    "ro,size=1m": "Read-only file system; mount it writable",
+}
+"""Options of file systems that are no state folder, and why."""
+
+
+@pytest.mark.parametrize(("options", "reason"), UNUSABLE.items())
 async def test_a_full_or_read_only_state_folder_is_refused(tmp_path: Path, options: str, reason: str) -> None:
     """The remedies are named before anything is written."""
     state = tmp_path / "state"
