@@ -226,6 +226,7 @@ def _caddy(folder: Path, ports: Ports, _: tuple[str, str]) -> tuple[list[str], d
     options = ("admin off", f"http_port {ports.plain}", f"https_port {ports.tls}", "default_bind 127.0.0.1")
     head = "\n\t".join(("{", *options, "grace_period 1s")) + "\n}\n"
     text = renamed("Caddyfile").replace("/etc/webmcp-gateway", str(folder))
+    text = text.replace("Host mcp.gw.localhost", f"Host mcp.gw.localhost:{ports.tls}")
     (folder / "Caddyfile").write_text(head + text, "utf-8")
     homes = {name: str(folder / "caddy") for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
     gateway = {"GATEWAY": f"127.0.0.1:{ports.gateway}"}

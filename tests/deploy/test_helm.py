@@ -72,12 +72,14 @@ def test_pod_and_container_agree() -> None:
 
 
 def test_each_app_has_a_host() -> None:
-    """The Ingress lists the sites of the gateway and of each app, in its rules and in its certificate."""
+    """The Ingress lists the sites of the gateway and of each app, in its rules and in its certificate; nginx repeats nothing."""
     values = {"config": {"apps": {"second": {"source": "second.html", "policy": "second.yaml"}}}}
-    (ingress,) = (part["spec"] for part in render(CHART, values) if part["kind"] == "Ingress")
+    (whole,) = (part for part in render(CHART, values) if part["kind"] == "Ingress")
+    ingress, annotations = whole["spec"], whole["metadata"]["annotations"]
     hosts = ["mcp.example.com", "console.example.com", "sandbox.example.net", "hello.example.net", "second.example.net"]
     assert [rule["host"] for rule in ingress["rules"]] == hosts
     assert ingress["tls"][0]["hosts"] == hosts
+    assert annotations["nginx.ingress.kubernetes.io/proxy-next-upstream"] == "off"
 
 
 @pytest.mark.parametrize("text", ["{{ .Values.nothing }}", "{{ unknown .Values }}", "{{ if .Values }}", "{{ $x }}"])

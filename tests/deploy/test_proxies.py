@@ -64,7 +64,7 @@ async def shown(place: Deployed) -> dict[str, str]:
 
 
 async def test_each_site_answers_at_its_name(place: Deployed) -> None:
-    """Over TLS, with the port in `Host`; plain HTTP leads to TLS, and other names get no answer."""
+    """Over TLS, with the port in `Host`; plain HTTP leads to TLS, and other names get no certificate, nor another answer than 421."""
     async with place.browser() as browser:
         async with browser.get(f"{place.console}/", headers=VISIT, allow_redirects=False) as got:
             assert (got.status, got.headers["content-type"]) == (200, "text/html")
@@ -80,6 +80,8 @@ async def test_each_site_answers_at_its_name(place: Deployed) -> None:
             assert re.fullmatch(r"https://console\.gw\.localhost[:0-9]*/x\?y", got.headers["location"])
         with pytest.raises((aiohttp.ClientConnectorError, ssl.SSLError)):
             await browser.get(f"https://other.localhost:{place.port}/")
+        async with browser.get(f"{place.mcp}/healthz", headers={"host": "other.localhost"}) as got:
+            assert (got.status, "status" in await got.text()) == (421, False)
 
 
 async def test_a_client_cannot_claim_an_address(place: Deployed, shown: dict[str, str]) -> None:
