@@ -64,7 +64,7 @@ async def shown(place: Deployed) -> dict[str, str]:
 
 
 async def test_each_site_answers_at_its_name(place: Deployed) -> None:
-    """Over TLS, with the port in `Host`; plain HTTP leads to TLS, and other names get no certificate, nor another answer than 421."""
+    """Over TLS, with the port in `Host`; plain HTTP leads to TLS, and other names get no certificate, or 421."""
     async with place.browser() as browser:
         async with browser.get(f"{place.console}/", headers=VISIT, allow_redirects=False) as got:
             assert (got.status, got.headers["content-type"]) == (200, "text/html")
