@@ -132,9 +132,10 @@ def test_the_units() -> None:
 
 
 def test_the_installation_of_the_documentation(tmp_path: Path) -> None:
-    """Its commands lay the files where the unit expects them, and run a program as that user with its secrets.
+    """Its commands lay the files where the unit expects them, and run its program as its user with its secrets.
 
     What changes the system is left out: the user, the services; and the environment, which the image's steps make.
+    Where systemd does not run, the options of systemd-run are compared with the unit, and with its help.
     """
     text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     install = text[text.index("## Install") : text.index("- **Container**")]
@@ -147,19 +148,22 @@ def test_the_installation_of_the_documentation(tmp_path: Path) -> None:
     )
     assert re.search(rf"^useradd .* {user}$", written, re.MULTILINE)
     script = re.sub(r"^(useradd|systemctl|journalctl|/).*$", "", written, flags=re.MULTILINE)
-    assert f"runuser -u {user} -- " in script
-    script = script.replace(f"runuser -u {user} --", "env")
-    last = script.rstrip().splitlines()[-1]
-    script = script.replace(last, f"printf 'LOGIN_SECRET=of the issuer\n' | tr ' ' - >> {secrets}\n{last}")
+    (called,) = re.findall(r"systemd-run (.*?) -- (\S+)", script)
+    assert called[1] == command
+    options = called[0].split()
+    known = subprocess.run(["systemd-run", "--help"], capture_output=True, text=True, check=True).stdout
+    assert [option for option in options if not re.search(rf"{option.split('=')[0]}\b", known)] == []
+    assert {f"--uid={user}", f"--property=EnvironmentFile=-{secrets}", "--wait", "--pipe"} <= set(options)
+    script = re.sub(r"systemd-run .*? -- ", "", script)
     for folder in ("etc/systemd/system", "opt/webmcp-gateway/bin"):
         (tmp_path / folder).mkdir(parents=True)
     program = tmp_path / command[1:]
-    program.write_text('#!/bin/sh\necho "$LOGIN_SECRET" "$@"\n', "utf-8")
+    program.write_text('#!/bin/sh\necho "$@"\n', "utf-8")
     program.chmod(0o755)
     here = re.sub(r"(?<![\w.])/(etc|opt)/", rf"{tmp_path}/\1/", script)
     done = subprocess.run(["/bin/sh", "-ec", here], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"of-the-issuer doctor --config {tmp_path}/etc/webmcp-gateway/gateway.yaml\n"
+    assert done.stdout == f"doctor --config {tmp_path}/etc/webmcp-gateway/gateway.yaml\n"
     files = {str(path.relative_to(tmp_path / "etc")) for path in (tmp_path / "etc").rglob("*") if path.is_file()}
     units = {f"systemd/system/webmcp-gateway.{kind}" for kind in ("service", "socket")}
     assert files == {"webmcp-gateway/gateway.yaml", "webmcp-gateway/secrets.env", *units}

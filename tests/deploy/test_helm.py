@@ -72,7 +72,7 @@ def test_pod_and_container_agree() -> None:
 
 
 def test_each_app_has_a_host() -> None:
-    """The Ingress lists the sites of the gateway and of each app, in its rules and in its certificate; nginx repeats nothing."""
+    """The Ingress lists the sites of the gateway and of each app, in rules and certificate; nginx repeats nothing."""
     values = {"config": {"apps": {"second": {"source": "second.html", "policy": "second.yaml"}}}}
     (whole,) = (part for part in render(CHART, values) if part["kind"] == "Ingress")
     ingress, annotations = whole["spec"], whole["metadata"]["annotations"]
