@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -44,6 +45,14 @@ CLOCK: Final = 5.0
 
 NEVER: Final = ("192.0.2.77", "192.0.2.78")
 """Addresses for documentation (RFC 5737), which no client has."""
+
+UNKNOWN_AUTHORITY: Final = (
+    "If that authority is your own, name its certificate with --authorities FILE; if not, let the server send the "
+    "whole chain of its certificate"
+)
+
+UNVERIFIED: Final = (18, 19, 20, 21)
+"""The results of a verification that ends at no known authority (X509_V_ERR_*, openssl-verification-options(1))."""
 
 VISIT: Final = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
@@ -194,10 +203,7 @@ class _Check:
     async def _body(self, site: _Site) -> Found:
         answer = await self._answer(site, self._headers(), b"x" * BODY)
         if isinstance(answer, str):
-            yield (
-                f"a body of {BODY // 2**20} MiB does not arrive: {answer}. nginx: client_max_body_size 0; the policies "
-                "limit bodies"
-            )
+            yield f"a body of {BODY // 2**20} MiB does not arrive: {answer}"
         elif answer["size"] != BODY:
             yield f"of a body of {BODY} bytes {answer['size']} arrived at the gateway"
 
@@ -250,6 +256,8 @@ class _Check:
             return f"{site.what}: {url} does not answer within {TIMEOUT:g} s"
         except (aiohttp.ClientError, Refusal, ValueError) as error:
             detail = error.detail if isinstance(error, Refusal) else str(error)
+            if _has_unknown_authority(error):
+                return f"{site.what}: {url} cannot be reached: {detail}. {UNKNOWN_AUTHORITY}"
             return f"{site.what}: {url} cannot be reached: {detail}. Check DNS, certificate, listener, or {site.key}"
 
     def _why(self, site: _Site, status: int, told: str) -> str:
@@ -259,6 +267,8 @@ class _Check:
                 f"reaches the gateway under a name that it does not know: {_detail(told)} nginx: proxy_set_header Host "
                 f"$http_host; or write that name in {site.key}"
             )
+        if status == 413:
+            return "answers 413: the proxy limits bodies. nginx: client_max_body_size 0; the policies limit bodies"
         if status in (502, 503, 504):
             return f"answers {status}: the proxy does not reach the gateway at {server.host}:{server.port} (proxy_pass)"
         if status == 403 and "origin" in told:
@@ -271,6 +281,16 @@ class _Check:
         if 300 <= status < 400:
             return f"leads to {told[:200]}: no proxy may redirect requests of this site"
         return f"answers {status}, not as the gateway does: add the name to server_name, or to the site addresses"
+
+
+def _has_unknown_authority(error: BaseException | None) -> bool:
+    """Return whether the certificate of an authority that nobody named has caused an error."""
+    while error is not None:
+        why = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
+        if isinstance(why, ssl.SSLCertVerificationError):
+            return why.verify_code in UNVERIFIED
+        error = error.__cause__
+    return False
 
 
 def _authority(origin: str) -> str:

@@ -59,6 +59,15 @@ async def test_one_changed_line_is_found(tmp_path: Path, fault: str) -> None:
     async with deployed(tmp_path, "nginx", changed=(before, after)) as place:
         found = await problems(place)
         assert any(remedy in problem for problem in found), found
+        assert fault == "a missing site" or "server_name" not in str(found), found  # no remedy that fits less
+
+
+async def test_an_own_authority_that_is_not_named_is_found(tmp_path: Path) -> None:
+    """The problem names the option of the command, and not the settings of other faults."""
+    async with deployed(tmp_path, "caddy") as place:
+        found = await deployment_problems(place.world.config, place.mcp, None)
+    assert found
+    assert all("name its certificate with --authorities FILE" in one and "DNS" not in one for one in found), found
 
 
 async def test_settings_that_do_not_fit_are_found(tmp_path: Path) -> None:
