@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import pwd
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -62,7 +63,8 @@ def check_state(config: Config, *, create: bool = True) -> None:
     try:
         if chosen and create:
             state.mkdir(0o700, exist_ok=True)
-        owner = state.stat().st_uid
+        found = state.stat()
+        owner = found.st_uid
     except OSError as error:
         raise StartError(f"the state folder {state} cannot be used: {error.strerror}; {other}") from error
     kind = file_system(state, _mounts())
@@ -77,6 +79,8 @@ def check_state(config: Config, *, create: bool = True) -> None:
             f"the state folder {state} belongs to {_user(owner)}, and the gateway runs as {_user(os.geteuid())}: "
             f"run it as {_user(owner)}, or give it the folder: chown -R {_user(os.geteuid())} {state}"
         )
+    if create and found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        log.warning("everybody may write to the state folder %s, and replace its files: chmod o-w %s", state, state)
     _probe(state, other)
     for file in _state_files(config, state):
         if not os.access(file, os.R_OK | os.W_OK):

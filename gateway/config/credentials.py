@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.config import addresses
 from gateway.config.addresses import network
-from gateway.config.secrets import UNSET, PendingSecret, Unneeded, optional_secret, secret
+from gateway.config.secrets import UNSET, PendingSecret, Unneeded, optional_secret, secret, unset
 from gateway.config.settings import DEFAULTS
 from gateway.config.values import EncryptionKey
 from gateway.credentials import (
@@ -53,9 +53,7 @@ def encryption_key(section: Section, folder: Path, state: Path, environ: Mapping
     if match[1] == "env":
         value = environ.get(match[2]) or (UNSET if isinstance(environ, Unneeded) else None)
         if not value:
-            section.problem(
-                f"the environment variable {match[2]} is not set: export it before you start", "encryption_key"
-            )
+            section.problem(unset(match[2]), "encryption_key")
         return EncryptionKey(variable=(match[2], Secret(value or "")))
     if match[1] == "file":
         path = state / match[2]

@@ -117,9 +117,14 @@ def config_text(path: Path) -> str:
         raise DocumentError([Problem(str(path), 1, 1, reason)]) from error
 
 
+def unset(name: str) -> str:
+    """Return what is wrong without a variable; a reload reports it, too, when none can be added to the process."""
+    return f"the environment variable {name} is not set: export it before you start, and restart a gateway that runs"
+
+
 def _variable(name: str, environ: Mapping[str, str]) -> Secret | str:
     value = environ.get(name)
-    return Secret(value) if value else f"the environment variable {name} is not set: export it before you start"
+    return Secret(value) if value else f"{unset(name)}; a ${{file:path}} is read while it runs"
 
 
 def _content(path: Path) -> Secret | str:

@@ -166,6 +166,7 @@ async def test_who_loses_a_role_loses_what_it_opened(tmp_path: Path, door: str) 
 BROKEN = [
     ("name: front,", "nme: front,", "unknown key"),
     (f'secret: "{FIRST}"', 'secret: "short"', "fewer than 32 characters"),
+    (f'secret: "{FIRST}"', 'secret: "${env:NO_SUCH}"', "restart a gateway that runs; a ${file:path} is read while"),
     ("{type: authorization_code,", "{type: client_credentials, certificate: missing.pem,", "there is no file"),
     ("policy: notes.yaml}", "policy: gone.yaml}", "there is no file"),
     ("source: notes,", "source: empty,", "an app is a folder with an index.html"),
@@ -173,7 +174,9 @@ BROKEN = [
 """A text of gateway.yaml, what replaces it, and the words of the problem."""
 
 
-@pytest.mark.parametrize(("old", "new", "words"), BROKEN, ids=["key", "secret", "certificate", "policy", "app"])
+@pytest.mark.parametrize(
+    ("old", "new", "words"), BROKEN, ids=["key", "secret", "variable", "certificate", "policy", "app"]
+)
 async def test_a_broken_configuration_leaves_the_old_one_wholly_in_force(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, old: str, new: str, words: str
 ) -> None:

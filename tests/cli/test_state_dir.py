@@ -106,6 +106,22 @@ async def test_a_full_or_read_only_state_folder_is_refused(tmp_path: Path, optio
     assert not names(state)
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+async def test_a_state_folder_that_everybody_can_write_is_warned_of(tmp_path: Path, mode: int) -> None:
+    """The gateway starts; where others may replace no file (in a folder like /tmp) nothing is said."""
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(mode)
+    set_state(tmp_path, state, free_port())
+    async with process(tmp_path) as running:
+        await ready(running, 1)
+        running.terminate()
+        code, output = await ended(running)
+    assert code == 0, output
+    warning = f"everybody may write to the state folder {state}, and replace its files: chmod o-w {state}"
+    assert (warning in output) is (mode == 0o777), output
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 async def test_a_state_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     """The owner of the folder could replace the gateway's files, or would not be able to read them later."""

@@ -164,7 +164,8 @@ def test_a_secret_comes_from_a_file(folder: Path) -> None:
 def test_a_missing_variable_is_named(folder: Path) -> None:
     """The message names the variable and the place."""
     assert problems(folder, APPS + CREDENTIAL, {}) == [
-        "gateway.yaml:3:107: client_secret: the environment variable S is not set: export it before you start"
+        "gateway.yaml:3:107: client_secret: the environment variable S is not set: export it before you start, "
+        "and restart a gateway that runs; a ${file:path} is read while it runs"
     ]
 
 
