@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 import aiohappyeyeballs
 import aiohttp
@@ -388,6 +388,20 @@ async def translate_errors(
 
 def _is_connect_error(error: aiohttp.ClientConnectionError) -> bool:
     return isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError))
+
+
+_UNVERIFIED: Final = (18, 19, 20, 21)
+"""The results of a verification that ends at no known authority (X509_V_ERR_*, X509_STORE_CTX_get_error(3))."""
+
+
+def has_unknown_authority(error: BaseException | None) -> bool:
+    """Return whether the certificate of an unknown authority has caused an error."""
+    while error is not None:
+        why = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
+        if isinstance(why, ssl.SSLCertVerificationError):
+            return why.verify_code in _UNVERIFIED
+        error = error.__cause__
+    return False
 
 
 def refusal(url: URL, error: aiohttp.ClientError | OSError) -> Refusal:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from yarl import URL
 
 from gateway.assembly.credentials import key_source
 from gateway.assembly.live_settings import IssuerServer
-from gateway.backends.connect import Connections
+from gateway.backends.connect import Connections, has_unknown_authority
 from gateway.backends.http import HttpBackend
 from gateway.callers.issuer_requests import read_metadata
 from gateway.callers.methods import OAuthIssuer
@@ -50,9 +49,6 @@ UNKNOWN_AUTHORITY: Final = (
     "If that authority is your own, name its certificate with --authorities FILE; if not, let the server send the "
     "whole chain of its certificate"
 )
-
-UNVERIFIED: Final = (18, 19, 20, 21)
-"""The results of a verification that ends at no known authority (X509_V_ERR_*, openssl-verification-options(1))."""
 
 VISIT: Final = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
@@ -256,7 +252,7 @@ class _Check:
             return f"{site.what}: {url} does not answer within {TIMEOUT:g} s"
         except (aiohttp.ClientError, Refusal, ValueError) as error:
             detail = error.detail if isinstance(error, Refusal) else str(error)
-            if _has_unknown_authority(error):
+            if has_unknown_authority(error):
                 return f"{site.what}: {url} cannot be reached: {detail}. {UNKNOWN_AUTHORITY}"
             return f"{site.what}: {url} cannot be reached: {detail}. Check DNS, certificate, listener, or {site.key}"
 
@@ -281,16 +277,6 @@ class _Check:
         if 300 <= status < 400:
             return f"leads to {told[:200]}: no proxy may redirect requests of this site"
         return f"answers {status}, not as the gateway does: add the name to server_name, or to the site addresses"
-
-
-def _has_unknown_authority(error: BaseException | None) -> bool:
-    """Return whether the certificate of an authority that nobody named has caused an error."""
-    while error is not None:
-        why = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
-        if isinstance(why, ssl.SSLCertVerificationError):
-            return why.verify_code in UNVERIFIED
-        error = error.__cause__
-    return False
 
 
 def _authority(origin: str) -> str:
