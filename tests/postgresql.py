@@ -53,6 +53,11 @@ class PostgreSQL:
         """The URL of the default database."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
+    @property
+    def data(self) -> Path:
+        """The folder of its data."""
+        return self._folder / "data"
+
     def start(self) -> None:
         """Start the server; it accepts connections when this returns."""
         settings = (

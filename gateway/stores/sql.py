@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 from sqlalchemy import Connection, Row, Table, event, select, text, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio.engine import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import DatabaseUnavailable, StartError
@@ -86,6 +86,17 @@ _MIGRATING = 7_238_104_655
 """The number of the advisory lock for PostgreSQL's migrations: processes may start at the same time."""
 
 
+_SORT: Final = """
+    SELECT max(length(row)) FROM (
+        SELECT repeat('x', 1024) || number AS row FROM generate_series(1, 256) AS number ORDER BY 1 OFFSET 0
+    ) AS sorted
+"""
+"""Sorts four times `work_mem`, in a file that is then deleted."""
+
+CONFIGURATION_LIMIT: Final = "53400"
+"""PostgreSQL's code for `temp_file_limit` (PostgreSQL, appendix A)."""
+
+
 class Database:
     """The database at an SQLAlchemy URL such as `sqlite:///gateway.db`; an async context manager.
 
@@ -144,7 +155,10 @@ class Database:
             self._back.set()
 
     async def check(self) -> None:
-        """Raise OSError if nothing could be read and written now: it is gone, read-only, locked, or full of others."""
+        """Raise OSError if nothing could be read and written now.
+
+        It is gone, read-only, locked or full of others, or its disk is full.
+        """
         if self._file is not None:
             path, opened = self._file
             try:
@@ -153,11 +167,14 @@ class Database:
                 raise DatabaseUnavailable(f"the file {path} cannot be used: {error.strerror}") from error
             if not same:
                 raise DatabaseUnavailable(f"the file {path} was replaced while the gateway runs: restart the gateway")
-        async with self.connect() as connection:  # never committed
+        async with self.connect() as connection:
             if connection.dialect.name == "postgresql":
                 await connection.execute(SCHEMA_VERSION.select().with_for_update())
+                await _spill(connection)
             else:
-                await connection.execute(SCHEMA_VERSION.update().values(version=SCHEMA_VERSION.c.version))
+                for step in (1, -1):  # SQLite writes no page whose content stays the same
+                    await connection.execute(SCHEMA_VERSION.update().values(version=SCHEMA_VERSION.c.version + step))
+                await connection.commit()  # only this writes, a page of the write-ahead log, which is used again
 
     async def reconnect(self) -> None:
         """Close the pooled connections; the next use opens new ones."""
@@ -174,6 +191,19 @@ class Database:
                     self._back.clear()
                     await self._back.wait()
         await engine.dispose()
+
+
+async def _spill(connection: AsyncConnection) -> None:
+    """Let PostgreSQL write a temporary file, so that a full disk shows: an update that fits into a page needs none.
+
+    Raises as the database does, unless its operator bounds temporary files.
+    """
+    await connection.execute(text("SET LOCAL work_mem = '64kB'"))
+    try:
+        await connection.execute(text(_SORT))
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != CONFIGURATION_LIMIT:
+            raise
 
 
 async def _start_connection(connection: AsyncConnection) -> None:

@@ -6,12 +6,13 @@ import asyncio
 import os
 import resource
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import asyncpg  # type: ignore[import-untyped]  # it has no types
+import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -19,7 +20,8 @@ from gateway.app import ADMIN, build_app
 from gateway.config import load_config
 from gateway.stores.records import Records
 from gateway.stores.sql import Database
-from tests.cli.test_serve import ended, process, write
+from tests.cli.test_serve import ended, process, ready, write
+from tests.cli.test_state_dir import mounted, set_state
 from tests.cli.test_stop import serving
 from tests.postgresql import postgresql
 from tests.world import Server, free_port, local_client
@@ -194,6 +196,50 @@ async def test_a_full_disk_is_told_and_its_end_too(tmp_path: Path) -> None:
         assert (await until(http, own, 200))["checks"]["journal"] == {"status": "ok"}
         async with http.post(f"http://127.0.0.1:{gateway.port}/api/x", headers=site, data=b"{}") as answer:
             assert answer.status == 200
+
+
+async def test_a_database_without_room_is_told_and_its_end_too(tmp_path: Path) -> None:
+    """The state folder is a file system that something else fills up; when there is room again, all is well."""
+    state, operators = tmp_path / "state", free_port()
+    state.mkdir()
+    set_state(tmp_path, state, free_port())
+    text = (tmp_path / "gateway.yaml").read_text()
+    (tmp_path / "gateway.yaml").write_text(
+        text.replace("server: {", f"server: {{admin_listen: 127.0.0.1:{operators}, ", 1)
+    )
+    mount = f"mount -t tmpfs -o size=4m,mode=700 tmpfs {state}"
+    async with mounted(tmp_path, mount) as running, local_client() as http:
+        own = f"http://127.0.0.1:{operators}"
+        assert (await ready(running, 1))[0].startswith("webmcp-gateway"), await ended(running)
+        await until(http, own, 200)
+        filler = Path(f"/proc/{running.pid}/root{state}/filler")
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        async with asyncio.timeout(60):
+            while "full" not in str((await until(http, own, 503))["checks"]["database"]):
+                await asyncio.sleep(0.1)
+        filler.unlink()
+        assert (await until(http, own, 200))["checks"]["database"] == {"status": "ok"}
+
+
+async def test_a_postgresql_that_can_write_no_file_is_told(tmp_path: Path) -> None:
+    """The check of the database really writes; a limit of temporary files is no fault."""
+    with postgresql() as server:
+        async with Database(server.url) as database:
+            await database.check()
+            temporary = server.data / "base" / "pgsql_tmp"
+            assert list(temporary.iterdir()) == []
+            temporary.rmdir()
+            temporary.write_bytes(b"")
+            with pytest.raises(OSError, match="temporary file"):
+                await database.check()
+            temporary.unlink()
+            await database.check()
+            server.stop()
+            server.configure("temp_file_limit=0")
+            server.start()
+            await database.check()
 
 
 CALLERS: Final[tuple[tuple[dict[str, str], int], ...]] = (
