@@ -163,6 +163,24 @@ async def test_who_loses_a_role_loses_what_it_opened(tmp_path: Path, door: str) 
             stay.cancel()
 
 
+async def test_an_open_event_stream_goes_on_with_a_right_that_comes_back(tmp_path: Path) -> None:
+    """A person without a role has the console open; the apps are sent on the same stream once `roles` names theirs."""
+    async with building(tmp_path, UNTIL) as house:
+        house.configure(pay="none", books_access="none")
+        rewrite(house, ROLES, "roles: {user: [sales], admin: [root]}")
+        await house.reload()
+        headers = {**HR, "sec-fetch-site": "same-origin", "origin": house.console}
+        async with house.client.get(f"{house.console}/api/events", headers=headers) as stream:
+            assert stream.status == 200
+            await taken(house, "user: [sales]", "user: [sales, hr]")
+            async with asyncio.timeout(60):
+                async for line in stream.content:
+                    if line.startswith(b"data: ") and b'"resource":' in line and b'"pay"' in line:
+                        break
+                else:
+                    pytest.fail("the stream has ended")
+
+
 BROKEN = [
     ("name: front,", "nme: front,", "unknown key"),
     (f'secret: "{FIRST}"', 'secret: "short"', "fewer than 32 characters"),
