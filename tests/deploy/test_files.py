@@ -8,9 +8,12 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import yaml
 
 import hatch_build
@@ -49,11 +52,19 @@ def _drops(pattern: str, name: Path) -> bool:
     return name.is_relative_to(pattern)
 
 
-def test_the_image_s_steps(tmp_path: Path) -> None:
+@pytest.fixture
+def image() -> Iterator[Path]:
+    """An empty folder beside those of the tests, which are searched for secrets: it gets our own sources."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.mark.soak
+def test_the_image_s_steps(image: Path) -> None:
     """Each RUN and COPY in an empty folder, as processes; then its command serves an app, and the check finds it."""
     faulthandler.cancel_dump_traceback_later()  # what is installed here takes minutes on a busy machine
-    sources, home = tmp_path / "context", {name: str(tmp_path / name[1:]) for name in ("/opt", "/src")}
-    (tmp_path / "src").mkdir()
+    sources, home = image / "context", {name: str(image / name[1:]) for name in ("/opt", "/src")}
+    (image / "src").mkdir()
     for name in context():
         (sources / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, sources / name)
@@ -65,20 +76,20 @@ def test_the_image_s_steps(tmp_path: Path) -> None:
         if instruction == "COPY" and "--from" not in rest:
             copied = sources / rest.split()[0]
             if copied.is_dir():
-                shutil.copytree(copied, tmp_path / "src", dirs_exist_ok=True)
+                shutil.copytree(copied, image / "src", dirs_exist_ok=True)
             else:
-                shutil.copy(copied, tmp_path / "src")
+                shutil.copy(copied, image / "src")
         elif instruction == "RUN" and not rest.startswith(AS_ROOT):
-            subprocess.run(["/bin/sh", "-ec", here], cwd=tmp_path / "src", env=environment, check=True)
+            subprocess.run(["/bin/sh", "-ec", here], cwd=image / "src", env=environment, check=True)
         elif instruction == "ENV":
             environment |= dict(setting.split("=", 1) for setting in here.replace("$PATH", environment["PATH"]).split())
         elif instruction in ("ENTRYPOINT", "CMD", "HEALTHCHECK"):
             run[instruction] = json.loads(rest[rest.index("[") :])
-    (tmp_path / "src").rename(tmp_path / "gone")
-    programs, listen, admin = tmp_path / "opt" / "webmcp-gateway" / "bin", free_port(), free_port()
-    shipped(tmp_path, (":8080", f":{listen}"), (":9090", f":{admin}"))
+    (image / "src").rename(image / "gone")
+    programs, listen, admin = image / "opt" / "webmcp-gateway" / "bin", free_port(), free_port()
+    shipped(image, (":8080", f":{listen}"), (":9090", f":{admin}"))
     command, check = [
-        [word.replace("/etc/webmcp-gateway", str(tmp_path)).replace(":9090", f":{admin}") for word in words]
+        [word.replace("/etc/webmcp-gateway", str(image)).replace(":9090", f":{admin}") for word in words]
         for words in ([*run["ENTRYPOINT"], *run["CMD"]], run["HEALTHCHECK"])
     ]
     with subprocess.Popen([programs / command[0], *command[1:]], env=environment, stdout=subprocess.PIPE) as serving:

@@ -99,11 +99,19 @@ async def test_the_older_words_of_apps_mean_the_same(tmp_path: Path) -> None:
         assert read.text == "<p>older</p>"
 
 
+async def listed_with(client: Client, *names: str) -> dict[str, types.Tool]:
+    """Return the tools by their names, once these are among them: a list does not wait long for an upstream."""
+    async with asyncio.timeout(60):
+        while not set(names) <= (tools := {tool.name: tool for tool in (await client.list_tools()).tools}).keys():
+            await asyncio.sleep(0.1)
+    return tools
+
+
 async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> None:
     """Apps of different owners are not shown side by side; a tool without visibility is for the model only."""
     lines = inside("a") + "\n" + inside("b")
     async with gateway(tmp_path, lines) as mcp, Client(mcp, extensions=UI) as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        tools = await listed_with(client, "a_show", "b_show")
         assert not any("resourceUri" in (tool.meta or {}).get("ui", {}) for n, tool in tools.items() if n[0] in "ab")
         assert "a_tick" not in tools
         assert (tools["a_show"].meta or {})["ui"]["visibility"] == ["model"]
@@ -111,7 +119,7 @@ async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> Non
             await client.read_resource("ui://a/clock/app.html")
     trusted = inside("a", ", trust: us") + "\n" + inside("b", ", trust: us")
     async with gateway(tmp_path, trusted) as mcp, Client(mcp, extensions=UI) as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        tools = await listed_with(client, "a_show", "b_show")
         assert (tools["b_show"].meta or {})["ui/resourceUri"] == "ui://b/clock/app.html"
         assert "a_tick" in tools
         listed = {str(resource.uri) for resource in (await client.list_resources()).resources}

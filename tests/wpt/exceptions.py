@@ -10,31 +10,32 @@ from pathlib import Path
 from typing import Final
 
 REASONS: Final = {
-    "frames and windows": "A frame in a view is of another origin, and no window opens: what a test reads there is not "
-    "to be had. This is also how most tests of forms see what was sent.",
+    "frames and windows": "A frame in a view has another origin, and no window opens, so a test cannot read what is "
+    "in them. Most tests of forms read in that way what was sent.",
     "workers": "Hosts forbid them.",
     "synchronous requests": "No script of a page can wait for its host.",
-    "other origins": "CORS, opaque answers and the modes of a request belong to a browser: the policy says what may be "
-    "reached.",
-    "`Origin` and `Referer`": "The address of a view means nothing to a backend, and is not sent.",
-    "the page's address": "It is that of the app: a test that names its server's own compares the two.",
-    "cookies": "A frame of an opaque origin has none: those that a page writes stay in it, and a backend's in the jar "
-    "of the gateway.",
+    "other origins": "CORS, opaque answers and the modes of a request are a browser's rules; in a view the policy "
+    "defines which URLs may be requested.",
+    "`Origin` and `Referer`": "The address of a view has no meaning for a backend, and is not sent.",
+    "the page's address": "It is that of the app; a test that expects the address of its server fails.",
+    "cookies": "A frame of an opaque origin has none: cookies that a page writes stay in the page, and those of a "
+    "backend in the jar of the gateway.",
     "HTTP cache": "A view has none, and the gateway stores no answer.",
-    "network errors": "Where a backend cannot be reached or does not speak HTTP, the gateway answers: 502 with "
+    "network errors": "If a backend cannot be reached, or its answer is not HTTP, the gateway answers 502 with "
     "`gateway-reason`.",
     "answers that are not HTTP": "Lines that end in LF alone, which RFC 9112 (2.2) lets a recipient refuse, and a "
     "status above 599 (RFC 9110, 15): such an answer is 502.",
-    "lengths of bodies": "Of a body that comes whole a view knows its length, also where the backend sent it packed or "
-    "in chunks without one.",
+    "lengths of bodies": "A view knows the length of a body that is not streamed, even if the backend sent it "
+    "compressed or in chunks, without a length.",
     "pages in XML": "Hosts show HTML: the resource of an MCP App is `text/html`.",
-    "requests sent twice": "A request that may change something is sent once, also where 421 answers it.",
-    "methods and header fields": "Credentials, `User-Agent`, trailers, other methods, overrides of the method, control "
-    "characters and the case of names do not pass a policy.",
-    "the page's content policy": "Requests that the gateway carries are the policy's matter.",
+    "requests sent twice": "A request that may change something is sent once, even if the answer is 421.",
+    "methods and header fields": "Credentials, `User-Agent`, trailers, other methods, overrides of the method, "
+    "control characters and the case of names do not pass a policy.",
+    "the page's content policy": "The policy governs the requests that the gateway forwards, not the page's content "
+    "security policy.",
     "`document.domain`": "Sandboxed frames may not set it.",
-    "trusted events": "No event that a script dispatches is one.",
-    "`blob:` URLs": "They name the origin of the frame, which has none.",
+    "trusted events": "Events that a script dispatches are not trusted.",
+    "`blob:` URLs": "They contain the origin of the frame, which has none.",
     "other encodings": "A packed page is UTF-8, and so is what its forms send: scripts have no encoder for others.",
 }
 """The reason by the name of the class."""
