@@ -30,6 +30,10 @@ class Reaper:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
 
+    def start(self) -> None:
+        """Start the process that watches, so that what is started next need not wait for it to be registered."""
+        self._tell("")
+
     def watch(self, group: int) -> None:
         """Register the process group `group`, which must not outlive this process."""
         self._groups.add(group)

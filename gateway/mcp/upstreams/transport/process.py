@@ -99,6 +99,8 @@ class Process:
         return False
 
     async def run(self, receive: Receive) -> None:
+        if self._reaper is not None:
+            self._reaper.start()
         try:
             self._process = process = await asyncio.create_subprocess_exec(
                 *self._command,
