@@ -190,7 +190,10 @@ def check_issuer(spec: OAuthIssuer, claims: Mapping[str, Json]) -> None:
 
 
 def check_times(claims: Mapping[str, Json], now: float, skew: float) -> float:
-    """Return the expiry in seconds since the epoch. Raises `Unidentified` outside the token's validity."""
+    """Return when the token is not accepted any more, in seconds since the epoch: `skew` after its expiry.
+
+    Raises `Unidentified` outside the token's validity.
+    """
     expires = _time(claims, "exp")
     if expires is None or expires + skew <= now:
         raise Unidentified("This token has expired." if expires is not None else "This token has no expiry.")
@@ -198,7 +201,7 @@ def check_times(claims: Mapping[str, Json], now: float, skew: float) -> float:
         begins = _time(claims, name)
         if begins is not None and begins - skew > now:
             raise Unidentified("This token is not valid yet: the clocks of its issuer and the gateway differ.")
-    return expires
+    return expires + skew  # what is open until then would otherwise be ended as expired
 
 
 def roles_in(claims: Mapping[str, Json], name: str) -> frozenset[str]:

@@ -56,6 +56,11 @@ def test_roles_lie_where_the_claim_says() -> None:
     assert roles_in({"realm_access": ["roles"]}, "realm_access.roles") == frozenset()
 
 
+def test_a_token_counts_for_as_long_as_it_is_accepted() -> None:
+    """What it opened within the tolerance for clocks is not ended as expired."""
+    assert of_access_token(SPEC, Roles(), {**GOOD, "exp": -29}, frozenset(), 0.0).expires == 1.0
+
+
 def test_a_token_of_its_own_client_has_nobody_behind_it() -> None:
     """The subject is the client then (RFC 9068 2.2)."""
     found = of_access_token(SPEC, Roles(), {**GOOD, "sub": "c"}, frozenset(), 0.0)
