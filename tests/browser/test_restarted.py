@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,11 @@ async def marked(frame: FrameLocator) -> None:
 async def add(frame: FrameLocator, number: int) -> str:
     """Put an item into the cart, as a person does; return its id."""
     item = str(await frame.locator("[data-item-id]").nth(number).get_attribute("data-item-id"))
-    await frame.locator(f"[data-item-id='{item}'] [data-add]").click()
-    await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
+    added = frame.locator(f"[data-cart-item='{item}']")
+    while not await added.is_visible():
+        await frame.locator(f"[data-item-id='{item}'] [data-add]").click()
+        with suppress(AssertionError):  # a click is lost where the page draws its button anew meanwhile
+            await expect(added).to_be_visible(timeout=15_000)
     return item
 
 
