@@ -1,4 +1,4 @@
-"""Restarts of a gateway under load: `python scripts/restart_load.py` prints the table of docs/deployment.md."""
+"""Restarts of a gateway under load: `python scripts/restart_load.py` prints a table."""
 
 from __future__ import annotations
 
