@@ -125,7 +125,7 @@ ENVIRONMENTS = {
     "pydantic-ai": "pydantic-ai-slim[mcp]",
     "openai-agents": "openai-agents",
 }
-"""What is installed into each virtual environment."""
+"""The packages of each virtual environment."""
 
 PACKAGES = (
     "@modelcontextprotocol/client",

@@ -121,7 +121,7 @@ class GatewayDrain:
         return self._calls.count
 
     def begin(self) -> None:
-        """End the long-lived streams, answer polls, and void questions: nobody reaches their pages any more."""
+        """End the long-lived streams, answer polls, and void open questions: their pages cannot be reached any more."""
         self.announce()
         self._calls.begin()
         for stop in self._stops:

@@ -121,7 +121,7 @@ class Recognition:
     public: str
 
     def recognize(self, principal: Principal, now: float) -> Principal | None:
-        """Return a caller with the capabilities that it has now, None if it is none any more."""
+        """Return a caller with its present capabilities; None if it may not call any more."""
         if principal.issuer == OWN:
             return principal
         try:

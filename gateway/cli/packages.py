@@ -1,4 +1,4 @@
-"""Imports large packages without what the gateway does not use of them: parts that nobody asked for are not loaded."""
+"""Imports large packages without the parts that the gateway does not use; those are loaded when a name of theirs is."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ NOT_HERE: Final = (
     "With `auth: none` this gateway serves this machine alone, and not through a proxy. "
     "Name token, oauth or proxy under `auth` in gateway.yaml."
 )
-"""The reason why nobody else is let in, and where a login would lead nowhere."""
+"""The refusal of callers of other machines, who cannot log in either."""
 
 _BEARER = re.compile(r"bearer +([!-~]+) *", re.IGNORECASE | re.ASCII)
 

@@ -275,7 +275,7 @@ class MemoryApprovals:
                 self.cancel(parked)
 
     def stop(self) -> None:
-        """Void the open questions, since the gateway stops and nobody can answer them; ask none any more."""
+        """Void the open questions, and refuse new ones: the gateway stops, and no person can answer them."""
         self._stopped = True
         for parked in list(self._parked.values()):
             if parked.state is ApprovalState.OPEN:

@@ -196,7 +196,7 @@ class MissingAccounts:
         self._stopped = False
 
     def stop(self) -> None:
-        """Let no request wait any longer: the gateway stops, and nobody can connect an account here."""
+        """End the waits for accounts: the gateway stops, and no person can connect one here."""
         self._stopped = True
         for need in self._needs:
             need.stop()

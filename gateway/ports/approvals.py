@@ -162,7 +162,7 @@ class Approvals(Protocol):
         ...
 
     def stop(self) -> None:
-        """Void the open questions of this process, which stops: nobody can answer them here. It asks none any more."""
+        """Void the open questions of this process, and refuse new ones: it stops, and no person can answer them."""
         ...
 
     def sweep(self) -> None:
