@@ -9,14 +9,18 @@ import { build, minifySync, type InlineConfig, type Plugin } from "vite";
 
 /** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
 const INTERNAL = [
-  "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answer", "answered", "appTools", "ask", "attach", "began", "begin", "begun",
-  "bulk", "calls", "can", "cancelled", "carries", "changed", "crypto", "definitions", "departs", "dispatch", "envelope", "eventMessage",
-  "eventOrigin", "eventPorts", "eventSource", "failed", "filled", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
-  "http", "hurry", "ifClosed", "instead", "isMember", "isOpen", "keep", "kind", "later", "launched", "left", "listen", "model", "next", "notice", "notify", "offered", "offline",
-  "onProgress", "opened", "ours", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
-  "postToParent", "prefix", "progressed", "proof", "read", "ready", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
-  "requests", "reset", "rest", "room", "save", "seen", "send", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "timeout", "toHost", "toPage", "unwritten", "update",
-  "watch", "why", "wire", "withdrew",
+  "abortCalls", "cancelTimer", "isRunning", "randomBytes", "whenLoaded", "calling", "acceptsBlobs", "acknowledge", "activity", "addresses", "announce", "answer", "appTools", "attach", "begin",
+  "beginCall", "callOwnTool", "calls", "callTool", "can", "canCallServer", "cancelFromPage", "crypto", "definitions", "dispatch",
+  "embedFiles", "envelope", "eventMessage", "eventOrigin", "eventPorts", "eventSource", "failed", "fromHost", "fromPage",
+  "fromWire", "gesture", "gestures", "giveWay", "handshake", "hasFile", "host", "http", "hurry", "inFlight", "isActivated",
+  "isHidden", "isInUse", "isMember", "isOffered", "isOpen", "kind", "later", "listen", "maxMessageSize", "model", "needsBackend",
+  "notice", "notify", "notifyChange", "offline", "onFirstRequest", "onOpen", "onProgress", "onReported",
+  "onSend", "ours", "own", "ownProperty", "page", "pageClients", "pageHasTools", "pageTools", "post", "postToParent", "prefix",
+  "proof", "read", "readAnswer", "readNext", "receive", "receiveAnswer", "receiveInitialize", "receiveInitialized",
+  "receiveProgress", "registry", "relay", "replaceDefault", "reports", "requests", "reset", "resolveOwn", "rest", "restart",
+  "runIfClosed", "save", "seen", "send", "sendFromPage", "setLaunchValue", "settle", "showFailure", "showsApprovals", "stop",
+  "storeNotification", "take", "timeout", "toHost", "onSettled", "toPage", "toWire", "unload", "unwritten", "update", "watch",
+  "whenSettled", "why", "withdraw",
 ];
 
 /** The runtime and its parts are in every view, and each byte counts: two minifiers see more than one, in turns; Vite's own has the last. To ask for what is not `internal` may do something. */

@@ -1,7 +1,7 @@
 /** One view on the bridge: calls out on ui, messages both ways on webmcp. */
 import { bodyNamed, failure, idOf, IN_FLIGHT_LIMIT, isLarge, joinBody, readMessage, splitBody } from "../mux";
 import type { Channel, Frame, Id, JsonObject } from "../mux";
-import { unlessAborted } from "../view/abort";
+import { rejectOnAbort } from "../view/abort";
 import { createGate } from "../view/http/gate";
 import { Bulk, bytesNamed, takeBlob, withBytes } from "./bulk";
 import { randomId, type GatewayHttp } from "./gateway-http";
@@ -92,7 +92,7 @@ export class BridgeView {
   async call(method: string, given: JsonObject, options: CallOptions = {}): Promise<JsonObject> {
     const { signal } = options;
     signal?.throwIfAborted();
-    return unlessAborted(this.inTurn(() => this.send(method, given, options)), signal);
+    return rejectOnAbort(this.inTurn(() => this.send(method, given, options)), signal);
   }
 
   private send(method: string, given: JsonObject, { signal, onprogress }: CallOptions): Promise<JsonObject> {

@@ -1,15 +1,15 @@
 /** `fetch` and `XMLHttpRequest` over the tool calls of an app's own `App`: the published names, options and handles. */
 
 import { createAddresses } from "../view/page/addresses";
-import { NoHost, type Calls } from "../view/http/calls";
-import { withPieces } from "../view/http/buffers";
+import { NoHostError, type Calls } from "../view/http/calls";
+import { withJoinedBuffers } from "../view/http/buffers";
 import { createFetch } from "../view/http/fetch";
 import { watchBlobs } from "../view/http/blobs";
-import { tellIntact } from "../view/http/integrity";
+import { installIntegrityCheck } from "../view/http/integrity";
 import { createNotice } from "../view/page/notice";
-import { settle, type Ends as PendingEnds } from "../view/http/pending";
-import { OUT_OF_REACH, problem } from "../view/http/problem";
-import { rebasedRequest } from "../view/http/request";
+import { awaitFinalResult, type PendingDependencies as PendingEnds } from "../view/http/pending";
+import { NO_HOST_DETAIL, problemResult } from "../view/http/problem";
+import { withResolvedRequests } from "../view/http/request";
 import { createXhrOf } from "./xhr";
 
 type Values = { [name: string]: unknown };
@@ -109,9 +109,9 @@ function createCalls(app: McpApp, { toolName = "http_request", timeoutMs: given 
   });
   const ends: PendingEnds = { stream: (args, signal) => call("http_stream", args, signal), notice, later };
   return {
-    http: async (read, signal) => answered(await settle(await call(toolName, { ...(await read()), ...(timeoutMs && { timeoutMs }) }, signal), ends, signal)),
+    http: async (read, signal) => answered(await awaitFinalResult(await call(toolName, { ...(await read()), ...(timeoutMs && { timeoutMs }) }, signal), ends, signal)),
     stream: ends.stream,
-    bulk: async () => false,
+    acceptsBlobs: async () => false,
   } as Partial<Calls> as Calls;
 }
 
@@ -143,7 +143,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const served = /^https?:$/.test(location.protocol);
   const addresses = createAddresses("app", served ? location.href : "/", served ? "" : document.baseURI, location);
   const NativeRequest = window.Request;
-  const Rebased = rebasedRequest(NativeRequest, addresses.resolve);
+  const Rebased = withResolvedRequests(NativeRequest, addresses.resolve);
   // The page keeps its own class.
   Object.defineProperty(NativeRequest.prototype, "constructor", { value: NativeRequest, configurable: true, writable: true });
   const say = typeof debug === "function" ? debug : debug ? (line: string) => console.debug(line) : undefined;
@@ -151,14 +151,14 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const calls = createCalls(app, options);
 
   watchBlobs(URL);
-  tellIntact();
-  const carried = withPieces(createFetch({
+  installIntegrityCheck();
+  const carried = withJoinedBuffers(createFetch({
     addresses,
     calls: {
       ...calls,
-      http: (read, signal) => (hasHost() ? calls.http(read, signal) : Promise.reject(new NoHost("no host carries tool calls (serverTools)"))),
+      http: (read, signal) => (hasHost() ? calls.http(read, signal) : Promise.reject(new NoHostError("no host carries tool calls (serverTools)"))),
     },
-    offline: async () => problem(503, "no-host", OUT_OF_REACH),
+    offline: async () => problemResult(503, "no-host", NO_HOST_DETAIL),
     Request: Rebased,
     warn: (line) => console.warn(`webmcp-gateway: ${line}`),
   }));
@@ -178,7 +178,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
       const enabled = typeof interceptEnabled === "function" ? interceptEnabled() : interceptEnabled;
       if (!carrier.active || !enabled) return false;
       const url = addresses.resolve(request.url);
-      const address = addresses.wire(url.replace(/#.*/s, ""));
+      const address = addresses.toWire(url.replace(/#.*/s, ""));
       const own = address.startsWith("/");
       const { pathname, protocol } = new URL(address, "http://app.invalid");
       if (!/^https?:$/.test(protocol)) return false;

@@ -2,18 +2,18 @@
 
 import type { Params } from "../view/host/json-rpc";
 import type { ToolResult } from "../view/tools/results";
-import type { Interaction, PageSide, Tier } from "../view/host/tiers";
+import type { Interaction, PageApi, Tier } from "../view/host/tiers";
 
-export type { Interaction, PageSide, Tier, ToolResult };
+export type { Interaction, PageApi as PageSide, Tier, ToolResult };
 
 declare global {
   interface Window {
     /** Defined in pages with the view runtime. */
-    webmcpGateway?: PageSide;
+    webmcpGateway?: PageApi;
   }
 }
 
-const runtime = (): PageSide | undefined => (typeof window === "undefined" ? undefined : window.webmcpGateway);
+const runtime = (): PageApi | undefined => (typeof window === "undefined" ? undefined : window.webmcpGateway);
 
 // On the app's own site no runtime sets it for style sheets.
 if (typeof document !== "undefined" && !runtime()) document.documentElement.dataset["tier"] = "standalone";

@@ -2,7 +2,7 @@
 
 import { attempt } from "../view/attempt";
 import { defineClass, defineConstants, defineHandler } from "../view/http/handlers";
-import { createXhr, hears, OWN, Progressing, Upload } from "../view/http/xhr";
+import { createXhr, hasListeners, CONSTRUCT, XhrEventTarget, Upload } from "../view/http/xhr";
 import { notCarried, type Carrier } from "./http";
 
 type Xhr = XMLHttpRequest;
@@ -28,18 +28,18 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
   const ends = {
     resolve: carrier.resolve,
     later: (run: () => void, milliseconds: number) => window.setTimeout(run, milliseconds),
-    cancel: (timer: number | undefined) => window.clearTimeout(timer),
+    cancelTimer: (timer: number | undefined) => window.clearTimeout(timer),
   };
   const Carried = createXhr({ ...ends, fetch: carrier.carry });
   const Refused = createXhr({ ...ends, fetch: () => Promise.reject(notCarried()) });
 
-  class McpXhr extends Progressing {
-    readonly #upload = new Upload(OWN);
+  class McpXhr extends XhrEventTarget {
+    readonly #upload = new Upload(CONSTRUCT);
     #inner!: Xhr;
     #mime: string | undefined;
 
     constructor() {
-      super(OWN);
+      super(CONSTRUCT);
       this.#take(carrier.active || !Native ? Carried : Native);
     }
 
@@ -72,7 +72,7 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
     send(body?: Document | XMLHttpRequestBodyInit | null) {
       const inner = this.#inner;
       // With upload listeners, other sites receive a preflight request (Fetch, "CORS-preflight").
-      if (hears(this.#upload)) forward(inner.upload, this.#upload, TYPES, () => this.#inner === inner);
+      if (hasListeners(this.#upload)) forward(inner.upload, this.#upload, TYPES, () => this.#inner === inner);
       inner.send(body);
     }
 

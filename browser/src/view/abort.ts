@@ -1,6 +1,6 @@
 /** Waiting that an `AbortSignal` ends. */
 
-export function unlessAborted<Value>(value: Promise<Value>, signal?: AbortSignal): Promise<Value> {
+export function rejectOnAbort<Value>(value: Promise<Value>, signal?: AbortSignal): Promise<Value> {
   if (!signal) return value;
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(signal.reason);

@@ -1,10 +1,10 @@
 /** Bytes as base64 text and back, in the standard and the URL alphabet. */
 
-import { uncurried } from "./uncurried";
+import { uncurryThis } from "./uncurried";
 
 // Captured now: the view key is decoded here, and a page may replace these functions.
 const decode = atob;
-const codeAt = uncurried(String.prototype.charCodeAt);
+const codeAt = uncurryThis(String.prototype.charCodeAt);
 const CHUNK = 0x8000;
 const Bytes = Uint8Array;
 
@@ -18,9 +18,9 @@ export function toBase64(bytes: Uint8Array): string {
 }
 
 /** Base64 text in the URL alphabet, without padding. */
-export const inUrl = (text: string): string => text.replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+export const toUrlAlphabet = (text: string): string => text.replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 
-export const toBase64Url = (bytes: Uint8Array): string => inUrl(toBase64(bytes));
+export const toBase64Url = (bytes: Uint8Array): string => toUrlAlphabet(toBase64(bytes));
 
 /** Takes both alphabets, with or without padding. Throws a `DOMException` for invalid `text`. */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
@@ -38,7 +38,7 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
 }
 
 /** A `data:` URL of it, made by the browser outside of the page's thread. */
-export async function dataUrlOf(blob: Blob): Promise<string> {
+export async function readAsDataUrl(blob: Blob): Promise<string> {
   const reader = new FileReader();
   reader.readAsDataURL(blob);
   await new Promise((done) => (reader.onloadend = done));

@@ -1,6 +1,6 @@
 /** Coalesces all calls of a moment into one run. */
 
-export function coalesced(run: () => void, schedule: (run: () => void) => unknown = queueMicrotask): () => void {
+export function coalesce(run: () => void, schedule: (run: () => void) => unknown = queueMicrotask): () => void {
   let waiting = false;
   return () => {
     if (!waiting) schedule(() => {

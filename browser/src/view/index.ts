@@ -1,11 +1,11 @@
 /** The view runtime: the single owner of the page's connection to its host. */
 
-import { activated } from "./page/activation";
+import { createClickFinder } from "./page/activation";
 import { createActivity } from "./tools/activity";
 import { createAddresses } from "./page/addresses";
 import { createAppTools } from "./tools/app-tools";
 import { toBase64Url } from "./base64";
-import { createCalls, NO_CALLS, NoHost } from "./http/calls";
+import { createCalls, NO_CALLS, NoHostError } from "./http/calls";
 import { readConfig, type Config } from "./host/config";
 import { createDefaults } from "./page/default";
 import { createEnvelope } from "./tools/envelope";
@@ -22,7 +22,7 @@ import { createPageTools } from "./tools/page-tools";
 import { createFiles } from "./page/page-files";
 import { createProof } from "./host/proof";
 import { createRegistry, type Registry } from "./tools/registry";
-import { rebasedRequest, rebasedUrl } from "./http/request";
+import { withResolvedRequests, withResolvedUrls } from "./http/request";
 import { createRelay } from "./host/relay";
 import { createReports } from "./host/reports";
 import { createRequests } from "./host/requests";
@@ -34,20 +34,20 @@ import { wrap } from "./wrapped";
 import { openWire, type Receivers, type Wire } from "./host/wire";
 
 /** Milliseconds after parsing in which a page may initialize by itself. */
-const PAGE_FIRST = 50;
+const PAGE_HEAD_START = 50;
 /** Milliseconds after `initialized` in which a host may show that it calls the page's tools itself. */
-const OTHERS_FIRST = 3000;
+const HOST_HEAD_START = 3000;
 /** Milliseconds for which a message is shown to the person. */
-const NEWS = 4000;
+const MESSAGE_DURATION = 4000;
 /** A host that writes into the document may never close it. */
-const PARSED_AT_LAST = 2000;
+const PARSE_TIMEOUT = 2000;
 
-function parsed(): Promise<unknown> {
+function whenParsed(): Promise<unknown> {
   return new Promise((go) => {
     if (document.readyState !== "loading") go(true);
     // In the capture phase: the event does not reach a page whose scripts are held back.
     addEventListener("DOMContentLoaded", go, true);
-    setTimeout(go, PARSED_AT_LAST);
+    setTimeout(go, PARSE_TIMEOUT);
   });
 }
 
@@ -64,17 +64,17 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
         relay.giveWay();
       }),
   });
-  const prefix = `wg-${toBase64Url(natives.random())}-`;
+  const prefix = `wg-${toBase64Url(natives.randomBytes())}-`;
   const requests = createRequests({ ...natives, prefix, post: wire.toHost });
   const pageTools = createPageTools(registry, createRequests({ ...natives, prefix, post: wire.toPage }));
-  const handshake = createHandshake({ ...config, ...wire, later, ask: requests.send });
+  const handshake = createHandshake({ ...config, ...wire, later, send: requests.send });
   let host: Host | undefined;
 
   const proof = createProof({
     ...natives,
     crypto: natives,
     attach: async (launch, former, read) => {
-      if (!handshake.can("serverTools")) throw new NoHost(NO_CALLS);
+      if (!handshake.can("serverTools")) throw new NoHostError(NO_CALLS);
       return requests.send(
         "tools/call",
         { name: "webmcp_attach", arguments: { ...(launch && { launch, ...(former && { former }) }), capabilities: { pending: true } } },
@@ -82,87 +82,87 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
       );
     },
     tools: () => readSnapshot()["tools"],
-    changed: () => {
-      relay.renewed();
-      past();
+    onSettled: () => {
+      relay.restart();
+      notifyToolsChanged();
     },
   });
   const appTools = createAppTools(registry, {
     send: wire.toHost,
-    offered: proof.offered,
-    settled: () => Promise.all([proof.settled(), handshake.pageHasTools() && pageTools.renew()]),
-    began: activity.begin,
-    first: () => relay.changed(),
+    isOffered: proof.isOffered,
+    whenSettled: () => Promise.all([proof.whenSettled(), handshake.pageHasTools() && pageTools.update()]),
+    beginCall: activity.begin,
+    onFirstRequest: () => relay.notifyChange(),
   });
   const envelope = createEnvelope(registry, {
     app: config.app,
     send: wire.toHost,
     // Only our own host forwards to the gateway, which enforces the tool rules and sees the calls.
-    offered: (tool) => host?.ours || proof.offered(tool),
-    settled: proof.settled,
-    began: () => (host?.ours ? calling : activity).begin(),
-    first: () => relay.changed(),
+    isOffered: (tool) => host?.ours || proof.isOffered(tool),
+    whenSettled: proof.whenSettled,
+    beginCall: () => (host?.ours ? calling : activity).begin(),
+    onFirstRequest: () => relay.notifyChange(),
   });
-  const mirror = mirroring?.(proof.offered, activity.begin);
-  function past(): void {
-    appTools.changed();
+  const mirror = mirroring?.(proof.isOffered, activity.begin);
+  function notifyToolsChanged(): void {
+    appTools.notifyChange();
     mirror?.();
-    relay.changed();
+    relay.notifyChange();
   }
-  registry.onChange(past);
+  registry.onChange(notifyToolsChanged);
 
   /** False if the host cannot do it, or fails. */
-  const done = async (capability: string, method: string, params: Params): Promise<boolean> =>
+  const callHost = async (capability: string, method: string, params: Params): Promise<boolean> =>
     handshake.can(capability) && requests.send(method, params).then((result) => !result["isError"], () => false);
-  const open = (url: string): Promise<boolean> => done("openLinks", "ui/open-link", { url });
+  const open = (url: string): Promise<boolean> => callHost("openLinks", "ui/open-link", { url });
   const notice = createNotice(open);
   let hideNews: (() => void) | undefined;
   const tell = (title: string, message: string): void => {
     hideNews?.();
     hideNews = notice({ title, message, url: "" });
-    later(hideNews, NEWS);
+    later(hideNews, MESSAGE_DURATION);
   };
   const calls = createCalls({
-    ...wire, calling, handshake, proof, activity, gestures, requests, pending: { notice: (approval) => (host?.asks ? () => {} : notice(approval)), later },
+    ...wire, calling, handshake, proof, activity, gestures, requests, pending: { notice: (approval) => (host?.showsApprovals ? () => {} : notice(approval)), later },
     hurry: () => relay.hurry(),
-    departs: () => relay.giveWay(),
+    onSend: () => relay.giveWay(),
   });
   const reports = createReports({
     app: config.app,
     update: (params) => requests.send("ui/update-model-context", params),
-    carries: () => handshake.can("serverTools"),
+    canCallServer: () => handshake.can("serverTools"),
     time: () => new Date().toISOString(),
   });
   const tiers = createTiers({
     registry,
     handshake,
     reports,
-    tool: calls.tool,
-    reported: () => tell("Reported to the assistant", `The assistant was ${handshake.can("serverTools") ? "told of" : "asked to do"} this.`),
+    callTool: calls.callTool,
+    onReported: () => tell("Reported to the assistant", `The assistant was ${handshake.can("serverTools") ? "told of" : "asked to do"} this.`),
   });
   Object.assign(window, { webmcpGateway: tiers.page });
   const relay = createRelay(registry, {
     ...natives,
-    ask: calls.own,
+    callTool: calls.callOwnTool,
     // Tools that the host calls itself are not offered here, too; tools that the gateway must guard are offered nowhere
     // else.
-    offered: (tool) => !((appTools.taken() || envelope.taken()) && proof.offered(tool)),
-    flying: calls.flying,
-    hidden: () => document.hidden,
+    isOffered: (tool) => !((appTools.isInUse() || envelope.isInUse()) && proof.isOffered(tool)),
+    inFlight: calls.inFlight,
+    isHidden: () => document.hidden,
   });
 
-  handshake.opened((found) => {
+  handshake.onOpen((found) => {
     host = found;
     proof.start(found.ours, handshake.can("serverTools"));
-    if (!found.ours && handshake.can("serverTools")) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
-    if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
+    if (!found.ours && handshake.can("serverTools")) later(() => void proof.whenSettled().then(relay.start), HOST_HEAD_START);
+    if (!handshake.pageClients()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
   });
   // A host without MCP Apps may still use the tools.
   void handshake.host().then((found) => {
     if (!found) proof.start(false, false);
-    envelope.ready();
+    envelope.announce();
   });
-  void parsed().then(() => later(handshake.begin, PAGE_FIRST));
+  void whenParsed().then(() => later(handshake.begin, PAGE_HEAD_START));
   // A closing client of the page gives no notice: it only removes its listener, which it added before it spoke. Others
   // may do so at each message, such as a readiness check.
   const listening = new WeakMap<object, number>();
@@ -172,35 +172,35 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
       if (given[0] === "message") see(Object(given[1]));
     });
   };
-  watchListeners("addEventListener", (listener) => listening.set(listener, handshake.pageSpeaks()));
+  watchListeners("addEventListener", (listener) => listening.set(listener, handshake.pageClients()));
   watchListeners("removeEventListener", (listener) => {
-    if (listening.get(listener)! < handshake.pageSpeaks() && handshake.pageHasTools()) void pageTools.renew();
+    if (listening.get(listener)! < handshake.pageClients() && handshake.pageHasTools()) void pageTools.update();
   });
   // Later messages of a page that is unloaded do not reach the host.
   addEventListener("beforeunload", () => {
-    appTools.left();
-    envelope.left();
-    relay.left();
+    appTools.abortCalls();
+    envelope.abortCalls();
+    relay.unload();
   });
 
   const addresses = createAddresses(config.app, config.base, document.baseURI, location);
-  window.URL = rebasedUrl(URL, addresses.own);
-  window.Request = rebasedRequest(natives.Request, addresses.resolve);
+  window.URL = withResolvedUrls(URL, addresses.resolveOwn);
+  window.Request = withResolvedRequests(natives.Request, addresses.resolve);
   const fetch = createFetch({ ...natives, addresses, calls, offline: tiers.answer, Request: window.Request });
   const { resolve } = addresses;
-  const failed = (what: string, name: string, why: unknown): void => {
+  const showFailure = (what: string, name: string, why: unknown): void => {
     warn(`${name}: ${why}`);
     tell(what, name);
   };
-  const page = { ...natives, fetch, resolve, open, failed, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
+  const page = { ...natives, fetch, resolve, open, showFailure, save: (params: Params) => callHost("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
   // The Navigation API knows the frame's entries, can navigate out of the view, and fires no events in opaque frames:
   // without it, routers use the history.
   Reflect.deleteProperty(window, "navigation");
   watchElements(createFiles(fetch, resolve), resolve);
-  const instead = createDefaults(later);
-  const lead = activated(watchForms({ ...page, instead }), watchLinks(page));
-  for (const type of ["click", "auxclick"]) instead(type, lead);
+  const replaceDefault = createDefaults(later);
+  const lead = createClickFinder(watchForms({ ...page, replaceDefault }), watchLinks(page));
+  for (const type of ["click", "auxclick"]) replaceDefault(type, lead);
   return createUi(wire, { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests });
 }
 

@@ -1,7 +1,7 @@
 /** The browser's own functions, captured before a script of the page can replace them. */
 
 import { attempt } from "./attempt";
-import { uncurried } from "./uncurried";
+import { uncurryThis } from "./uncurried";
 
 /** The key of the real parent in the one that the page sees. */
 export const REAL = Symbol.for("webmcp-gateway");
@@ -9,7 +9,7 @@ export const REAL = Symbol.for("webmcp-gateway");
 export type Natives = ReturnType<typeof takeNatives>;
 
 function getter<Owner extends object, Key extends keyof Owner & string>(owner: Owner, key: Key): (self: Owner) => Owner[Key] {
-  return uncurried(Object.getOwnPropertyDescriptor(owner, key)!.get!) as (self: Owner) => Owner[Key];
+  return uncurryThis(Object.getOwnPropertyDescriptor(owner, key)!.get!) as (self: Owner) => Owner[Key];
 }
 
 /** Empty in an insecure context. */
@@ -26,11 +26,11 @@ function takeCrypto(subtle: SubtleCrypto | undefined) {
 /** Watches events that only the person can cause: `seen` receives their times, on the clock of `performance.now`. */
 function watchGestures(seen: (at: number) => void): void {
   const timeStamp = getter(Event.prototype, "timeStamp");
-  const see = (event: Event): void => {
+  const onEvent = (event: Event): void => {
     // Set by the browser on each event: no script can redefine it.
     if (event.isTrusted) seen(timeStamp(event));
   };
-  for (const type of ["pointerdown", "keydown", "click"]) addEventListener(type, see, { capture: true, passive: true });
+  for (const type of ["pointerdown", "keydown", "click"]) addEventListener(type, onEvent, { capture: true, passive: true });
 }
 
 /** Whether the browser counts the page as activated by the person; false if it does not report that. */
@@ -52,23 +52,23 @@ export function takeNatives() {
       (parent.postMessage as (message: unknown, ...rest: unknown[]) => void)(message, ...rest),
     // Looked up at the call: one host wraps it, and delivers only through its wrapper.
     listen: (listener: (event: MessageEvent) => void) => addEventListener("message", listener, true),
-    dispatch: uncurried(EventTarget.prototype.dispatchEvent),
-    stop: uncurried(Event.prototype.stopImmediatePropagation),
+    dispatch: uncurryThis(EventTarget.prototype.dispatchEvent),
+    stop: uncurryThis(Event.prototype.stopImmediatePropagation),
     eventMessage: getter(event, "data"),
     eventSource: getter(event, "source"),
     eventOrigin: getter(event, "origin"),
     eventPorts: getter(event, "ports"),
     ownProperty: Object.getOwnPropertyDescriptor,
-    isMember: uncurried(WeakSet.prototype.has as (this: WeakSet<object>, value: object) => boolean),
+    isMember: uncurryThis(WeakSet.prototype.has as (this: WeakSet<object>, value: object) => boolean),
     MessageEvent,
     Request,
     ...takeCrypto(crypto.subtle),
     now: performance.now.bind(performance),
-    activated: takeActivation(),
+    isActivated: takeActivation(),
     watch: watchGestures,
     later: (run: () => void, milliseconds: number) => window.setTimeout(run, milliseconds),
-    cancel: (timer: number | undefined) => clearTimeout(timer),
+    cancelTimer: (timer: number | undefined) => clearTimeout(timer),
     warn: (line: string) => console.warn(`webmcp-gateway: ${line}`),
-    random: () => crypto.getRandomValues(new Uint8Array(9)),
+    randomBytes: () => crypto.getRandomValues(new Uint8Array(9)),
   };
 }

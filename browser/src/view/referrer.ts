@@ -1,7 +1,7 @@
 /** The `referrer` of a request that is of the app's own site (Fetch, 5.4), which the browser considers another site. */
 
-import { likeFetch } from "./http/like-fetch";
-import { named, withMember, wrap } from "./wrapped";
+import { wrapFetch } from "./http/like-fetch";
+import { withIdentityOf, withGetter, wrap } from "./wrapped";
 
 interface Scope {
   Request: typeof globalThis.Request;
@@ -21,11 +21,11 @@ export function keepReferrers(scope: Scope, resolve: (url: string) => string): v
   };
 
   /** `init` for the browser, and the page's own referrer. */
-  function read(init: RequestInit | undefined): [RequestInit | undefined, string?] {
+  function splitReferrer(init: RequestInit | undefined): [RequestInit | undefined, string?] {
     const given = init?.referrer;
     if (given === undefined) return [init];
     const referrer = `${given}`;
-    const as = (value: string): RequestInit => withMember(init!, "referrer", () => value);
+    const as = (value: string): RequestInit => withGetter(init!, "referrer", () => value);
     if (!referrer) return [as(""), ""];
     const url = new URL(referrer, base);
     return url.origin === origin ? [as(""), url.href] : [as("about:client")];
@@ -33,7 +33,7 @@ export function keepReferrers(scope: Scope, resolve: (url: string) => string): v
 
   scope.Request = new Proxy(Native, {
     construct(target, given: [RequestInfo | URL, RequestInit?], made) {
-      const [init, referrer] = read(given[1]);
+      const [init, referrer] = splitReferrer(given[1]);
       const rest = init ? [given[0], init] : given;
       return keep(Reflect.construct(target, rest, made) as Request, referrer ?? kept.get(given[0] as Request));
     },
@@ -43,13 +43,13 @@ export function keepReferrers(scope: Scope, resolve: (url: string) => string): v
   const { get, ...rest } = Object.getOwnPropertyDescriptor(Native.prototype, "referrer")!;
   Object.defineProperty(Native.prototype, "referrer", {
     ...rest,
-    get: named(get!, function (this: Request) {
+    get: withIdentityOf(get!, function (this: Request) {
       return (get!.call(this) as string) || kept.get(this) || "";
     }),
   });
-  scope.fetch = likeFetch(fetch, (...given) => {
+  scope.fetch = wrapFetch(fetch, (...given) => {
     try {
-      [given[1]] = read(given[1]);
+      [given[1]] = splitReferrer(given[1]);
       return fetch(...given);
     } catch (error) {
       return Promise.reject(error);

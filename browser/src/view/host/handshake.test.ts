@@ -23,7 +23,7 @@ beforeEach(() => {
     title: "Cart",
     toHost: (message) => toHost.push(message),
     toPage: (message) => toPage.push(message),
-    ask: (_, params) => new Promise((resolve) => { asked.push(params); answer = resolve; }),
+    send: (_, params) => new Promise((resolve) => { asked.push(params); answer = resolve; }),
     later: (run) => timers.push(run),
   });
 });
@@ -33,22 +33,22 @@ test("alone it initializes once, and says initialized", async () => {
   handshake.begin();
   expect(asked).toEqual([{ appInfo: { name: "cart", title: "Cart", version: "1" }, appCapabilities: { tools: { listChanged: true } }, protocolVersion: "2026-01-26" }]);
   answer?.(result);
-  expect(await handshake.host()).toEqual({ capabilities: { serverTools: {} }, ours: true, asks: false });
+  expect(await handshake.host()).toEqual({ capabilities: { serverTools: {} }, ours: true, showsApprovals: false });
   expect(toHost).toEqual([{ ...initialized, params: {} }]);
 });
 
 test("it goes along with the page's own initialize, and adds the tools to it", async () => {
-  handshake.pageInitializes(initialize(0, { availableDisplayModes: ["inline"] }));
+  handshake.receiveInitialize(initialize(0, { availableDisplayModes: ["inline"] }));
   handshake.begin();
   expect(asked).toEqual([]);
   expect(toHost).toMatchObject([{ id: 0, params: { appCapabilities: { availableDisplayModes: ["inline"], tools: { listChanged: true } } } }]);
-  handshake.observe({ jsonrpc: "2.0", id: 1, result: { hostContext: {} } });
-  handshake.observe({ jsonrpc: "2.0", id: 0, result });
+  handshake.receiveAnswer({ jsonrpc: "2.0", id: 1, result: { hostContext: {} } });
+  handshake.receiveAnswer({ jsonrpc: "2.0", id: 0, result });
   expect(handshake.isOpen()).toBe(false);
-  handshake.pageInitialized(initialized);
+  handshake.receiveInitialized(initialized);
   expect(await handshake.host()).toMatchObject({ ours: true });
   expect(toHost[1]).toEqual(initialized);
-  expect([handshake.pageSpeaks(), handshake.pageHasTools()]).toEqual([1, false]);
+  expect([handshake.pageClients(), handshake.pageHasTools()]).toEqual([1, false]);
 });
 
 test("a page that comes late gets the same answer, and what was sent once; the host hears nothing", async () => {
@@ -56,23 +56,23 @@ test("a page that comes late gets the same answer, and what was sent once; the h
   answer?.(result);
   await handshake.host();
   const shown = { jsonrpc: "2.0" as const, method: "ui/notifications/tool-result", params: { content: [] } };
-  handshake.keep(shown);
-  handshake.keep({ jsonrpc: "2.0", method: "notifications/other" });
+  handshake.storeNotification(shown);
+  handshake.storeNotification({ jsonrpc: "2.0", method: "notifications/other" });
   toHost.length = 0;
-  handshake.pageInitializes(initialize(0, { tools: {} }));
+  handshake.receiveInitialize(initialize(0, { tools: {} }));
   await moment();
-  handshake.pageInitialized(initialized);
+  handshake.receiveInitialized(initialized);
   expect(toPage).toEqual([{ jsonrpc: "2.0", id: 0, result }, shown]);
   expect(toHost).toEqual([]);
   expect(handshake.pageHasTools()).toBe(true);
 });
 
 test("what a page has heard itself is not told again to a second client of it", async () => {
-  handshake.pageInitializes(initialize(0));
-  handshake.observe({ jsonrpc: "2.0", id: 0, result });
-  handshake.pageInitialized(initialized);
-  handshake.keep({ jsonrpc: "2.0", method: "ui/notifications/tool-result", params: { content: [] } });
-  handshake.pageInitialized(initialized);
+  handshake.receiveInitialize(initialize(0));
+  handshake.receiveAnswer({ jsonrpc: "2.0", id: 0, result });
+  handshake.receiveInitialized(initialized);
+  handshake.storeNotification({ jsonrpc: "2.0", method: "ui/notifications/tool-result", params: { content: [] } });
+  handshake.receiveInitialized(initialized);
   expect(toPage).toEqual([]);
 });
 
@@ -80,8 +80,8 @@ test("what the host turned out to be without is tried again after a while, and w
   handshake.begin();
   answer?.(result);
   await handshake.host();
-  const can = [() => timers.at(-1)?.(), () => handshake.keep({ jsonrpc: "2.0", method: "ui/notifications/host-context-changed", params: {} })].map((again) => {
-    handshake.withdrew("serverTools");
+  const can = [() => timers.at(-1)?.(), () => handshake.storeNotification({ jsonrpc: "2.0", method: "ui/notifications/host-context-changed", params: {} })].map((again) => {
+    handshake.withdraw("serverTools");
     const without = handshake.can("serverTools");
     again();
     return [without, handshake.can("serverTools")];

@@ -8,7 +8,7 @@ export interface Host {
   /** The host is ours: its socket is the proof, and it forwards the webmcp channel to the gateway. */
   ours: boolean;
   /** The host shows the person what waits for approval. */
-  asks: boolean;
+  showsApprovals: boolean;
 }
 
 export interface Handshake {
@@ -17,44 +17,44 @@ export interface Handshake {
   /** Whether the host has the capability `name`, and did not withdraw it. */
   can(name: string): boolean;
   /** The host proved to lack the capability `name`; reset when its context changes, or after a while. */
-  withdrew(name: string): void;
+  withdraw(name: string): void;
   /** `run` is called when capabilities come or go. */
   onChange(run: () => void): void;
   /** `run` is called once, with `host()`'s answer. */
-  opened(run: (host: Host) => void): void;
+  onOpen(run: (host: Host) => void): void;
   /** The number of clients of the page that speak ui: with any, the page answers the host's requests to the view. */
-  pageSpeaks(): number;
+  pageClients(): number;
   /** Whether the page declared app tools of its own. */
   pageHasTools(): boolean;
   isOpen(): boolean;
   /** Initializes unless the page did. */
   begin(): void;
-  pageInitializes(message: Request): void;
-  pageInitialized(message: Notification): void;
+  receiveInitialize(message: Request): void;
+  receiveInitialized(message: Notification): void;
   /** Inspects an answer for the page. */
-  observe(message: Answer): void;
+  receiveAnswer(message: Answer): void;
   /** Stores notifications that hosts send once, for a page that listens late. */
-  keep(message: Notification): void;
+  storeNotification(message: Notification): void;
 }
 
-interface Ends {
+interface HandshakeDependencies {
   app: string;
   title: string;
   toHost(message: Message): void;
   toPage(message: Message): void;
-  ask(method: string, params: Params): Promise<Params>;
+  send(method: string, params: Params): Promise<Params>;
   later(run: () => void, milliseconds: number): unknown;
 }
 
 const PROTOCOL = "2026-01-26";
-const SILENCE = 5000;
+const HOST_TIMEOUT = 5000;
 /** Milliseconds after which a withdrawn capability is tried again. */
-const WITHDRAWN = 30000;
-const ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
+const RETRY_CAPABILITY = 30000;
+const SENT_ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
 
 function readHost(result: Params): Host {
   const { bridge, approvals } = objectOf(objectOf(result["hostContext"])["webmcp-gateway"]);
-  return { capabilities: objectOf(result["hostCapabilities"]), ours: bridge === true, asks: approvals === true };
+  return { capabilities: objectOf(result["hostCapabilities"]), ours: bridge === true, showsApprovals: approvals === true };
 }
 
 function withTools(capabilities?: unknown): Params {
@@ -62,10 +62,10 @@ function withTools(capabilities?: unknown): Params {
   return { ...given, tools: { ...objectOf(given["tools"]), listChanged: true } };
 }
 
-export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends): Handshake {
+export function createHandshake({ app, title, toHost, toPage, send, later }: HandshakeDependencies): Handshake {
   const answered = Promise.withResolvers<Params>();
   const opened = Promise.withResolvers<Host>();
-  const silence = new Promise<undefined>((over) => later(over as () => void, SILENCE));
+  const silence = new Promise<undefined>((over) => later(over as () => void, HOST_TIMEOUT));
   const kept: Notification[] = [];
   let state: "idle" | "asked" | "answered" | "open" = "idle";
   let pageAsked: Id | undefined;
@@ -74,13 +74,13 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
   let found: Host | undefined;
   const withdrawn = new Set<string>();
   const listeners: (() => void)[] = [];
-  const changed = (): void => listeners.forEach((listener) => listener());
+  const notifyChange = (): void => listeners.forEach((listener) => listener());
 
   function restore(name: string): void {
-    if (withdrawn.delete(name)) changed();
+    if (withdrawn.delete(name)) notifyChange();
   }
 
-  function take(result: Params): void {
+  function receiveResult(result: Params): void {
     state = "answered";
     answered.resolve(result);
   }
@@ -93,14 +93,14 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
   return {
     host: () => Promise.race([opened.promise, silence]),
     can: (name) => !!found?.capabilities[name] && !withdrawn.has(name),
-    withdrew(name) {
+    withdraw(name) {
       withdrawn.add(name);
-      changed();
-      later(() => restore(name), WITHDRAWN);
+      notifyChange();
+      later(() => restore(name), RETRY_CAPABILITY);
     },
     onChange: (run) => void listeners.push(run),
-    opened: (run) => void opened.promise.then(run),
-    pageSpeaks: () => speaks,
+    onOpen: (run) => void opened.promise.then(run),
+    pageClients: () => speaks,
     pageHasTools: () => hasTools,
     isOpen: () => state === "open",
 
@@ -108,9 +108,9 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
       if (state !== "idle") return;
       state = "asked";
       const params = { appInfo: { name: app, title, version: "1" }, appCapabilities: withTools(), protocolVersion: PROTOCOL };
-      ask("ui/initialize", params).then(
+      send("ui/initialize", params).then(
         (result) => {
-          take(result);
+          receiveResult(result);
           toHost(notification("ui/notifications/initialized"));
           open();
         },
@@ -119,7 +119,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
       );
     },
 
-    pageInitializes(message) {
+    receiveInitialize(message) {
       speaks++;
       const capabilities = message.params?.["appCapabilities"];
       hasTools ||= isObject(objectOf(capabilities)["tools"]);
@@ -132,7 +132,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
       }
     },
 
-    pageInitialized(message) {
+    receiveInitialized(message) {
       if (state === "answered") {
         toHost(message);
         open();
@@ -141,16 +141,16 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
       }
     },
 
-    observe(message) {
+    receiveAnswer(message) {
       if (state !== "asked" || pageAsked !== message.id) return;
       pageAsked = undefined;
-      if (message.result) take(message.result);
+      if (message.result) receiveResult(message.result);
       else state = "idle";
     },
 
-    keep(message) {
+    storeNotification(message) {
       if (message.method === "ui/notifications/host-context-changed") [...withdrawn].forEach(restore);
-      if (!speaks && ONCE.test(message.method)) kept.push(message);
+      if (!speaks && SENT_ONCE.test(message.method)) kept.push(message);
     },
   };
 }

@@ -20,10 +20,10 @@ const cryptoOf = (subtle: SubtleCrypto | undefined): Crypto => ({
 const ends = {
   crypto: cryptoOf(crypto.subtle),
   later: (run: () => void) => timers.push(run),
-  cancel: () => undefined,
+  cancelTimer: () => undefined,
   warn: () => undefined,
   tools: () => ["get_cart"],
-  changed: () => undefined,
+  onSettled: () => undefined,
 };
 
 function create(subtle: SubtleCrypto | undefined, answer?: Promise<never>): Proof {
@@ -56,7 +56,7 @@ async function verified(view: string | undefined, id: string, number: string): P
 }
 
 test("calls are signed with increasing numbers, in their order", async () => {
-  proof.launched("L");
+  proof.setLaunchValue("L");
   proof.start(false, true);
   const signed = await Promise.all([proof.sign(), proof.sign(), proof.sign()]);
   expect(launches).toEqual(["L"]);
@@ -76,17 +76,17 @@ test("a launch value that comes late makes a new view, whose numbers go on", asy
   proof.start(false, true);
   timers[0]?.();
   await proof.sign();
-  proof.launched("late");
+  proof.setLaunchValue("late");
   expect(await verified(await proof.sign(), "v2", "3")).toBe(true);
   expect(launches).toEqual([undefined, "late"]);
   expect(await verified(formers[1], "v1", "2")).toBe(true);
 });
 
 test("a launch value that comes twice is used once", async () => {
-  proof.launched("L");
+  proof.setLaunchValue("L");
   proof.start(false, true);
   await proof.sign();
-  proof.launched("L");
+  proof.setLaunchValue("L");
   await proof.sign();
   expect(launches).toEqual(["L"]);
 });
@@ -98,109 +98,109 @@ test("an attach that is answered after a later one makes no view", async () => {
     attach: (_, __, read) =>
       new Promise((resolve) => answers.push((view) => resolve(read({ content: [], structuredContent: { view, key: toBase64Url(bytes), free: [] } })))),
   });
-  slow.launched("first");
+  slow.setLaunchValue("first");
   slow.start(false, true);
   await vi.waitFor(() => expect(answers).toHaveLength(1));
   timers.at(-1)?.(); // the host is silent
-  slow.launched("second");
+  slow.setLaunchValue("second");
   await vi.waitFor(() => expect(answers).toHaveLength(2));
   answers[1]?.("v2");
-  await slow.settled();
+  await slow.whenSettled();
   answers[0]?.("v1");
   expect(await verified(await slow.sign(), "v2", "1")).toBe(true);
   expect(await verified(await slow.sign(), "v2", "2")).toBe(true);
 });
 
 test("another launch value waits for the attach of the first, and names that view with proof", async () => {
-  proof.launched("first");
+  proof.setLaunchValue("first");
   proof.start(false, true);
-  proof.launched("second");
+  proof.setLaunchValue("second");
   expect(await verified(await proof.sign(), "v2", "2")).toBe(true);
   expect(launches).toEqual(["first", "second"]);
   expect(await verified(formers[1], "v1", "1")).toBe(true);
   refuse = true;
-  proof.launched("third");
+  proof.setLaunchValue("third");
   expect(await verified(await proof.sign(), "v2", "4")).toBe(true);
 });
 
 test("in our own host there is neither attach nor signature", async () => {
-  proof.launched("L");
+  proof.setLaunchValue("L");
   const early = proof.sign();
   proof.start(true, true);
-  proof.launched("L2");
+  proof.setLaunchValue("L2");
   expect([await early, await proof.sign(), launches]).toEqual([undefined, undefined, []]);
 });
 
 test("without crypto.subtle the launch value is not used up, and the view stays unproven", async () => {
   proof = create(undefined);
-  proof.launched("L");
+  proof.setLaunchValue("L");
   proof.start(false, true);
   expect(await proof.sign()).toBeUndefined();
   expect(launches).toEqual([undefined]);
 });
 
 test("free tools are offered, no others; where attach was refused, none is", async () => {
-  expect(proof.offered("add")).toBe(false);
-  proof.launched("L");
+  expect(proof.isOffered("add")).toBe(false);
+  proof.setLaunchValue("L");
   proof.start(false, true);
-  await proof.settled();
-  expect([proof.offered("add"), proof.offered("clear_cart")]).toEqual([true, false]);
+  await proof.whenSettled();
+  expect([proof.isOffered("add"), proof.isOffered("clear_cart")]).toEqual([true, false]);
   proof = create(crypto.subtle);
   refuse = true;
-  proof.launched("L");
+  proof.setLaunchValue("L");
   proof.start(false, true);
-  await proof.settled();
-  expect([proof.offered("add"), proof.offered("get_cart"), await proof.sign()]).toEqual([false, false, undefined]);
+  await proof.whenSettled();
+  expect([proof.isOffered("add"), proof.isOffered("get_cart"), await proof.sign()]).toEqual([false, false, undefined]);
 });
 
 test("where attach had no answer, what the page says of its tools counts, until there is one", async () => {
   silent = true;
   proof.start(false, false);
-  await proof.settled();
-  expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([false, true]);
+  await proof.whenSettled();
+  expect([proof.isOffered("add"), proof.isOffered("get_cart")]).toEqual([false, true]);
   silent = false;
-  proof.launched("L");
-  await proof.settled();
-  expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([true, false]);
+  proof.setLaunchValue("L");
+  await proof.whenSettled();
+  expect([proof.isOffered("add"), proof.isOffered("get_cart")]).toEqual([true, false]);
 });
 
 test("where attach was answered by an error, no tool is offered; the host may only say that it carries no calls", async () => {
   const words = [[-32000, false], [-32602, false], [METHOD_NOT_FOUND, true]] as const;
   for (const [code, offered] of words) {
     proof = create(crypto.subtle, Promise.reject(new PeerError({ code, message: "no" })));
-    proof.launched("L");
+    proof.setLaunchValue("L");
     proof.start(false, true);
-    await proof.settled();
-    expect([proof.offered("get_cart"), await proof.sign()]).toEqual([offered, undefined]);
+    await proof.whenSettled();
+    expect([proof.isOffered("get_cart"), await proof.sign()]).toEqual([offered, undefined]);
   }
 });
 
 test("where attach is answered late, what the page says of its tools counts until then", async () => {
   const late = Promise.withResolvers<never>();
   proof = create(crypto.subtle, late.promise);
-  proof.launched("L");
+  proof.setLaunchValue("L");
   proof.start(false, true);
   await vi.waitFor(() => timers.at(-1)!());
-  await proof.settled();
-  expect(proof.offered("get_cart")).toBe(true);
+  await proof.whenSettled();
+  expect(proof.isOffered("get_cart")).toBe(true);
   late.reject(new PeerError({ code: -32000, message: "the person said no" }));
-  await vi.waitFor(() => expect(proof.offered("get_cart")).toBe(false));
+  await vi.waitFor(() => expect(proof.isOffered("get_cart")).toBe(false));
 });
 
 test("what the gateway said of tools stays where it refuses, or does not answer, another launch value", async () => {
-  proof.launched("L");
+  proof.setLaunchValue("L");
   proof.start(false, true);
-  await proof.settled();
+  await proof.whenSettled();
   for (refuse of [true, false]) {
     silent = !refuse;
-    proof.launched("again");
-    await proof.settled();
-    expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([true, false]);
+    proof.setLaunchValue("again");
+    await proof.whenSettled();
+    expect([proof.isOffered("add"), proof.isOffered("get_cart")]).toEqual([true, false]);
   }
 });
 
 test("a call that a restarted gateway refused attaches again with the launch value, once for several calls", async () => {
-  proof.launched("L");
+  proof.setLaunchValue("L");
   proof.start(false, true);
   const [first, second] = [await proof.sign(), await proof.sign()];
   const again = await Promise.all([proof.sign(first), proof.sign(second), proof.sign()]);

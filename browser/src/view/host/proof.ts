@@ -7,7 +7,7 @@ import { answerOf } from "../tools/results";
 export const LAUNCH = "webmcp-gateway/launch";
 
 /** How long a host may take to deliver the launch value, after `initialized`, in milliseconds. */
-const PATIENCE = 3000;
+const LAUNCH_TIMEOUT = 3000;
 /** How long calls wait for the answer to attach, in milliseconds; a later one counts, too: some hosts ask a person first. */
 const ATTACH_TIMEOUT = 15000;
 
@@ -15,20 +15,20 @@ export interface Proof {
   /** The handshake is done. In our own host the socket is the proof: no attach, no signature. Others may be unable to attach. */
   start(bridge: boolean, attaches: boolean): void;
   /** The host delivered a launch value. */
-  launched(value: string): void;
+  setLaunchValue(value: string): void;
   /** The `_view` of one call, once attach was answered; undefined in our own host, and without a key. The view attaches again first if the gateway refused the call with `former` because it was restarted. */
   sign(former?: unknown): Promise<string | undefined>;
   /** Whether a tool may be offered without the gateway, by the answer to attach; without an answer, by the page's snapshot. */
-  offered(name: string): boolean;
-  settled(): Promise<void>;
+  isOffered(name: string): boolean;
+  whenSettled(): Promise<void>;
   /** The size limit of a message to the gateway in bytes, if known. */
-  room(): number;
+  maxMessageSize(): number;
 }
 
 interface View {
   id: string;
   key: Promise<CryptoKey> | undefined;
-  room: number;
+  maxMessageSize: number;
 }
 
 export interface Crypto {
@@ -37,25 +37,25 @@ export interface Crypto {
   sign?: ((key: CryptoKey, message: BufferSource) => Promise<ArrayBuffer>) | undefined;
 }
 
-interface Ends {
+interface ProofDependencies {
   crypto: Crypto;
   /** `former` is the view as which this page was attached before: its proof, or its id. */
   attach<Value>(launch: string | undefined, former: string | undefined, read: (result: Params) => Value): Promise<Value>;
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number | undefined): void;
+  cancelTimer(timer: number | undefined): void;
   warn(line: string): void;
   /** The snapshot's tools that may be offered without the gateway. */
   tools(): unknown;
   /** The set of tools that may be offered without the gateway is known, or changed. */
-  changed(): void;
+  onSettled(): void;
 }
 
-export function createProof({ crypto, attach, later, cancel, warn, tools, changed }: Ends): Proof {
+export function createProof({ crypto, attach, later, cancelTimer, warn, tools, onSettled }: ProofDependencies): Proof {
   const { importKey, sign } = crypto;
   let view: View | undefined;
   /** The page's tools that may be offered without the gateway: by its answer, or by the snapshot until there is one. */
   let free: Set<unknown> | undefined;
-  let unsaid: Set<unknown> | undefined;
+  let snapshotTools: Set<unknown> | undefined;
   /** The newest launch value: hosts may deliver one twice, and a restarted gateway needs it again. */
   let launch: string | undefined;
   let started: "no" | "bridge" | "yes" = "no";
@@ -70,7 +70,7 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
   let line: Promise<unknown> = Promise.resolve();
   let attaching: Promise<unknown> = line;
   /** The proof of the next call, made in advance: an unloading page has no time for it. */
-  let spare: Promise<string | undefined> | undefined;
+  let nextProof: Promise<string | undefined> | undefined;
 
   function readView(result: Params): View {
     // Any answer is the gateway's.
@@ -82,34 +82,34 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
     return {
       id,
       key: typeof key === "string" ? importKey?.(fromBase64(key)) : undefined,
-      room: largest ?? Infinity,
+      maxMessageSize: largest ?? Infinity,
     };
   }
 
-  function run(): void {
+  function attachView(): void {
     const mine = ++attempt;
-    cancel(timer);
+    cancelTimer(timer);
     if (!release) settled = new Promise<void>((resolve) => (release = resolve));
     // Without crypto.subtle a key would be useless: attach as an unproven view, for the list of free tools.
     const value = sign && launch;
     floor = sequence;
     // One after the other: the next one names the page's previous view.
     attaching = attaching.then(async () => {
-      const former = (await spare) ?? view?.id;
+      const former = (await nextProof) ?? view?.id;
       return new Promise<void>((next) => {
         const end = (): void => {
-          spare = make();
+          nextProof = signNext();
           next();
           if (mine !== attempt) return;
           release?.();
           release = undefined;
-          changed();
+          onSettled();
         };
         const fail = (error: unknown): void => {
           warn(`this view is unproven: ${error}`);
           // An error is an answer, too, except that of a host that carries no calls.
           if (error instanceof PeerError && error.code !== METHOD_NOT_FOUND) free ??= new Set();
-          else unsaid = new Set(tools() as string[]);
+          else snapshotTools = new Set(tools() as string[]);
           launch = undefined;
           end();
         };
@@ -122,12 +122,12 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
             view = given;
             end();
           }, fail)
-          .finally(() => cancel(silence));
+          .finally(() => cancelTimer(silence));
       });
     });
   }
 
-  async function make(): Promise<string | undefined> {
+  async function signNext(): Promise<string | undefined> {
     if (!view?.key) return undefined;
     const { id, key } = view;
     const number = String(++sequence);
@@ -135,10 +135,10 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
     return `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
   }
 
-  async function next(): Promise<string | undefined> {
+  async function takeProof(): Promise<string | undefined> {
     await settled;
-    const mine = spare;
-    spare = make();
+    const mine = nextProof;
+    nextProof = signNext();
     return mine;
   }
 
@@ -146,25 +146,25 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
     start(bridge, attaches) {
       started = bridge ? "bridge" : "yes";
       if (bridge) release?.();
-      else if (launch !== undefined || !attaches) run();
-      else timer = later(run, PATIENCE);
+      else if (launch !== undefined || !attaches) attachView();
+      else timer = later(attachView, LAUNCH_TIMEOUT);
     },
-    launched(value) {
+    setLaunchValue(value) {
       if (started === "bridge" || value === launch) return;
       launch = value;
-      if (started === "yes") run();
+      if (started === "yes") attachView();
     },
     sign(former) {
       if (started === "bridge") return Promise.resolve(undefined);
       // Several calls are refused at once, and some are told late.
-      if (+`${former}`.split(".")[1]! > floor) run();
+      if (+`${former}`.split(".")[1]! > floor) attachView();
       // One after the other: the numbers are sent in order.
-      const signed = line.then(next);
+      const signed = line.then(takeProof);
       line = signed.catch(() => undefined);
       return signed;
     },
-    offered: (name) => !!(free ?? unsaid)?.has(name),
-    settled: () => settled,
-    room: () => view?.room ?? Infinity,
+    isOffered: (name) => !!(free ?? snapshotTools)?.has(name),
+    whenSettled: () => settled,
+    maxMessageSize: () => view?.maxMessageSize ?? Infinity,
   };
 }

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { Unproven } from "../http/calls";
+import { UnprovenError } from "../http/calls";
 import type { Params } from "./json-rpc";
 import { createRegistry, type Registry } from "../tools/registry";
 import { createRelay, type Relay } from "./relay";
@@ -9,7 +9,7 @@ const CALL = { number: 1, call: "c1", tool: "ping", arguments: {} };
 let registry: Registry;
 let relay: Relay;
 let asked: { name: string; args: Params; answer: (result: Params) => void; fail: (error: Error) => void }[];
-let flying: Set<unknown>;
+let inFlight: Set<unknown>;
 let hidden: boolean;
 let ran: number;
 
@@ -20,20 +20,20 @@ const pass = (milliseconds: number): Promise<unknown> => vi.advanceTimersByTimeA
 
 beforeEach(() => {
   vi.useFakeTimers();
-  [registry, asked, flying, hidden, ran] = [createRegistry(), [], new Set(), false, 0];
+  [registry, asked, inFlight, hidden, ran] = [createRegistry(), [], new Set(), false, 0];
   const inputSchema = { type: "object" };
   registry.add({ definition: { name: "ping", description: "", inputSchema }, execute: () => void ran++ });
   relay = createRelay(registry, {
-    ask: (name, args, signal) =>
+    callTool: (name, args, signal) =>
       new Promise((answer, fail) => {
         asked.push({ name, args, answer, fail });
         signal?.addEventListener("abort", () => fail(signal.reason as Error));
       }),
-    offered: () => true,
-    flying,
+    isOffered: () => true,
+    inFlight,
     later: (run, milliseconds) => setTimeout(run, milliseconds) as unknown as number,
     now: () => performance.now(),
-    hidden: () => hidden,
+    isHidden: () => hidden,
   });
 });
 
@@ -62,7 +62,7 @@ test("no poll begins within a moment of a request of the page, or of a person's 
 
 test("nor while the host has one, but at once when its answer tells of calls", async () => {
   await oneAtATime();
-  flying.add("request");
+  inFlight.add("request");
   relay.giveWay();
   await pass(500);
   expect(polls()).toHaveLength(0);
@@ -106,10 +106,10 @@ test("a hidden tab says so, and asks once a second", async () => {
 test("a view that proves nothing any more stops, until it is attached again", async () => {
   await oneAtATime();
   while (!polls().length) await pass(5);
-  asked.shift()?.fail(new Unproven());
+  asked.shift()?.fail(new UnprovenError());
   await pass(60_000);
   expect(asked).toHaveLength(0);
-  relay.renewed();
+  relay.restart();
   await pass(0);
   expect(polls()[0]?.args).toMatchObject({ after: 0, tools: [{ name: "ping" }] });
 });
@@ -130,7 +130,7 @@ test("a host that fails is asked again, less and less often", async () => {
 test("a view that is closed says so, also one whose tools have gone before", async () => {
   await oneAtATime();
   registry.remove(registry.get("ping")!);
-  relay.changed();
+  relay.notifyChange();
   for (let left = 20; left > 0; left--) {
     await pass(100);
     answerAll();
@@ -145,7 +145,7 @@ test("a page that was to go, and stays, asks for calls again", async () => {
   await oneAtATime();
   while (!polls().length) await pass(5);
   const before = asked.splice(0);
-  relay.left();
+  relay.unload();
   before.forEach(({ fail }) => fail(new Error("aborted")));
   await pass(0);
   expect(asked.map(({ args }) => args)).toEqual([{ leaving: true }]);
@@ -164,7 +164,7 @@ test("one that never asked for calls does not", async () => {
 });
 
 test("what is taken back while a poll waits is told at once, and what no poll carried is told again", async () => {
-  registry.onChange(relay.changed);
+  registry.onChange(relay.notifyChange);
   relay.start();
   await pass(0);
   asked.splice(0).forEach(({ answer }) => answer({ structuredContent: { events: [], overtaken: true } }));

@@ -12,7 +12,7 @@ beforeEach(() => {
   carries = false;
   reports = createReports({
     app: "cart",
-    carries: () => carries,
+    canCallServer: () => carries,
     update: async ({ content }) => {
       if (!takes) throw new Error("no");
       told.push((content as { text: string }[])[0]!.text);

@@ -4,7 +4,7 @@ import { attempt } from "../attempt";
 import type { Params } from "./json-rpc";
 
 /** Actions of one report; the oldest are dropped first. */
-const MOST = 50;
+const MAX_ACTIONS = 50;
 
 export interface Reports {
   /** Reports one more action; returns its id, or undefined if the host does not take it. */
@@ -13,16 +13,16 @@ export interface Reports {
   acknowledge(): void;
 }
 
-interface Ends {
+interface ReportDependencies {
   app: string;
   /** `ui/update-model-context`; each one replaces the previous one. */
   update(params: Params): Promise<unknown>;
   /** Whether requests and calls reach the server now. */
-  carries(): boolean;
+  canCallServer(): boolean;
   time(): string;
 }
 
-export function createReports({ app, update, carries, time }: Ends): Reports {
+export function createReports({ app, update, canCallServer, time }: ReportDependencies): Reports {
   let waiting: Params[] = [];
   let taken = new Set<Params>();
   let count = 0;
@@ -32,7 +32,7 @@ export function createReports({ app, update, carries, time }: Ends): Reports {
       Object.entries(action).map(([key, value], place) => `${place ? "    " : "  - "}${key}: ${JSON.stringify(value)}\n`).join(""),
     );
     // A request has a path and a call a tool; the page's own reports have neither.
-    const lost = !carries() || waiting.some(({ path, tool }) => path ?? tool);
+    const lost = !canCallServer() || waiting.some(({ path, tool }) => path ?? tool);
     return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app.${lost ? " Requests and tool calls have not reached its server: please perform them in order, each id once, and say what came of it." : ""}`;
   }
 
@@ -41,7 +41,7 @@ export function createReports({ app, update, carries, time }: Ends): Reports {
       const id = `a${++count}`;
       const entry = attempt(() => JSON.parse(JSON.stringify({ id, ...action, time: time() })) as Params);
       if (!entry) return undefined; // values without JSON, such as cycles, cannot be reported
-      waiting = [...waiting, entry].slice(-MOST);
+      waiting = [...waiting, entry].slice(-MAX_ACTIONS);
       const told = waiting;
       try {
         await update({ content: [{ type: "text", text: text() }] });

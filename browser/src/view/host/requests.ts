@@ -17,9 +17,9 @@ export interface Requests {
   send<Value = Params>(method: string, params: Params, options?: Options<Value>): Promise<Value>;
   notify(method: string, params?: Params): void;
   /** Takes the answer to an own request; false if `message` is not one. */
-  settle(message: Answer): boolean;
+  receiveAnswer(message: Answer): boolean;
   /** Takes the `params` of a progress notification; false if they belong to no pending request of ours. */
-  progressed(params: Params | undefined): boolean;
+  receiveProgress(params: Params | undefined): boolean;
 }
 
 interface Waiting {
@@ -27,14 +27,14 @@ interface Waiting {
   settle(message: Answer): void;
 }
 
-interface Ends {
+interface RequestDependencies {
   prefix: string;
   post(message: Message): void;
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number | undefined): void;
+  cancelTimer(timer: number | undefined): void;
 }
 
-export function createRequests({ prefix, post, later, cancel }: Ends): Requests {
+export function createRequests({ prefix, post, later, cancelTimer }: RequestDependencies): Requests {
   // No Map: a page that replaced `Map.prototype.get` would receive the answers.
   const waiting: { [id: string]: Waiting } = Object.create(null);
   let count = 0;
@@ -46,16 +46,16 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
       const end = (): void => {
         delete waiting[id];
         signal?.removeEventListener("abort", abort);
-        cancel(timer);
+        cancelTimer(timer);
       };
-      const give = (reason: unknown, why: string): void => {
+      const cancelRequest = (reason: unknown, why: string): void => {
         end();
         // `ui/initialize` must not be cancelled, and has no signal.
         post(notification("notifications/cancelled", { requestId: id, reason: why }));
         reject(reason);
       };
-      const abort = (): void => give(signal?.reason, "aborted");
-      const timer = timeout && later(() => give(new Error(`No answer to ${method}`), "timeout"), timeout);
+      const abort = (): void => cancelRequest(signal?.reason, "aborted");
+      const timer = timeout && later(() => cancelRequest(new Error(`No answer to ${method}`), "timeout"), timeout);
       signal?.addEventListener("abort", abort, { once: true });
       waiting[id] = {
         onProgress,
@@ -76,14 +76,14 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
   return {
     send,
     notify: (method, params) => post(notification(method, params)),
-    settle(message) {
+    receiveAnswer(message) {
       const { id } = message;
       if (typeof id !== "string" || !id.startsWith(prefix)) return false;
       // Even without its request (cancelled, timed out) it is ours: the page does not see it.
       waiting[id]?.settle(message);
       return true;
     },
-    progressed(params) {
+    receiveProgress(params) {
       const tell = waiting[params?.["progressToken"] as string]?.onProgress;
       // Hosts may send notifications that are no part of an answer.
       if (tell) attempt(() => tell(params as Params));

@@ -3,7 +3,7 @@
 import { attempt } from "../attempt";
 import type { Handshake } from "./handshake";
 import { isObject, objectOf, type Params } from "./json-rpc";
-import { OUT_OF_REACH, problem } from "../http/problem";
+import { NO_HOST_DETAIL, problemResult } from "../http/problem";
 import { call, type Registry } from "../tools/registry";
 import type { Reports } from "./reports";
 import { toolFailure, toolResult, type ToolResult } from "../tools/results";
@@ -19,7 +19,7 @@ export interface Interaction {
 }
 
 /** `window.webmcpGateway` */
-export interface PageSide {
+export interface PageApi {
   readonly tier: Tier | undefined;
   /** Calls the page's own tool `name`, else, unless `localOnly`, the server's, or reports the call. Never rejects. */
   safeCallTool(name: string, args?: Params, options?: { localOnly?: boolean }): Promise<ToolResult>;
@@ -28,19 +28,19 @@ export interface PageSide {
 }
 
 export interface Tiers {
-  page: PageSide;
+  page: PageApi;
   /** The page's answer to a request without a host: the values of an `http_request` result. */
   answer(args: Params): Promise<Params>;
 }
 
-interface Ends {
+interface TierDependencies {
   registry: Registry;
-  handshake: Pick<Handshake, "host" | "opened" | "can" | "onChange">;
+  handshake: Pick<Handshake, "host" | "onOpen" | "can" | "onChange">;
   reports: Reports;
   /** Calls a tool of the server. */
-  tool(name: string, args: Params): Promise<Params>;
+  callTool(name: string, args: Params): Promise<Params>;
   /** Informs the person. */
-  reported(): void;
+  onReported(): void;
 }
 
 /** Sets the tier where pages and their styles read it. */
@@ -61,7 +61,7 @@ export function readSnapshot(): Params {
 }
 
 /** The page side without a host: the page's own tools run, and nothing is reported. */
-export function standalone(registry: Registry): PageSide {
+export function standalone(registry: Registry): PageApi {
   showTier("standalone");
   return {
     tier: "standalone",
@@ -73,25 +73,25 @@ export function standalone(registry: Registry): PageSide {
   };
 }
 
-export function createTiers({ registry, handshake, reports, tool, reported }: Ends): Tiers {
+export function createTiers({ registry, handshake, reports, callTool, onReported }: TierDependencies): Tiers {
   let tier: Tier | undefined;
   let snapshot: Params | undefined;
 
-  function renew(): void {
+  function updateTier(): void {
     const next = handshake.can("serverTools") ? "full" : handshake.can("updateModelContext") ? "context-synced" : "static";
     if (next === tier) return;
     const previous = tier;
     tier = next;
     showTier(next, previous);
   }
-  handshake.opened(renew);
-  handshake.onChange(renew);
+  handshake.onOpen(updateTier);
+  handshake.onChange(updateTier);
   // After a silence, a late answer is an upgrade.
-  void handshake.host().then(renew);
+  void handshake.host().then(updateTier);
 
   async function report(action: Params): Promise<string | undefined> {
     const id = handshake.can("updateModelContext") ? await reports.add(action) : undefined;
-    if (id) reported();
+    if (id) onReported();
     return id;
   }
 
@@ -106,12 +106,12 @@ export function createTiers({ registry, handshake, reports, tool, reported }: En
         if (localOnly) return toolFailure(`This page has no tool ${name}`);
         await handshake.host();
         try {
-          if (handshake.can("serverTools")) return (await tool(name, args)) as ToolResult;
+          if (handshake.can("serverTools")) return (await callTool(name, args)) as ToolResult;
         } catch (error) {
           if (handshake.can("serverTools")) return toolFailure(error);
         }
         const id = await report({ action: "call tool", tool: name, arguments: args });
-        return id ? toolResult({ status: "reported-to-model", id }) : toolFailure(OUT_OF_REACH);
+        return id ? toolResult({ status: "reported-to-model", id }) : toolFailure(NO_HOST_DETAIL);
       },
       async reportInteraction({ component, action, data, suggestion }) {
         await handshake.host();
@@ -119,14 +119,14 @@ export function createTiers({ registry, handshake, reports, tool, reported }: En
       },
     },
     async answer({ url, method, body }) {
-      const none = problem(503, "no-host", OUT_OF_REACH);
+      const none = problemResult(503, "no-host", NO_HOST_DETAIL);
       if (method === "GET" || method === "HEAD") {
         snapshot ??= objectOf(readSnapshot()["responses"]);
         const kept = snapshot[String(url)];
         return isObject(kept) ? { ...kept, url, ...(method === "HEAD" && { bodyType: "none" }) } : none;
       }
       const id = await report({ action: "request", method, path: url, body });
-      return id ? problem(202, "reported-to-model", "The assistant was asked to do this.", { id }) : none;
+      return id ? problemResult(202, "reported-to-model", "The assistant was asked to do this.", { id }) : none;
     },
   };
 }

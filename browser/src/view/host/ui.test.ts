@@ -1,24 +1,24 @@
 import { expect, test } from "vitest";
 import { createUi, type Parts } from "./ui";
-import { SWALLOWED } from "./wire";
+import { HANDLED } from "./wire";
 
 const rpc = { jsonrpc: "2.0" };
 const LAUNCH = { "webmcp-gateway/launch": "SECRET", other: 1 };
 
-/** The channel with parts that record their calls; `open` and `speaks` are of the handshake. */
-function channel({ open = true, speaks = 0 } = {}) {
+/** The channel with parts that record their calls; `open` and `pageClients` are of the handshake. */
+function channel({ open = true, pageClients = 0 } = {}) {
   const told: unknown[][] = [];
   const note = (name: string, gives?: unknown) => (...given: unknown[]) => (told.push([name, ...given]), gives);
   const parts = {
     appTools: { receive: note("appTools.receive"), cancel: (id: unknown) => id === "tool" },
-    calls: { fromPage: note("calls.fromPage"), cancelled: (id: unknown) => id === "held", read: (message: unknown) => message },
+    calls: { sendFromPage: note("calls.sendFromPage"), cancelFromPage: (id: unknown) => id === "held", readAnswer: (message: unknown) => message },
     envelope: { receive: note("envelope.receive") },
-    handshake: { isOpen: () => open, pageSpeaks: () => speaks, observe: () => undefined, keep: note("kept"), pageInitializes: note("initializes"), pageInitialized: note("initialized") },
-    pageTools: { ifClosed: () => undefined, renew: note("renew"), settle: () => false },
-    proof: { launched: note("launched") },
+    handshake: { isOpen: () => open, pageClients: () => pageClients, receiveAnswer: () => undefined, storeNotification: note("storeNotification"), receiveInitialize: note("receiveInitialize"), receiveInitialized: note("receiveInitialized") },
+    pageTools: { runIfClosed: () => undefined, update: note("update"), receiveAnswer: () => false },
+    proof: { setLaunchValue: note("setLaunchValue") },
     relay: { close: note("relay.close") },
     reports: { acknowledge: note("acknowledge") },
-    requests: { settle: ({ id }: { id: unknown }) => id === "own", progressed: (params?: { progressToken?: unknown }) => params?.progressToken === "own" },
+    requests: { receiveAnswer: ({ id }: { id: unknown }) => id === "own", receiveProgress: (params?: { progressToken?: unknown }) => params?.progressToken === "own" },
   } as unknown as Parts;
   const ui = createUi({ toHost: note("toHost"), toPage: note("toPage") }, parts);
   return { ...ui, told };
@@ -27,8 +27,8 @@ function channel({ open = true, speaks = 0 } = {}) {
 test("the page sees neither answers to the runtime's own requests nor what is told of these", () => {
   const { fromHost } = channel();
   const progress = (progressToken: string) => ({ ...rpc, method: "notifications/progress", params: { progressToken, progress: 1 } });
-  expect(fromHost({ ...rpc, id: "own", result: {} })).toBe(SWALLOWED);
-  expect(fromHost(progress("own"))).toBe(SWALLOWED);
+  expect(fromHost({ ...rpc, id: "own", result: {} })).toBe(HANDLED);
+  expect(fromHost(progress("own"))).toBe(HANDLED);
   for (const message of [{ ...rpc, id: 1, result: {} }, progress("page's")]) expect(fromHost(message)).toBe(message);
 });
 
@@ -39,7 +39,7 @@ test("a launch value is taken from the result of a tool alone, and the page sees
     expect(fromHost({ ...rpc, method, params: { _meta: LAUNCH } })).toEqual({ ...rpc, method, params: seen });
   }
   expect(fromHost({ ...rpc, id: 1, result: { _meta: LAUNCH } })).toEqual({ ...rpc, id: 1, result: seen });
-  expect(told.filter(([what]) => what === "launched")).toEqual([["launched", "SECRET"]]);
+  expect(told.filter(([what]) => what === "setLaunchValue")).toEqual([["setLaunchValue", "SECRET"]]);
 });
 
 test("what a host asks before the view is initialized is for the page", () => {
@@ -52,10 +52,10 @@ test("what a host asks before the view is initialized is for the page", () => {
 });
 
 test("a client of the page is asked too, but for tools", () => {
-  const { fromHost, told } = channel({ speaks: 1 });
+  const { fromHost, told } = channel({ pageClients: 1 });
   const ping = { ...rpc, id: 1, method: "ping" };
   expect(fromHost(ping)).toBe(ping);
-  expect(fromHost({ ...rpc, id: 2, method: "tools/list" })).toBe(SWALLOWED);
+  expect(fromHost({ ...rpc, id: 2, method: "tools/list" })).toBe(HANDLED);
   expect(told.map(([what]) => what)).toEqual(["appTools.receive"]);
 });
 
@@ -69,5 +69,5 @@ test("of what the page says the host hears all but the runtime's own part", () =
   ];
   expect(dealt.map(fromPage)).toEqual(dealt.map(() => true));
   expect([call("add"), cancelled("sent"), { ...rpc, id: 1, result: {} }, "a word of its own"].map(fromPage)).toEqual([false, false, false, false]);
-  expect(told.map(([what]) => what)).toEqual(["initializes", "initialized", "renew", "calls.fromPage"]);
+  expect(told.map(([what]) => what)).toEqual(["receiveInitialize", "receiveInitialized", "update", "calls.sendFromPage"]);
 });

@@ -14,7 +14,7 @@ import { LAUNCH, type Proof } from "./proof";
 import type { Relay } from "./relay";
 import type { Reports } from "./reports";
 import type { Requests } from "./requests";
-import { SWALLOWED, type Receivers, type Wire } from "./wire";
+import { HANDLED, type Receivers, type Wire } from "./wire";
 
 export interface Parts {
   appTools: AppTools;
@@ -37,58 +37,58 @@ function withoutLaunch<Kind extends Message>(message: Kind, holder: "params" | "
 export function createUi(wire: Wire, parts: Parts): Receivers {
   const { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests } = parts;
 
-  function hostAnswers(message: Answer): unknown {
-    if (requests.settle(message)) return SWALLOWED;
-    handshake.observe(message);
-    const seen = calls.read(message);
-    if (!seen) return SWALLOWED;
+  function receiveHostAnswer(message: Answer): unknown {
+    if (requests.receiveAnswer(message)) return HANDLED;
+    handshake.receiveAnswer(message);
+    const seen = calls.readAnswer(message);
+    if (!seen) return HANDLED;
     return withoutLaunch(seen, "result").seen;
   }
 
-  function hostNotifies(message: Notification): unknown {
+  function receiveHostNotification(message: Notification): unknown {
     if (message.method === "notifications/cancelled" && appTools.cancel(message.params?.["requestId"], message.params?.["reason"])) {
-      return SWALLOWED;
+      return HANDLED;
     }
-    if (requests.progressed(message.params)) return SWALLOWED;
+    if (requests.receiveProgress(message.params)) return HANDLED;
     const { seen, launch } = withoutLaunch(message, "params");
-    if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.launched(launch);
+    if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.setLaunchValue(launch);
     // A turn of the model: it has read all reports before.
     if (/^ui\/notifications\/tool-(input|result)$/.test(message.method)) reports.acknowledge();
-    handshake.keep(seen);
+    handshake.storeNotification(seen);
     return seen;
   }
 
   /** If the page has its own client, that answers all requests except those about tools, while it exists. */
-  function hostAsks(message: Request): unknown {
+  function receiveHostRequest(message: Request): unknown {
     if (!handshake.isOpen()) return message;
     if (message.method === "tools/list" || message.method === "tools/call") {
       appTools.receive(message);
-      return SWALLOWED;
+      return HANDLED;
     }
     if (message.method === "ui/resource-teardown") relay.close();
     const known = message.method === "ping" || message.method === "ui/resource-teardown";
     const reply = (): void => wire.toHost(known ? answer(message.id, {}) : failure(message.id, METHOD_NOT_FOUND, `Method not found: ${message.method}`));
-    if (handshake.pageSpeaks()) {
-      pageTools.ifClosed(reply);
+    if (handshake.pageClients()) {
+      pageTools.runIfClosed(reply);
       return message;
     }
     reply();
-    return SWALLOWED;
+    return HANDLED;
   }
 
-  function pageAsks(message: Request): boolean {
-    if (message.method === "ui/initialize") handshake.pageInitializes(message);
-    else if (message.method === "tools/call" && message.params?.["name"] === TOOL) calls.fromPage(message);
+  function receivePageRequest(message: Request): boolean {
+    if (message.method === "ui/initialize") handshake.receiveInitialize(message);
+    else if (message.method === "tools/call" && message.params?.["name"] === TOOL) calls.sendFromPage(message);
     else return false;
     return true;
   }
 
-  function pageNotifies(message: Notification): boolean {
+  function receivePageNotification(message: Notification): boolean {
     if (message.method === "ui/notifications/initialized") {
-      handshake.pageInitialized(message);
-      pageTools.renew();
-    } else if (message.method === "notifications/tools/list_changed") pageTools.renew();
-    else return message.method === "notifications/cancelled" && calls.cancelled(message.params?.["requestId"]);
+      handshake.receiveInitialized(message);
+      pageTools.update();
+    } else if (message.method === "notifications/tools/list_changed") pageTools.update();
+    else return message.method === "notifications/cancelled" && calls.cancelFromPage(message.params?.["requestId"]);
     return true;
   }
 
@@ -96,12 +96,12 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
     fromHost(message, port) {
       if (isEnvelope(message)) {
         envelope.receive(message, port);
-        return SWALLOWED;
+        return HANDLED;
       }
       if (!isMessage(message)) return message;
-      if (isAnswer(message)) return hostAnswers(message);
-      if (isRequest(message)) return hostAsks(message);
-      return isNotification(message) ? hostNotifies(message) : message;
+      if (isAnswer(message)) return receiveHostAnswer(message);
+      if (isRequest(message)) return receiveHostRequest(message);
+      return isNotification(message) ? receiveHostNotification(message) : message;
     },
     fromPage(message) {
       // The webmcp channel has one speaker. A server of the page itself is reached through modelContext.
@@ -112,9 +112,9 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
         wire.toPage(refused);
         return true;
       }
-      if (isRequest(message)) return pageAsks(message);
-      if (isNotification(message)) return pageNotifies(message);
-      return isAnswer(message) && pageTools.settle(message);
+      if (isRequest(message)) return receivePageRequest(message);
+      if (isNotification(message)) return receivePageNotification(message);
+      return isAnswer(message) && pageTools.receiveAnswer(message);
     },
   };
 }

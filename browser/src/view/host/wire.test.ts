@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Natives } from "../natives";
-import { openWire, SWALLOWED, type Wire } from "./wire";
+import { openWire, HANDLED, type Wire } from "./wire";
 
 /** A window and its parent; `say` sends the parent's message, `posted` are the messages to it with their origins. */
 function wired() {
@@ -25,7 +25,7 @@ function wired() {
   } as unknown as Natives;
   openWire({} as Window, natives, (given) => {
     wire = given;
-    return { fromHost: (message) => (message === "secret" ? SWALLOWED : message), fromPage: () => false };
+    return { fromHost: (message) => (message === "secret" ? HANDLED : message), fromPage: () => false };
   });
   const say = (data: unknown, origin: string, source: unknown = parent): void => hear({ data, origin, source } as MessageEvent);
   return { posted, seen, say, wire: wire! };

@@ -3,7 +3,7 @@
 import { REAL, type Natives } from "../natives";
 
 /** The result of `fromHost` for a message that the page must not see. */
-export const SWALLOWED = Symbol();
+export const HANDLED = Symbol();
 
 export interface Wire {
   toHost(message: unknown): void;
@@ -11,7 +11,7 @@ export interface Wire {
 }
 
 export interface Receivers {
-  /** The part of `message` that the page may see, or `SWALLOWED`; `port` was transferred with it. */
+  /** The part of `message` that the page may see, or `HANDLED`; `port` was transferred with it. */
   fromHost(message: unknown, port?: MessagePort): unknown;
   /** True if `message` was handled; else it is sent to the host unchanged. */
   fromPage(message: unknown): boolean;
@@ -69,7 +69,7 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
     hostOrigin = natives.eventOrigin(event);
     const ports = natives.eventPorts(event);
     const seen = fromHost(natives.eventMessage(event), ...ports);
-    if (seen !== SWALLOWED) dispatch(seen, hostOrigin, ports);
+    if (seen !== HANDLED) dispatch(seen, hostOrigin, ports);
   });
 
   const parent = new Proxy(Object.create(null) as Window, {

@@ -4,7 +4,7 @@ import { attempt } from "../attempt";
 import { toBase64 } from "../base64";
 import type { Params } from "../host/json-rpc";
 
-interface Body {
+interface EncodedBody {
   bodyType: string;
   body?: unknown;
 }
@@ -13,7 +13,7 @@ const JSON_TYPE = /^application\/json$|\+json$/;
 const TEXT_TYPE = /^(text|multipart)\/|^application\/(xml|javascript|.+\+xml)$/;
 const OTHER_CHARSET = /charset\s*=\s*"?(?!utf-?8\b)/i;
 
-function asText(bytes: Uint8Array): string | undefined {
+function decodeUtf8(bytes: Uint8Array): string | undefined {
   return attempt(() => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
 }
 
@@ -22,9 +22,9 @@ function isJson(text: string): boolean {
 }
 
 /** The body in the form that decodes to exactly `bytes`. */
-function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Body {
+function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): EncodedBody {
   const essence = type.toLowerCase().replace(/\s*;.*/s, "");
-  const text = OTHER_CHARSET.test(type) ? undefined : asText(bytes);
+  const text = OTHER_CHARSET.test(type) ? undefined : decodeUtf8(bytes);
   if (text !== undefined) {
     if (JSON_TYPE.test(essence)) return { bodyType: isJson(text) ? "json" : "text", body: text };
     if (essence === "application/x-www-form-urlencoded") return { bodyType: "urlEncoded", body: text };
@@ -34,12 +34,12 @@ function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Body {
 }
 
 /** Informs a gateway at the end of a bridge: the bytes of an answer may be sent beside it, and parts of a stream before it. */
-export const BESIDE = "_bytes";
+export const ACCEPTS_BYTES = "_bytes";
 
 /** Bytes above which a body is sent as a `Blob`, if the host supports that. */
-const BULK = 256 * 1024;
+const BLOB_THRESHOLD = 256 * 1024;
 
-/** Reads the body of `request` once. `url` is in the gateway's form; `bulk` tells whether the host takes a `Blob`. */
+/** Reads the body of `request` once. `url` is in the gateway's form; `acceptsBlobs` returns whether the host takes a `Blob`. */
 export async function readArguments(request: Request, url: string, bulk: () => Promise<boolean>): Promise<Params> {
   const { method, redirect, cache, credentials, body } = request;
   const languages = navigator.languages.map((one, at) => (at ? `${one};q=${Math.max(1, 10 - at) / 10}` : one));
@@ -47,11 +47,11 @@ export async function readArguments(request: Request, url: string, bulk: () => P
   const anew = cache === "no-cache" ? { "cache-control": "max-age=0" } : unstored;
   // Browsers add these (Fetch, 4.1 and 4.5).
   const headers = { accept: "*/*", "accept-language": `${languages}`, ...anew, ...Object.fromEntries(request.headers) };
-  const args: Params = { url, method, headers, stream: true, [BESIDE]: true };
+  const args: Params = { url, method, headers, stream: true, [ACCEPTS_BYTES]: true };
   // Firefox has no `body`: an empty one there means none.
   const blob = body !== null && (await request.blob());
   if (blob && (body || blob.size)) {
-    const whole = blob.size > BULK && (await bulk());
+    const whole = blob.size > BLOB_THRESHOLD && (await bulk());
     Object.assign(args, whole ? { bodyType: "base64", body: blob } : encodeBody(new Uint8Array(await blob.arrayBuffer()), request.headers.get("content-type") ?? ""));
   }
   if (redirect !== "follow") args["redirect"] = redirect;

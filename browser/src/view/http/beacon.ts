@@ -1,14 +1,14 @@
 /** `navigator.sendBeacon` over `fetch` (Beacon, 3.1), and the size limit of `keepalive`. */
 
-import { likeFetch } from "./like-fetch";
+import { wrapFetch } from "./like-fetch";
 
-const LARGEST = 64 * 1024;
+const MAX_BYTES = 64 * 1024;
 
 /** The approximate bytes of a body. */
-export function sizeOf(body: unknown): number {
+export function bodySize(body: unknown): number {
   if (body instanceof Blob) return body.size;
   if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength;
-  if (body instanceof FormData) return [...body].reduce((sum, [name, value]) => sum + name.length + sizeOf(value), 0);
+  if (body instanceof FormData) return [...body].reduce((sum, [name, value]) => sum + name.length + bodySize(value), 0);
   return new TextEncoder().encode(String(body ?? "")).length;
 }
 
@@ -17,7 +17,7 @@ export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: stri
     const url = arguments.length ? resolve(String(given)) : "";
     if (!/^https?:/.test(url)) throw new TypeError(`not HTTP: ${url}`);
     if (body instanceof ReadableStream) throw new TypeError("a stream is never whole");
-    if (sizeOf(body) > LARGEST) return false;
+    if (bodySize(body) > MAX_BYTES) return false;
     // The result is discarded.
     fetch(url, { method: "POST", body: body as BodyInit, credentials: "include" }).catch(() => undefined);
     return true;
@@ -27,13 +27,13 @@ export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: stri
 /** Rejects like browsers: bodies of `keepalive` requests in flight may have 64 KiB together (Fetch, 4.7). */
 export function withKeepalive(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   let flying = 0;
-  return likeFetch(fetch, async (...given) => {
+  return wrapFetch(fetch, async (...given) => {
     const [input, init] = given;
     const of = input instanceof Request ? input : undefined;
     if (!(init?.keepalive ?? of?.keepalive)) return fetch(...given);
     const { body } = init ?? {};
-    const size = body instanceof ReadableStream ? Infinity : of && !body ? (await of.clone().blob()).size : sizeOf(body);
-    if (flying + size > LARGEST) throw new TypeError("Failed to fetch", { cause: "keepalive" });
+    const size = body instanceof ReadableStream ? Infinity : of && !body ? (await of.clone().blob()).size : bodySize(body);
+    if (flying + size > MAX_BYTES) throw new TypeError("Failed to fetch", { cause: "keepalive" });
     flying += size;
     try {
       return await fetch(...given);

@@ -1,14 +1,14 @@
 /** `blob:` URLs for the runtime's `fetch`, and ranges of them, which it returns whole (Fetch, 4.3 "scheme fetch"). */
 
-import { readsLocal } from "./local";
-import { likeFetch } from "./like-fetch";
-import { shown } from "./response";
+import { setBlobReader } from "./local";
+import { wrapFetch } from "./like-fetch";
+import { withFacts } from "./response";
 import { wrap } from "../wrapped";
 
 /**
  * Stores the blob behind each URL that the page creates, until it is revoked; returns the lookup function.
  *
- * A `Request` keeps the blob of its URL (URL, "blob URL entry"): `fetched` is that of one that is about to be fetched.
+ * A `Request` keeps the blob of its URL (URL, "blob URL entry"): `blobInFetch` is the blob of the request that is being fetched.
  */
 export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined {
   const blobs = new Map<string, Blob>();
@@ -22,44 +22,44 @@ export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined 
     blobs.delete(`${made}`);
   });
   const blobOf = (made: string): Blob | undefined => blobs.get(made);
-  readsLocal((made) => {
-    const blob = fetched?.url === made ? fetched.blob : blobOf(made);
+  setBlobReader((made) => {
+    const blob = blobInFetch?.url === made ? blobInFetch.blob : blobOf(made);
     return blob && [blob, blob.type];
   });
   return blobOf;
 }
 
 /** The blob of the `Request` that is about to be fetched. */
-let fetched: { url: string; blob: Blob } | undefined;
+let blobInFetch: { url: string; blob: Blob } | undefined;
 
 /** Wraps `Request` and `fetch` so that a request keeps the blob of its URL after that is revoked. */
 export function keepBlobs(scope: { Request: typeof globalThis.Request; fetch: typeof globalThis.fetch }, blobOf: (made: string) => Blob | undefined): void {
   const kept = new WeakMap<Request, Blob>();
   const { Request: Native, fetch } = scope;
-  const keep = (made: Request, from: unknown): Request => {
+  const rememberBlob = (made: Request, from: unknown): Request => {
     const blob = kept.get(from as Request) ?? blobOf(made.url.replace(/#.*/s, ""));
     if (blob) kept.set(made, blob);
     return made;
   };
   scope.Request = new Proxy(Native, {
-    construct: (target, given, made) => keep(Reflect.construct(target, given, made) as Request, given[0]),
+    construct: (target, given, made) => rememberBlob(Reflect.construct(target, given, made) as Request, given[0]),
   });
   Native.prototype.constructor = scope.Request;
-  wrap<Request>(Native.prototype, "clone", (native, request) => keep(native() as Request, request));
-  scope.fetch = likeFetch(fetch, (...given) => {
+  wrap<Request>(Native.prototype, "clone", (native, request) => rememberBlob(native() as Request, request));
+  scope.fetch = wrapFetch(fetch, (...given) => {
     const input = given[0] as Request;
     const blob = kept.get(input);
-    fetched = blob && { url: input.url.replace(/#.*/s, ""), blob };
+    blobInFetch = blob && { url: input.url.replace(/#.*/s, ""), blob };
     try {
       return fetch(...given);
     } finally {
-      fetched = undefined;
+      blobInFetch = undefined;
     }
   });
 }
 
 /** The start and end of the single `range` in so many bytes (Fetch, 2.2.2, "single range"). Throws for an invalid one. */
-function partOf(range: string, size: number): [start: number, end: number] {
+function parseRange(range: string, size: number): [start: number, end: number] {
   const [, first, last] = /^bytes[\t ]*=[\t ]*(\d*)[\t ]*-[\t ]*(\d*)$/.exec(range) ?? [];
   const start = first ? Number(first) : Math.max(0, size - Number(last || NaN));
   const end = first && last ? Math.min(size, Number(last) + 1) : size;
@@ -68,16 +68,16 @@ function partOf(range: string, size: number): [start: number, end: number] {
 }
 
 export function withRanges(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
-  return likeFetch(fetch, async (...given) => {
+  return wrapFetch(fetch, async (...given) => {
     const whole = await fetch(...given);
     const [input, init] = given;
     const { url } = whole;
     const range = url.startsWith("blob:") ? new Headers(init?.headers ?? (input as Request).headers).get("range") : null;
     if (range === null) return whole;
     const blob = await whole.blob();
-    const [start, end] = partOf(range, blob.size);
+    const [start, end] = parseRange(range, blob.size);
     const headers = { "content-type": blob.type, "content-length": `${end - start}`, "content-range": `bytes ${start}-${end - 1}/${blob.size}` };
     const part = new Response(blob.slice(start, end), { status: 206, statusText: "OK", headers });
-    return shown(part, { url, type: "basic" });
+    return withFacts(part, { url, type: "basic" });
   });
 }

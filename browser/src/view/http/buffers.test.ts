@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { withPieces } from "./buffers";
+import { withJoinedBuffers } from "./buffers";
 import { createResponse, type Answer } from "./response";
 
 const MIB = 1 << 20;
@@ -14,8 +14,8 @@ async function response(size: number, headers: [string, string][] = [], signal?:
     redirected: false,
     stream: at < 2 ? `part-${at + 1}` : undefined,
   });
-  const parts = { next: (id: string) => Promise.resolve(part(Number(id.slice(5)), size)), cancel: () => undefined };
-  return withPieces(() => Promise.resolve(createResponse(part(0, size), "https://app.invalid/", signal, parts)))("/");
+  const parts = { readNext: (id: string) => Promise.resolve(part(Number(id.slice(5)), size)), cancel: () => undefined };
+  return withJoinedBuffers(() => Promise.resolve(createResponse(part(0, size), "https://app.invalid/", signal, parts)))("/");
 }
 
 /** The first byte of each part, and the total length. */
@@ -57,7 +57,7 @@ it("fails with the reason of the signal", async () => {
 
 it("is a fetch by its name and length, and hands on all that it is given", async () => {
   const given: unknown[] = [];
-  const fetch = withPieces((...all) => Promise.resolve(new Response(`${given.push(...all)}`)));
+  const fetch = withJoinedBuffers((...all) => Promise.resolve(new Response(`${given.push(...all)}`)));
   expect([fetch.name, fetch.length]).toEqual(["fetch", 1]);
   const more = [{}, { progress: true }] as unknown as [RequestInit];
   expect((await (await fetch("/x", ...more)).arrayBuffer()).byteLength).toBe(1);
@@ -65,7 +65,7 @@ it("is a fetch by its name and length, and hands on all that it is given", async
 });
 
 it("gives nothing where there is no body", async () => {
-  const empty = await withPieces(() => Promise.resolve(new Response(null)))("/");
+  const empty = await withJoinedBuffers(() => Promise.resolve(new Response(null)))("/");
   expect((await empty.arrayBuffer()).byteLength).toBe(0);
 });
 

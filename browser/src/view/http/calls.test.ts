@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from "vitest";
 import { createActivity, type Activity } from "../tools/activity";
-import { createCalls, NoHost, type Calls } from "./calls";
+import { createCalls, NoHostError, type Calls } from "./calls";
 import type { Gestures } from "../page/gesture";
 import { createHandshake, type Handshake } from "../host/handshake";
 import { METHOD_NOT_FOUND, type Answer, type Message, type Params } from "../host/json-rpc";
@@ -29,7 +29,7 @@ const moment = () => new Promise((resolve) => setTimeout(resolve, 5));
 const pending = { status: 202, headers: { "gateway-pending": "p1" }, body: { id: "p1", message: "Delete it?", url: "http://c/approvals/p1" } };
 const last = (): Message & { params: Params & { name: string; arguments: Params } } => toHost.at(-1) as never;
 const reply = (structuredContent: Params) =>
-  requests.settle({ jsonrpc: "2.0", id: last().id as string, result: { content: [], structuredContent } });
+  requests.receiveAnswer({ jsonrpc: "2.0", id: last().id as string, result: { content: [], structuredContent } });
 
 beforeEach(() => {
   now = 0;
@@ -41,22 +41,22 @@ beforeEach(() => {
   toPage = [];
   notices = [];
   const later = (run: () => void, milliseconds: number) => (milliseconds < 1000 && setTimeout(run, 1), 0);
-  requests = createRequests({ prefix: "own-", post: (message) => toHost.push(message), later, cancel: () => undefined });
+  requests = createRequests({ prefix: "own-", post: (message) => toHost.push(message), later, cancelTimer: () => undefined });
   handshake = createHandshake({
     app: "cart",
     title: "Cart",
     toHost: (message) => toHost.push(message),
     toPage: (message) => toPage.push(message),
-    ask: async () => ({ hostCapabilities: { serverTools: {} }, hostContext: {} }),
+    send: async () => ({ hostCapabilities: { serverTools: {} }, hostContext: {} }),
     later,
   });
   handshake.begin();
-  const proof = { sign: async () => `v.${++number}.s`, room: () => 150_000 } as Proof;
+  const proof = { sign: async () => `v.${++number}.s`, maxMessageSize: () => 150_000 } as Proof;
   const notice = ({ message }: { message: string }) => {
     notices.push(message);
     return () => void notices.pop();
   };
-  calls = createCalls({ calling, handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined, departs: () => undefined });
+  calls = createCalls({ calling, handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined, onSend: () => undefined });
 });
 
 test("a request carries the proof, and nothing that the page put in its place", async () => {
@@ -106,7 +106,7 @@ test("a request is the model's where a call of it ran when the page asked, and w
 test("the gesture that the page acted on goes along, of a fetch and of the page's own call", async () => {
   gesture = 120;
   void calls.http(async () => ({ url: "/x" }));
-  calls.fromPage({ jsonrpc: "2.0", id: 7, method: "tools/call", params: { name: "http_request", arguments: { url: "/y", _gesture: 0 } } });
+  calls.sendFromPage({ jsonrpc: "2.0", id: 7, method: "tools/call", params: { name: "http_request", arguments: { url: "/y", _gesture: 0 } } });
   gesture = 0;
   await moment();
   const sent = toHost.filter((message) => message.method === "tools/call");
@@ -114,10 +114,10 @@ test("the gesture that the page acted on goes along, of a fetch and of the page'
 });
 
 test("our own host attests gestures itself", async () => {
-  const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, ours: true, asks: false }) };
+  const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, ours: true, showsApprovals: false }) };
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
-  const bridged = createCalls({ calling, handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const bridged = createCalls({ calling, handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
   gesture = 120;
   void bridged.http(async () => ({ url: "/x" }));
   await moment();
@@ -167,10 +167,10 @@ test("parts of a stream are told as they come, and only until the answer", async
   const { id, params } = last();
   expect(params).toMatchObject({ name: "http_stream", _meta: { progressToken: id } });
   const part = (body: string): Params => ({ progressToken: id, progress: 1, _meta: { "webmcp-gateway/part": { body } } });
-  expect([requests.progressed(part("one")), requests.progressed({ progressToken: 1 }), requests.progressed(undefined)]).toEqual([true, false, false]);
+  expect([requests.receiveProgress(part("one")), requests.receiveProgress({ progressToken: 1 }), requests.receiveProgress(undefined)]).toEqual([true, false, false]);
   reply({ status: 200 });
   await running;
-  requests.progressed(part("late"));
+  requests.receiveProgress(part("late"));
   expect(told).toEqual(["one"]);
 });
 
@@ -186,11 +186,11 @@ test("an abort on the way cancels the host's call", async () => {
 
 test("the page's own call is proven too, and waits for its approval", async () => {
   const message = { jsonrpc: "2.0" as const, id: 7, method: "tools/call", params: { name: "http_request", arguments: { url: "/x" }, _meta: { progressToken: 7 } } };
-  calls.fromPage(message);
+  calls.sendFromPage(message);
   await moment();
   expect(last()).toEqual({ ...message, params: { ...message.params, arguments: { url: "/x", _view: "v.1.s" } } });
   const waiting: Answer = { jsonrpc: "2.0", id: 7, result: { content: [], structuredContent: pending } };
-  expect(calls.read(waiting)).toBeUndefined();
+  expect(calls.readAnswer(waiting)).toBeUndefined();
   await moment();
   reply({ status: 204 });
   await moment();
@@ -207,45 +207,45 @@ test.each(FAILURES)("of a body of %i the host says %s: by an error, or by a fail
   for (const answer of [{ error }, { result: failed }]) {
     const asked = calls.http(async () => args);
     await moment();
-    requests.settle({ jsonrpc: "2.0", id: last().id as string, ...answer });
+    requests.receiveAnswer({ jsonrpc: "2.0", id: last().id as string, ...answer });
     if (status) expect(await asked).toMatchObject(refused);
     else if (answer.error) await expect(asked).rejects.toThrow(message);
     else expect(await asked).toBe(failed);
-    calls.fromPage({ jsonrpc: "2.0", id: 9, method: "tools/call", params: { name: "http_request", arguments: args } });
+    calls.sendFromPage({ jsonrpc: "2.0", id: 9, method: "tools/call", params: { name: "http_request", arguments: args } });
     await moment();
     const own: Answer = { jsonrpc: "2.0", id: 9, ...answer };
-    expect(calls.read(own)).toMatchObject(status ? { id: 9, result: refused } : own);
+    expect(calls.readAnswer(own)).toMatchObject(status ? { id: 9, result: refused } : own);
   }
 });
 
 test("a call of the page that it cancels before it left never leaves", async () => {
-  calls.fromPage({ jsonrpc: "2.0", id: 8, method: "tools/call", params: { name: "http_request", arguments: {} } });
-  expect(calls.cancelled(8)).toBe(true);
+  calls.sendFromPage({ jsonrpc: "2.0", id: 8, method: "tools/call", params: { name: "http_request", arguments: {} } });
+  expect(calls.cancelFromPage(8)).toBe(true);
   const before = toHost.length;
   await moment();
   expect(toHost.length).toBe(before);
 });
 
 test("a server that has no tool of some name carries requests all the same", async () => {
-  const missing = calls.tool("gone", {});
+  const missing = calls.callTool("gone", {});
   await moment();
-  requests.settle({ jsonrpc: "2.0", id: last().id as string, error: { code: METHOD_NOT_FOUND, message: "Unknown tool: gone" } });
+  requests.receiveAnswer({ jsonrpc: "2.0", id: last().id as string, error: { code: METHOD_NOT_FOUND, message: "Unknown tool: gone" } });
   await expect(missing).rejects.toThrow("Unknown tool: gone");
   expect(handshake.can("serverTools")).toBe(true);
 });
 
 test("a host without serverTools is no host for requests", async () => {
-  const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, ask: async () => ({ hostCapabilities: {} }), later: () => 0 });
+  const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, send: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
-  const alone = createCalls({ calling, handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
-  await expect(alone.http(async () => ({ url: "/x" }))).rejects.toBeInstanceOf(NoHost);
+  const alone = createCalls({ calling, handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
+  await expect(alone.http(async () => ({ url: "/x" }))).rejects.toBeInstanceOf(NoHostError);
 });
 
 test("of many calls a few leave at once; slow ones make room, and so do those that are answered or aborted", async () => {
   const slow: (() => void)[] = [];
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: (run: () => void) => slow.push(run) };
-  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
   const left = () => toHost.filter(({ method }) => method === "tools/call");
   const controller = new AbortController();
   const all = Array.from({ length: 60 }, (_, at) => many.http(async () => ({ url: `/${at}` }), at ? new AbortController().signal : controller.signal));
@@ -273,7 +273,7 @@ test("of many calls a few leave at once; slow ones make room, and so do those th
 test("while a model calls, and two seconds after, fewer leave at once, and nothing that they ask for is the model's", async () => {
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
-  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
+  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
   const left = () => toHost.filter(({ method }) => method === "tools/call");
   const ask = async (): Promise<void> => {
     for (let at = 0; at < 10; at++) void many.http(async () => ({ url: `/${at}` }));

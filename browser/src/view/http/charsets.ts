@@ -5,38 +5,38 @@ import { attempt } from "../attempt";
 type Bytes = Uint8Array<ArrayBuffer>;
 
 /** Bytes in which HTML declares its encoding. */
-const PRESCANNED = 1024;
+const PRESCAN_BYTES = 1024;
 
 const UTF_16 = /^utf-16/;
 
 /** The decoder of an encoding by its label; undefined for an unknown label. */
 export const decoderOf = (label: string | undefined): TextDecoder | undefined => (label ? attempt(() => new TextDecoder(label)) : undefined);
 
-const asLatin1 = (bytes: Bytes): string => String.fromCharCode(...bytes.subarray(0, PRESCANNED));
+const toLatin1 = (bytes: Bytes): string => String.fromCharCode(...bytes.subarray(0, PRESCAN_BYTES));
 
 /** By the first bytes (Encoding, 6 "BOM sniff"), which decoders then omit. */
-function marked([first, second, third]: Bytes): string | undefined {
+function bomEncoding([first, second, third]: Bytes): string | undefined {
   if (first === 0xef && second === 0xbb && third === 0xbf) return "utf-8";
   if (first === 0xfe && second === 0xff) return "utf-16be";
   return first === 0xff && second === 0xfe ? "utf-16le" : undefined;
 }
 
 /** The encoding in the declaration of an XML document, or the one of its first bytes. */
-function declaredInXml(text: string): string | undefined {
+function xmlEncoding(text: string): string | undefined {
   if (text.startsWith("<\0?\0")) return "utf-16le";
   if (text.startsWith("\0<\0?")) return "utf-16be";
   const label = /^<\?xml(?=[\s])[^>]*?\sencoding\s*=\s*(?:"([^"]*)"|'([^']*)')[^>]*>/.exec(text);
-  return named(label?.[1] ?? label?.[2]);
+  return labelEncoding(label?.[1] ?? label?.[2]);
 }
 
 /** The encoding of a label in a single-byte text, which cannot be UTF-16. */
-function named(label: string | undefined): string | undefined {
+function labelEncoding(label: string | undefined): string | undefined {
   const { encoding } = decoderOf(label) ?? {};
   return encoding && UTF_16.test(encoding) ? "utf-8" : encoding;
 }
 
 /** The encoding in a `<meta>` (HTML, 13.2.3.2 "prescan a byte stream"). */
-function declaredInHtml(text: string): string | undefined {
+function metaEncoding(text: string): string | undefined {
   const tags = /<!--.*?-->|<!-->|<(meta(?=[\s/])|\/?[a-z][^\s/>]*)((?:"[^"]*"|'[^']*'|[^>"'])*)>?|<[!/?][^>]*>?/gis;
   for (const [, name = "", attributes = ""] of text.matchAll(tags)) {
     if (name.toLowerCase() !== "meta") continue;
@@ -46,20 +46,20 @@ function declaredInHtml(text: string): string | undefined {
       if (!found.has(known)) found.set(known, double ?? single ?? bare);
     }
     const content = /content-type/i.test(found.get("http-equiv") ?? "") ? /charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))/i.exec(found.get("content") ?? "") : undefined;
-    const encoding = named(found.get("charset") ?? content?.[1] ?? content?.[2] ?? content?.[3]);
+    const encoding = labelEncoding(found.get("charset") ?? content?.[1] ?? content?.[2] ?? content?.[3]);
     if (encoding) return encoding === "x-user-defined" ? "windows-1252" : encoding;
   }
-  return declaredInXml(text);
+  return xmlEncoding(text);
 }
 
 /** Where a text may declare its own encoding. */
-export type Declares = "xml" | "html" | "nowhere";
+export type DeclarationPlace = "xml" | "html" | "nowhere";
 
 /** The decoder of a body that begins with `bytes`: by byte order mark, then `label`, then declaration. */
-export function decoderFor(bytes: Bytes, label: string | undefined, declares: Declares): TextDecoder {
-  const mark = marked(bytes);
+export function decoderFor(bytes: Bytes, label: string | undefined, declares: DeclarationPlace): TextDecoder {
+  const mark = bomEncoding(bytes);
   const given = mark ? undefined : decoderOf(label);
   if (given) return given;
-  const declared = declares === "xml" ? declaredInXml : declares === "html" ? declaredInHtml : undefined;
-  return decoderOf(mark ?? declared?.(asLatin1(bytes))) ?? new TextDecoder();
+  const declared = declares === "xml" ? xmlEncoding : declares === "html" ? metaEncoding : undefined;
+  return decoderOf(mark ?? declared?.(toLatin1(bytes))) ?? new TextDecoder();
 }

@@ -1,7 +1,7 @@
 /** `data:` URLs for the runtime's `fetch`. */
 
 import { fromBase64 } from "../base64";
-import type { Local } from "./local";
+import type { LocalContent } from "./local";
 
 function bytesOf(text: string): Uint8Array<ArrayBuffer> {
   // It makes one character of each `%xx`.
@@ -9,7 +9,7 @@ function bytesOf(text: string): Uint8Array<ArrayBuffer> {
 }
 
 /** RFC 2397, as in the Fetch standard's "data: URL processor"; undefined for other URLs. Throws for a broken `url`. */
-export function readDataUrl(url: string): Local | undefined {
+export function readDataUrl(url: string): LocalContent | undefined {
   const [, head, base64, rest = ""] = /^data:\s*([^,]*?)\s*(; *base64\s*)?,(.*)/is.exec(url) ?? [];
   if (head === undefined) return undefined;
   const raw = bytesOf(rest);

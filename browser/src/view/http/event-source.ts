@@ -1,16 +1,16 @@
 /** `EventSource` over `fetch`: connects, reconnects, and ends permanently (HTML, 9.2). */
 
-import { createEventParser, RETRY, type Remembered } from "./event-stream";
+import { createEventParser, RETRY, type StreamState } from "./event-stream";
 import { defineClass, defineConstants, defineHandler } from "./handlers";
-import { afterLong } from "./long-timer";
+import { setLongTimer } from "./long-timer";
 import { mimeTypeOf } from "./mime";
-import { untilStopped } from "./stopping";
+import { endOnStop } from "./stopping";
 
-interface Ends {
+interface EventSourceDependencies {
   fetch: typeof fetch;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number | undefined): void;
+  cancelTimer(timer: number | undefined): void;
   /** Resolves in a later task: each event has a separate one. */
   turn(): Promise<unknown>;
 }
@@ -21,14 +21,14 @@ function isEventStream({ status, headers }: Response): boolean {
   return status === 200 && essence === "text/event-stream" && /^(utf-8)?$/i.test(parameters?.get("charset") ?? "");
 }
 
-export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): typeof EventSource {
+export function createEventSource({ fetch, resolve, turn, ...timers }: EventSourceDependencies): typeof EventSource {
   class EventSource extends EventTarget {
     #url: string;
     #credentials: boolean;
     #state = 0;
-    #remembered: Remembered = { id: "", retry: RETRY };
+    #stream: StreamState = { id: "", retry: RETRY };
     #control = new AbortController();
-    #wait: (() => void) | undefined;
+    #cancelReconnect: (() => void) | undefined;
 
     constructor(url: string | URL, init: EventSourceInit | null = {}) {
       if (!arguments.length) throw new TypeError("Failed to construct 'EventSource': 1 argument required, but only 0 present.");
@@ -42,7 +42,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
       }
       if (init !== null && Object(init) !== init) throw new TypeError("Failed to construct 'EventSource': The provided value is not of type 'EventSourceInit'.");
       this.#credentials = !!init?.withCredentials;
-      this.#again();
+      this.#reconnect();
     }
 
     get url() { return this.#url; }
@@ -51,12 +51,12 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
 
     close() {
       this.#state = 2;
-      this.#wait?.();
+      this.#cancelReconnect?.();
       this.#control.abort();
     }
 
     /** The page stopped loading: do not reconnect. */
-    #stop() {
+    #fail() {
       if (this.#state === 2) return;
       this.close();
       this.dispatchEvent(new Event("error"));
@@ -65,7 +65,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
     async #connect() {
       // Other schemes cannot recover.
       let final = !/^(https?|data|blob):/.test(this.#url);
-      const { id } = this.#remembered;
+      const { id } = this.#stream;
       try {
         const response = await fetch(this.#url, {
           // In UTF-8 (9.2.2), of which a header has one character for each byte.
@@ -85,13 +85,13 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
       }
       if (this.#state === 2) return;
       this.#state = final ? 2 : 0;
-      if (!final) this.#wait = afterLong(timers, () => this.#again(), this.#remembered.retry);
+      if (!final) this.#cancelReconnect = setLongTimer(timers, () => this.#reconnect(), this.#stream.retry);
       this.dispatchEvent(new Event("error"));
     }
 
-    #again() {
-      this.#wait = undefined;
-      untilStopped(this.#connect(), () => this.#stop());
+    #reconnect() {
+      this.#cancelReconnect = undefined;
+      endOnStop(this.#connect(), () => this.#fail());
     }
 
     async #read({ body, url }: Response) {
@@ -99,7 +99,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
       this.dispatchEvent(new Event("open"));
       const reader = body?.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, BufferSource>).getReader();
       const { origin } = new URL(url);
-      const parse = createEventParser(this.#remembered);
+      const parse = createEventParser(this.#stream);
       for (;;) {
         const { value, done } = (await reader?.read()) ?? { done: true };
         if (done) return;

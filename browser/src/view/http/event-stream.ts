@@ -12,21 +12,21 @@ export interface StreamEvent {
 }
 
 /** The state that an event source keeps between connections. */
-export interface Remembered {
+export interface StreamState {
   /** The last event ID, after the last empty line. */
   id: string;
   retry: number;
 }
 
 /** Takes the text of a stream in pieces of any size, and yields the events that each completes. */
-export function createEventParser(remembered: Remembered): (text: string) => Generator<StreamEvent> {
+export function createEventParser(remembered: StreamState): (text: string) => Generator<StreamEvent> {
   let rest = "";
   let half = false;
   let type = "";
   let data: string[] = [];
   let { id } = remembered;
 
-  function take(line: string): void {
+  function readField(line: string): void {
     const [, field, value = ""] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? [];
     if (field === "data") data.push(value);
     else if (field === "event") type = value;
@@ -41,7 +41,7 @@ export function createEventParser(remembered: Remembered): (text: string) => Gen
     rest = lines.pop() ?? "";
     for (const line of lines) {
       if (line) {
-        take(line);
+        readField(line);
         continue;
       }
       remembered.id = id;

@@ -1,16 +1,16 @@
 /** Wraps `fetch` so that `window.stop()` aborts it. */
 
-import { likeFetch, signalOf } from "./like-fetch";
+import { wrapFetch, signalOf } from "./like-fetch";
 import { onStop } from "./stopping";
 
-export function untilStop(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
+export function withStop(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   let stopping = new AbortController();
   onStop(() => {
     const stopped = stopping;
     stopping = new AbortController();
     stopped.abort(new TypeError("Failed to fetch"));
   });
-  return likeFetch(fetch, (input, init, ...more) => {
+  return wrapFetch(fetch, (input, init, ...more) => {
     const own = signalOf([input, init]);
     const signal = own ? AbortSignal.any([own, stopping.signal]) : stopping.signal;
     // What is no `RequestInit` is an error of the page.

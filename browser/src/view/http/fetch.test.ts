@@ -1,14 +1,14 @@
 import { beforeEach, expect, test, vi } from "vitest";
 import { createAddresses } from "../page/addresses";
-import { NoHost, type Calls } from "./calls";
+import { NoHostError, type Calls } from "./calls";
 import { createFetch } from "./fetch";
-import { tellIntact } from "./integrity";
+import { installIntegrityCheck } from "./integrity";
 import type { Params } from "../host/json-rpc";
 import { watchBlobs } from "./blobs";
-import { rebasedRequest } from "./request";
+import { withResolvedRequests } from "./request";
 
 const addresses = createAddresses("cart", "/", "about:srcdoc", { href: "about:srcdoc", origin: "null", pathname: "srcdoc", protocol: "about:" });
-const Rebased = rebasedRequest(Request, addresses.resolve);
+const Rebased = withResolvedRequests(Request, addresses.resolve);
 watchBlobs(URL);
 
 let asked: Params[];
@@ -160,7 +160,7 @@ test("without an answer fetch rejects with a cause; without a host the tier answ
   await expect(fetch("/x")).rejects.toMatchObject({ name: "TypeError", message: "Failed to fetch", cause: { message: "gone" } });
   give = () => ({ status: 101 });
   await expect(fetch("/x")).rejects.toThrow("Failed to fetch");
-  give = () => { throw new NoHost("the host has no ears"); };
+  give = () => { throw new NoHostError("the host has no ears"); };
   expect((await fetch("/x")).status).toBe(503);
   expect(warned).toEqual(["GET /x: 503 no-host: the host has no ears"]);
 });
@@ -200,7 +200,7 @@ test("redirects: manual shows nothing but the fact, error rejects", async () => 
 });
 
 test("integrity is verified", async () => {
-  tellIntact();
+  installIntegrityCheck();
   give = () => ok({ bodyType: "text", body: "hello" });
   const right = "sha256-LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=";
   expect(await (await fetch("/x", { integrity: right })).text()).toBe("hello");

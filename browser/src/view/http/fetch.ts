@@ -1,12 +1,12 @@
 /** `fetch` over `http_request`: the page gets the same result as from the browser's own. */
 
 import type { Addresses } from "../page/addresses";
-import { BESIDE, readArguments } from "./arguments";
+import { ACCEPTS_BYTES, readArguments } from "./arguments";
 import { attempt } from "../attempt";
-import { NoHost, type Calls } from "./calls";
+import { NoHostError, type Calls } from "./calls";
 import { objectOf, type Params } from "../host/json-rpc";
-import { readLocal, type Local } from "./local";
-import { createResponse, opaqueRedirect, shown, readAnswer, type Answer, type Parts } from "./response";
+import { readLocal, type LocalContent } from "./local";
+import { createResponse, opaqueRedirect, withFacts, readAnswer, type Answer, type BodyParts } from "./response";
 import { answerOf } from "../tools/results";
 
 const REDIRECT = /30[12378]/;
@@ -14,7 +14,7 @@ const REDIRECT = /30[12378]/;
 /** Receives upload progress, if the host reports it: a third argument, used by the part for `XMLHttpRequest`. */
 type Progress = (params: Params) => void;
 
-interface Ends {
+interface FetchDependencies {
   addresses: Addresses;
   calls: Calls;
   /** The answer to a request without a host, as the values of a result. */
@@ -24,12 +24,12 @@ interface Ends {
 }
 
 /** `word` quoted for a shell. */
-function quoted(word: string): string {
+function shellQuote(word: string): string {
   return `'${word.replace(/'/g, "'\\''")}'`;
 }
 
 /** The text of a gateway's problem for developers; its `detail` is for people. */
-function causeOf({ body }: Answer): string {
+function developerCause({ body }: Answer): string {
   const problem: unknown = attempt(() => JSON.parse(new TextDecoder().decode(body ?? undefined)));
   const { cause, detail = "" } = objectOf(problem);
   return String(cause ?? detail);
@@ -39,52 +39,52 @@ function reasonOf({ headers }: Answer): string | undefined {
   return headers.find(([name]) => name.toLowerCase() === "gateway-reason")?.[1];
 }
 
-function answered(result: Params): Answer {
+function toAnswer(result: Params): Answer {
   if (result["isError"]) throw new Error(JSON.stringify(result["content"]));
   return readAnswer(answerOf(result));
 }
 
-export function createFetch({ addresses, calls, offline, Request, warn }: Ends): typeof fetch {
-  function explain(answer: Answer, method: string, url: string): void {
+export function createFetch({ addresses, calls, offline, Request, warn }: FetchDependencies): typeof fetch {
+  function warnDeveloper(answer: Answer, method: string, url: string): void {
     const reason = reasonOf(answer);
     if (!reason) return;
     // A host's missing capability is unrelated to the policy.
-    const why = answer.why ?? `${causeOf(answer)}\nwebmcp-gateway policy explain ${method} ${quoted(url)}`;
+    const why = answer.why ?? `${developerCause(answer)}\nwebmcp-gateway policy explain ${method} ${shellQuote(url)}`;
     warn(`${method} ${url}: ${answer.status} ${reason}: ${why}`);
   }
 
-  async function ask(request: Request, url: string, onProgress?: Progress): Promise<Answer> {
+  async function requestAnswer(request: Request, url: string, onProgress?: Progress): Promise<Answer> {
     let args: Promise<Params> | undefined;
-    const read = (): Promise<Params> => (args ??= readArguments(request, url, calls.bulk));
+    const read = (): Promise<Params> => (args ??= readArguments(request, url, calls.acceptsBlobs));
     try {
-      return answered(await calls.http(read, request.signal, onProgress));
+      return toAnswer(await calls.http(read, request.signal, onProgress));
     } catch (error) {
-      if (!(error instanceof NoHost)) throw error;
+      if (!(error instanceof NoHostError)) throw error;
       return { ...readAnswer(await offline(await read())), why: error.message };
     }
   }
 
-  const parts: Parts = {
-    async next(id, signal, pushed) {
-      const part = answered(await calls.stream({ id, [BESIDE]: true }, signal, (values) => pushed(readAnswer(values).body)));
-      if (reasonOf(part)) throw new TypeError("network error", { cause: causeOf(part) });
+  const parts: BodyParts = {
+    async readNext(id, signal, pushed) {
+      const part = toAnswer(await calls.stream({ id, [ACCEPTS_BYTES]: true }, signal, (values) => pushed(readAnswer(values).body)));
+      if (reasonOf(part)) throw new TypeError("network error", { cause: developerCause(part) });
       return part;
     },
     cancel: (id) => void calls.stream({ id, cancel: true }).catch(() => undefined),
   };
 
-  function local(method: string, url: string, [body, type]: Local): Response {
+  function respondLocally(method: string, url: string, [body, type]: LocalContent): Response {
     const headers = new Headers({ "content-type": type });
     if (body instanceof Blob) {
       if (method !== "GET") throw "only GET";
       headers.set("content-length", String(body.size));
     }
-    return shown(new Response(method === "HEAD" ? "" : body, { statusText: "OK", headers }), { url, type: "basic" });
+    return withFacts(new Response(method === "HEAD" ? "" : body, { statusText: "OK", headers }), { url, type: "basic" });
   }
 
-  async function remote(request: Request, url: string, onProgress?: Progress): Promise<Response> {
-    const answer = await ask(request, url, onProgress);
-    explain(answer, request.method, url);
+  async function fetchRemote(request: Request, url: string, onProgress?: Progress): Promise<Response> {
+    const answer = await requestAnswer(request, url, onProgress);
+    warnDeveloper(answer, request.method, url);
     const reason = reasonOf(answer);
     // A redirect that no browser follows.
     if (reason === "redirect-broken") throw reason;
@@ -94,21 +94,21 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     // Of another site that the policy names as the app's own, the runtime knows nothing.
     if (request.mode === "same-origin" && (refused || (reason && !url.startsWith("/")))) throw "same-origin";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
-    return createResponse(answer, addresses.absolute((answer.redirected && answer.url) || url), request.signal, parts);
+    return createResponse(answer, addresses.fromWire((answer.redirected && answer.url) || url), request.signal, parts);
   }
 
-  async function run(request: Request, onProgress?: Progress): Promise<Response> {
+  async function fetchUnverified(request: Request, onProgress?: Progress): Promise<Response> {
     const url = addresses.resolve(request.url).replace(/#.*/s, "");
     const found = readLocal(url);
-    if (found) return local(request.method, url, found);
+    if (found) return respondLocally(request.method, url, found);
     if (!/^https?:/.test(url)) throw `not HTTP: ${url}`;
     // A view has no cache of its own (Fetch, 4.6, "only-if-cached").
     if (request.cache === "only-if-cached") throw "not cached";
-    return remote(request, addresses.wire(url), onProgress);
+    return fetchRemote(request, addresses.toWire(url), onProgress);
   }
 
-  async function verified(request: Request, onProgress?: Progress): Promise<Response> {
-    const response = await run(request, onProgress);
+  async function fetchVerified(request: Request, onProgress?: Progress): Promise<Response> {
+    const response = await fetchUnverified(request, onProgress);
     const { integrity } = request;
     // A body can be verified only when it is complete. A part of the runtime does that, for pages that use integrity.
     const { webmcpGatewayIntact: intact } = globalThis as { webmcpGatewayIntact?: (bytes: ArrayBuffer, metadata: string) => Promise<boolean> };
@@ -124,7 +124,7 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
       const { signal } = request;
       signal.throwIfAborted();
       signal.addEventListener("abort", () => reject(signal.reason));
-      verified(request, arguments[2] as Progress).then(resolve, (cause: unknown) => reject(new TypeError("Failed to fetch", { cause })));
+      fetchVerified(request, arguments[2] as Progress).then(resolve, (cause: unknown) => reject(new TypeError("Failed to fetch", { cause })));
     });
   }
   return Object.defineProperty(replacement, "name", { value: "fetch" });

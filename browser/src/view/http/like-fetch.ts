@@ -7,7 +7,7 @@ export const signalOf = ([input, init]: Partial<Parameters<Fetch>>): AbortSignal
   init?.signal !== undefined ? init.signal : (input as Partial<Request> | undefined)?.signal;
 
 /** `run` in place of `fetch`, with its name and length. An abort rejects at once, whatever `run` waits for. */
-export function likeFetch(fetch: Fetch, run: (...given: Parameters<Fetch>) => Promise<Response>): Fetch {
+export function wrapFetch(fetch: Fetch, run: (...given: Parameters<Fetch>) => Promise<Response>): Fetch {
   function replacement(this: unknown, ...given: Parameters<Fetch>): Promise<Response> {
     if (!given.length || (this ?? globalThis) !== globalThis) return fetch.apply(this as Window, given);
     const signal = signalOf(given);

@@ -1,18 +1,18 @@
 /** Timers longer than 24.8 days, after which those of browsers fire at once. */
 
-const LONGEST = 2 ** 31 - 1;
+const MAX_TIMEOUT = 2 ** 31 - 1;
 
 interface Timers {
   later(run: () => void, milliseconds: number): number;
-  cancel(timer: number | undefined): void;
+  cancelTimer(timer: number | undefined): void;
 }
 
 /** Calls `run` after `milliseconds`, unless the returned function is called before. */
-export function afterLong({ later, cancel }: Timers, run: () => void, milliseconds: number): () => void {
+export function setLongTimer({ later, cancelTimer }: Timers, run: () => void, milliseconds: number): () => void {
   let timer: number;
-  const wait = (left: number): void => {
-    timer = later(() => (left > LONGEST ? wait(left - LONGEST) : run()), Math.min(left, LONGEST));
+  const schedule = (left: number): void => {
+    timer = later(() => (left > MAX_TIMEOUT ? schedule(left - MAX_TIMEOUT) : run()), Math.min(left, MAX_TIMEOUT));
   };
-  wait(milliseconds);
-  return () => cancel(timer);
+  schedule(milliseconds);
+  return () => cancelTimer(timer);
 }

@@ -21,7 +21,7 @@ export function approvalOf(result: Params): Approval | undefined {
   return { id, message: String(message ?? ""), url: String(url ?? "") };
 }
 
-export interface Ends {
+export interface PendingDependencies {
   stream(params: Params, signal?: AbortSignal): Promise<Params>;
   /** Shows that `approval` waits; the returned function hides that. */
   notice(approval: Approval): () => void;
@@ -29,7 +29,7 @@ export interface Ends {
 }
 
 /** `result`, or the final one once a person has answered. An abort cancels the request. */
-export async function settle(result: Params, { stream, notice, later }: Ends, signal?: AbortSignal): Promise<Params> {
+export async function awaitFinalResult(result: Params, { stream, notice, later }: PendingDependencies, signal?: AbortSignal): Promise<Params> {
   let approval = approvalOf(result);
   if (!approval) return result;
   const hide = notice(approval);

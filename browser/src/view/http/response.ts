@@ -19,8 +19,8 @@ export interface Answer {
 }
 
 /** Reads the following part of a body, or cancels it. */
-export interface Parts {
-  next(id: string, signal: AbortSignal, pushed: (bytes: Answer["body"]) => void): Promise<Answer>;
+export interface BodyParts {
+  readNext(id: string, signal: AbortSignal, pushed: (bytes: Answer["body"]) => void): Promise<Answer>;
   cancel(id: string): void;
 }
 
@@ -57,14 +57,14 @@ export function readAnswer(given: Params | undefined): Answer {
 }
 
 /** `first` and the parts that follow it, each requested when it is read; fails with the signal's reason at an abort. */
-function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
+function streamBody(first: Answer, parts: BodyParts | undefined, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
   const asking = new AbortController();
   let { body: bytes, stream: id } = first;
   /** Not by a separate signal: zone.js would run other work within `pull`, which Chromium then never ends. */
   let fail: () => void;
-  const deaf = (): void => signal?.removeEventListener("abort", fail);
+  const unwatchAbort = (): void => signal?.removeEventListener("abort", fail);
   const cancel = (): void => {
-    deaf();
+    unwatchAbort();
     asking.abort();
     if (id !== undefined) parts?.cancel(id);
     id = undefined;
@@ -90,13 +90,13 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
       };
       put(bytes);
       while (!came && parts && id !== undefined) {
-        const part = await parts.next(id, asking.signal, put);
+        const part = await parts.readNext(id, asking.signal, put);
         id = part.stream;
         put(part.body);
       }
       bytes = null;
       if (id !== undefined) return;
-      deaf();
+      unwatchAbort();
       controller.close();
       controller.byobRequest?.respond(0);
     },
@@ -105,7 +105,7 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
   } as UnderlyingByteSource, { __proto__: null, highWaterMark: 0 } as object);
 }
 
-interface Shown {
+interface ResponseFacts {
   url: string;
   redirected?: boolean;
   type: ResponseType;
@@ -115,7 +115,7 @@ interface Shown {
 const READERS = ["arrayBuffer", "blob", "bytes", "formData", "json", "text"] as const;
 
 /** Adds properties to `response` that its constructor cannot set; `clone()` keeps them. */
-export function shown(response: Response, { signal, ...facts }: Shown): Response {
+export function withFacts(response: Response, { signal, ...facts }: ResponseFacts): Response {
   const put = (name: string, value: unknown, owner: object = response): unknown =>
     Object.defineProperty(owner, name, { value, configurable: true, writable: true });
   for (const [name, value] of Object.entries(facts)) put(name, value);
@@ -125,7 +125,7 @@ export function shown(response: Response, { signal, ...facts }: Shown): Response
       throw new TypeError("immutable");
     }, response.headers);
   }
-  put("clone", () => shown(Response.prototype.clone.call(response), { signal, ...facts }));
+  put("clone", () => withFacts(Response.prototype.clone.call(response), { signal, ...facts }));
   for (const name of READERS) {
     const read = response[name] as (() => Promise<unknown>) | undefined;
     if (!read) continue;
@@ -140,18 +140,18 @@ export function shown(response: Response, { signal, ...facts }: Shown): Response
 }
 
 /** `url` is absolute, without fragment. */
-export function createResponse(answer: Answer, url: string, signal?: AbortSignal, parts?: Parts): Response {
+export function createResponse(answer: Answer, url: string, signal?: AbortSignal, parts?: BodyParts): Response {
   const { status, statusText, headers, body, redirected } = answer;
   const whole = answer.stream === undefined;
-  const response = new Response(body || !whole ? stream(answer, parts, signal) : null, { status, statusText });
+  const response = new Response(body || !whole ? streamBody(answer, parts, signal) : null, { status, statusText });
   // Invalid headers are omitted: the rest of the answer is usable.
   for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
   // Many servers do not send it, or of the compressed body; of a whole body it is known.
   if (body?.length && whole) response.headers.set("content-length", String(body.length));
-  return shown(response, { url, redirected, type: "basic", signal });
+  return withFacts(response, { url, redirected, type: "basic", signal });
 }
 
 /** The response of `redirect: "manual"` to a redirect: nothing but the fact. */
 export function opaqueRedirect(url: string): Response {
-  return shown(Response.error(), { url, type: "opaqueredirect" });
+  return withFacts(Response.error(), { url, type: "opaqueredirect" });
 }

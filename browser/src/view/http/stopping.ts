@@ -2,24 +2,24 @@
 
 import { wrap } from "../wrapped";
 
-const ends = new Set<() => void>();
+const listeners = new Set<() => void>();
 let watches = false;
 
 /** Calls `end` each time the page stops loading; the returned function unregisters it. */
 export function onStop(end: () => void): () => void {
-  ends.add(end);
+  listeners.add(end);
   if (!watches) {
     watches = true;
     wrap(window, "stop", (native) => {
       native();
-      for (const one of [...ends]) one();
+      for (const one of [...listeners]) one();
     });
   }
-  return () => void ends.delete(end);
+  return () => void listeners.delete(end);
 }
 
 /** Calls `end` if the page stops loading before `over` is settled. */
-export function untilStopped(over: Promise<unknown>, end: () => void): void {
+export function endOnStop(over: Promise<unknown>, end: () => void): void {
   const forget = onStop(end);
   over.then(forget, forget);
 }

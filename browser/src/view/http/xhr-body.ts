@@ -1,18 +1,18 @@
 /** The response body of an `XMLHttpRequest`: text, a document, or another object (XMLHttpRequest, 3.7). */
 
 import { attempt } from "../attempt";
-import { decoderFor, decoderOf, type Declares } from "./charsets";
+import { decoderFor, decoderOf, type DeclarationPlace } from "./charsets";
 import { parseMimeType, type MimeType } from "./mime";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
 /** The default without a type. */
-const UNNAMED = parseMimeType("text/xml")!;
+const DEFAULT_TYPE = parseMimeType("text/xml")!;
 const XML = /^(text|application)\/xml$|\+xml$/;
 /** XML types that a parser accepts by their own names. */
-const PARSED = /^(text\/xml|image\/svg\+xml|application\/xhtml\+xml)$/;
+const DOCUMENT_TYPES = /^(text\/xml|image\/svg\+xml|application\/xhtml\+xml)$/;
 /** Bytes that are needed to determine the encoding of a text. */
-const SNIFFED = 1024;
+const SNIFF_BYTES = 1024;
 
 /** Whether these bytes may begin an incomplete XML declaration. */
 function beginsXml(bytes: Bytes): boolean {
@@ -21,7 +21,7 @@ function beginsXml(bytes: Bytes): boolean {
 }
 
 /** The encoding's name in a document (Encoding, 4.2); decoders have it in lower case. */
-const nameOf = ({ encoding }: TextDecoder): string => encoding.replace(/^(utf|iso|ibm|koi8|gbk|gb|big5|euc)|(?<=-)(jp|kr|r|u|i|e)$/g, (part) => part.toUpperCase());
+const documentEncoding = ({ encoding }: TextDecoder): string => encoding.replace(/^(utf|iso|ibm|koi8|gbk|gb|big5|euc)|(?<=-)(jp|kr|r|u|i|e)$/g, (part) => part.toUpperCase());
 
 export class ReceivedBody {
   readonly #own: MimeType;
@@ -36,7 +36,7 @@ export class ReceivedBody {
 
   /** `own` is the type of the response, `chosen` returns the one that the page set instead. */
   constructor(own: MimeType | undefined, chosen: () => MimeType | undefined) {
-    this.#own = own ?? UNNAMED;
+    this.#own = own ?? DEFAULT_TYPE;
     this.#chosen = chosen;
   }
 
@@ -84,11 +84,11 @@ export class ReceivedBody {
     const html = essence === "text/html";
     if (!this.size || (html ? !asked : !XML.test(essence))) return null;
     const decoder = this.#decoderFor(html ? "html" : "xml")!;
-    const type = html || PARSED.test(essence) ? essence : "application/xml";
+    const type = html || DOCUMENT_TYPES.test(essence) ? essence : "application/xml";
     const parsed = new DOMParser().parseFromString(decoder.decode(this.buffer()), type as DOMParserSupportedType);
     if (!html && parsed.querySelector("parsererror")) return null;
     for (const name of ["URL", "documentURI", "baseURI"]) Object.defineProperty(parsed, name, { value: url });
-    if (html) for (const name of ["characterSet", "charset", "inputEncoding"]) Object.defineProperty(parsed, name, { value: nameOf(decoder) });
+    if (html) for (const name of ["characterSet", "charset", "inputEncoding"]) Object.defineProperty(parsed, name, { value: documentEncoding(decoder) });
     return parsed;
   }
 
@@ -99,7 +99,7 @@ export class ReceivedBody {
 
   /** The first bytes. */
   #start(): Bytes {
-    const start = new Uint8Array(Math.min(SNIFFED, this.size));
+    const start = new Uint8Array(Math.min(SNIFF_BYTES, this.size));
     let at = 0;
     for (const chunk of this.#chunks) {
       if (at >= start.length) break;
@@ -110,12 +110,12 @@ export class ReceivedBody {
   }
 
   /** Undefined while the first bytes may be missing. */
-  #decoderFor(declares: Declares): TextDecoder | undefined {
+  #decoderFor(declares: DeclarationPlace): TextDecoder | undefined {
     // The charset of the chosen type applies even if it is unknown ("get a final encoding").
     const label = this.#chosen()?.parameters.get("charset") ?? this.#own.parameters.get("charset");
     const start = this.#start();
     const mayDeclare = declares !== "nowhere" && !decoderOf(label);
-    const needed = !mayDeclare ? 3 : declares === "xml" && !beginsXml(start) ? "<?xml".length : SNIFFED;
+    const needed = !mayDeclare ? 3 : declares === "xml" && !beginsXml(start) ? "<?xml".length : SNIFF_BYTES;
     if (!this.#ended && start.length < needed) return undefined;
     return decoderFor(start, label, declares);
   }

@@ -6,8 +6,8 @@ const BLOB = { href: "blob:http://host.example/1-2", origin: "http://host.exampl
 const SERVED = { href: "https://host.example/sandbox/proxy.html", origin: "https://host.example", pathname: "/sandbox/proxy.html", protocol: "https:" };
 
 const wireOf = (base: string, documentBase: string, place = SRCDOC) => {
-  const { resolve, wire } = createAddresses("cart", base, documentBase, place);
-  return (input: string) => wire(resolve(input));
+  const { resolve, toWire } = createAddresses("cart", base, documentBase, place);
+  return (input: string) => toWire(resolve(input));
 };
 
 test("relative URLs are the app's, whatever document they stand in", () => {
@@ -42,7 +42,7 @@ test("what a page makes of the place of its document means the app", () => {
   expect(["null/api", "null", "nullsrcdoc?a", "about:///api", "about:srcdoc"].map(srcdoc)).toEqual(["/api", "/shop/", "/shop/?a", "/api", "/shop/"]);
   const blob = wireOf("/", "blob:http://host.example/1-2", BLOB);
   expect(["http://host.example/api", "http://host.examplehttp://host.example/1-2", "blob:///api", BLOB.href].map(blob)).toEqual(["/api", "/", "/api", "/"]);
-  const { own } = createAddresses("cart", "/", "about:srcdoc", SRCDOC);
-  expect(["nullable", "/api", "about:blank", "blob:null/1"].map(own)).toEqual([undefined, undefined, undefined, undefined]);
-  expect(createAddresses("cart", "/", SERVED.href, SERVED).own("https://host.example/api")).toBeUndefined();
+  const { resolveOwn } = createAddresses("cart", "/", "about:srcdoc", SRCDOC);
+  expect(["nullable", "/api", "about:blank", "blob:null/1"].map(resolveOwn)).toEqual([undefined, undefined, undefined, undefined]);
+  expect(createAddresses("cart", "/", SERVED.href, SERVED).resolveOwn("https://host.example/api")).toBeUndefined();
 });

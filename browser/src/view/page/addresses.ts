@@ -4,13 +4,13 @@ type Place = Pick<Location, "href" | "origin" | "pathname" | "protocol">;
 
 export interface Addresses {
   /** The absolute URL for `text` if it begins with a part of the document's own (invalid) address. */
-  own(text: string): string | undefined;
+  resolveOwn(text: string): string | undefined;
   /** `input` as an absolute URL. Throws a TypeError if it is invalid. */
   resolve(input: string): string;
   /** The `url` argument of `http_request` for a result of `resolve` without fragment: path and query for the app's own site. */
-  wire(url: string): string;
+  toWire(url: string): string;
   /** The absolute URL of the `url` in a result of `http_request`. */
-  absolute(url: string): string;
+  fromWire(url: string): string;
 }
 
 /**
@@ -24,7 +24,7 @@ export function createAddresses(app: string, base: string, documentBase: string,
   const embedder = /^https?:/.test(documentBase) ? new URL(documentBase) : undefined;
   const places = /^http/.test(protocol) ? [] : [origin + pathname, href.replace(/#.*/s, ""), `${protocol}//`, origin];
 
-  function own(text: string): string | undefined {
+  function resolveOwn(text: string): string | undefined {
     for (const one of places) {
       const rest = text.slice(one.length);
       if (text.startsWith(one) && /^([/?#]|$)/.test(rest)) return new URL(rest, home).href;
@@ -32,7 +32,7 @@ export function createAddresses(app: string, base: string, documentBase: string,
     return undefined;
   }
 
-  function rebased(url: URL): URL {
+  function rebase(url: URL): URL {
     if (!embedder || url.origin !== embedder.origin || url.origin === home.origin) return url;
     // Already resolved against the embedder's document: undo that, and resolve again.
     const folder = embedder.pathname.replace(/[^/]*$/, "");
@@ -41,9 +41,9 @@ export function createAddresses(app: string, base: string, documentBase: string,
   }
 
   return {
-    own,
-    resolve: (input) => own(input) ?? rebased(new URL(input, home)).href,
-    wire: (url) => (url.startsWith(`${home.origin}/`) ? url.slice(home.origin.length) : url),
-    absolute: (url) => new URL(url, home).href,
+    resolveOwn,
+    resolve: (input) => resolveOwn(input) ?? rebase(new URL(input, home)).href,
+    toWire: (url) => (url.startsWith(`${home.origin}/`) ? url.slice(home.origin.length) : url),
+    fromWire: (url) => new URL(url, home).href,
   };
 }

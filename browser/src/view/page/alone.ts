@@ -1,14 +1,14 @@
 /** Outside of a host, browsers can reach the backend: restores the URLs of images and sheets that the packer replaced. */
 
-import { findDeclared } from "./declared-roots";
+import { watchDeclaredRoots } from "./declared-roots";
 
 /** A prefix of the original value; nothing follows it if there was none. */
-const HELD = "#webmcp-gateway:";
-const NAMING = "[src], [srcset], [poster], [background], link";
+const ORIGINAL = "#webmcp-gateway:";
+const REFERENCES = "[src], [srcset], [poster], [background], link";
 
-function restore(element: Element): void {
+function restoreElement(element: Element): void {
   for (const { name, value } of [...element.attributes]) {
-    const [, written] = value.split(HELD);
+    const [, written] = value.split(ORIGINAL);
     if (written) element.setAttribute(name, decodeURI(written));
     else if (written !== undefined) element.removeAttribute(name);
   }
@@ -17,13 +17,13 @@ function restore(element: Element): void {
 export function restorePage(): void {
   const observer = new MutationObserver((records) => {
     for (const node of records.flatMap(({ addedNodes }) => [...addedNodes])) {
-      if (node instanceof Element) [node, ...node.querySelectorAll(NAMING)].forEach(restore);
+      if (node instanceof Element) [node, ...node.querySelectorAll(REFERENCES)].forEach(restoreElement);
     }
   });
   const observe = (root: Node): void => observer.observe(root, { childList: true, subtree: true });
   observe(document);
-  findDeclared((root) => {
+  watchDeclaredRoots((root) => {
     observe(root);
-    root.querySelectorAll(NAMING).forEach(restore);
+    root.querySelectorAll(REFERENCES).forEach(restoreElement);
   });
 }

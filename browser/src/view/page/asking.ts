@@ -10,21 +10,21 @@ const READ = new RegExp(
   String.raw`\b(?=[dglsw])(?<![$#]|\.\s*|\bnew\s+)(?<read>(?:window|self|globalThis|document)(?=\s*\??\.\s*location\b)|location(?=\s*\??\.\s*`
   + String.raw`(?:href|origin|protocol|host|hostname|port|pathname|search|hash|assign|replace|reload|toString)\b))`,
 );
-const ALL = new RegExp([STRING, COMMENT, REGEX, READ].map(({ source }) => source).join("|"), "g");
+const TOKENS = new RegExp([STRING, COMMENT, REGEX, READ].map(({ source }) => source).join("|"), "g");
 
-function asking(code: string): string {
-  return code.includes("location") ? code.replace(ALL, (found, read?: string) => (read ? `${OWN}(${read})` : found)) : code;
+function rewriteLocation(code: string): string {
+  return code.includes("location") ? code.replace(TOKENS, (found, read?: string) => (read ? `${OWN}(${read})` : found)) : code;
 }
 
 /** Rewrites the text of script elements when it is set. */
-export function askLater(): void {
+export function rewriteLaterScripts(): void {
   const { prototype } = HTMLScriptElement;
   for (const [name, owner] of [["text", prototype], ["textContent", Node.prototype]] as const) {
     const { set, ...native } = Object.getOwnPropertyDescriptor(owner, name)!;
     Object.defineProperty(prototype, name, {
       ...native,
       set(this: HTMLScriptElement, value: unknown) {
-        set!.call(this, typeof value === "string" && /^$|module|script$/i.test(this.type) ? asking(value) : value);
+        set!.call(this, typeof value === "string" && /^$|module|script$/i.test(this.type) ? rewriteLocation(value) : value);
       },
     });
   }

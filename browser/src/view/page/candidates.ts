@@ -4,7 +4,7 @@
 export const CANDIDATE = /(?<=(?:^|,)\s*)([^\s,]\S*[^\s,])(\s+[\d.]+[wx][\s\dh]*)?(?=,|\s*$)/g;
 
 /** The page's original value for `value`; undefined if the attribute is ours only. */
-export function seen(value: string | null): string | null | undefined {
+export function originalValue(value: string | null): string | null | undefined {
   const [, ours] = /#webmcp-gateway:(\S*)/.exec(value ?? "") ?? [];
   return ours === undefined ? value : ours ? decodeURI(ours) : undefined;
 }
@@ -14,7 +14,7 @@ export function seen(value: string | null): string | null | undefined {
  *
  * Browsers take the densest `data:` URL, whatever the screen.
  */
-export function chosen(found: RegExpMatchArray[]): RegExpMatchArray[] {
+export function chooseCandidates(found: RegExpMatchArray[]): RegExpMatchArray[] {
   const density = ([, , size = "1"]: RegExpMatchArray): number => parseFloat(size);
   if (found.some(([, , size]) => size?.endsWith("w"))) return found;
   found.sort((one, other) => density(one) - density(other));

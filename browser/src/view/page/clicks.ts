@@ -8,7 +8,7 @@ import { wrap } from "../wrapped";
 const stop = (event: Event): void => event.stopPropagation();
 
 /** Calls `run` if no listener prevented the default of `event`; `place` is its last target. */
-function atEnd(event: Event, place: EventTarget, ends: ReturnType<typeof watchStops>, run: () => void): void {
+function runAfterListeners(event: Event, place: EventTarget, ends: ReturnType<typeof watchStops>, run: () => void): void {
   const finish = (): void => {
     ends.delete(event);
     place.removeEventListener("click", end);
@@ -22,18 +22,18 @@ function atEnd(event: Event, place: EventTarget, ends: ReturnType<typeof watchSt
 }
 
 /** A clone outside of the document is followed by the runtime, wherever the link is. */
-const follow = (link: HTMLElement): void => (link.cloneNode() as HTMLElement).click();
+const clickClone = (link: HTMLElement): void => (link.cloneNode() as HTMLElement).click();
 
 /** The contents of a closed root are hidden from outer listeners. */
-function watchClosed(root: ShadowRoot, ends: ReturnType<typeof watchStops>): void {
+function watchClosedRoot(root: ShadowRoot, ends: ReturnType<typeof watchStops>): void {
   root.addEventListener("click", (event) => {
     const path = event.composedPath();
     const inside = path.slice(0, path.indexOf(root)).filter((one) => one instanceof Element);
     const place = event.composed ? window : root;
     const link = inside.find((one): one is HTMLElement => one.matches("a[href], area[href]"));
     const button = inside.find((one): one is HTMLButtonElement => one.matches("button, [type=submit], [type=image]") && /^(submit|image)$/.test((one as HTMLButtonElement).type));
-    if (link) atEnd(event, place, ends, () => follow(link));
-    else if (button?.form && event instanceof MouseEvent) atEnd(event, place, ends, () => button.form!.requestSubmit(button));
+    if (link) runAfterListeners(event, place, ends, () => clickClone(link));
+    else if (button?.form && event instanceof MouseEvent) runAfterListeners(event, place, ends, () => button.form!.requestSubmit(button));
   }, true);
   // A submission by the browser itself.
   root.addEventListener("submit", (event) => {
@@ -47,26 +47,26 @@ function watchClosed(root: ShadowRoot, ends: ReturnType<typeof watchStops>): voi
 type Handler = NonNullable<HTMLElement["onclick"]>;
 
 /** The runtime has prevented the default of a stopped click: only this sees that a handler returns false. */
-function hearHandlers(): void {
+function watchOnclick(): void {
   const hearing = new WeakSet<Handler>();
   addEventListener("click", (event) => {
     for (const one of event.composedPath() as HTMLElement[]) {
       const { onclick } = one;
       if (!onclick || hearing.has(onclick)) continue;
-      const hears: Handler = (seen) => {
+      const handlerWithDefault: Handler = (seen) => {
         const given: unknown = onclick.call(one, seen);
         if (given === false) seen.preventDefault();
         return given;
       };
-      hearing.add(hears);
-      one.onclick = hears;
-      setTimeout(() => one.onclick === hears && (one.onclick = onclick));
+      hearing.add(handlerWithDefault);
+      one.onclick = handlerWithDefault;
+      setTimeout(() => one.onclick === handlerWithDefault && (one.onclick = onclick));
     }
   }, true);
 }
 
-export function awaitClicks(): void {
-  hearHandlers();
+export function watchClickEnds(): void {
+  watchOnclick();
   wrap<EventTarget>(EventTarget.prototype, "dispatchEvent", (native, place, [event]) => {
     if (!(event instanceof Event && event.type === "click")) return native();
     if (!event.cancelable) event.initEvent("click", event.bubbles, true);
@@ -81,7 +81,7 @@ export function awaitClicks(): void {
   const { attachShadow } = prototype;
   prototype.attachShadow = function (init) {
     const root = attachShadow.call(this, init);
-    if (root.mode === "closed") watchClosed(root, ends);
+    if (root.mode === "closed") watchClosedRoot(root, ends);
     return root;
   };
   // The runtime's wrappers of these methods also apply to their legacy properties.

@@ -5,7 +5,7 @@ import { wrap } from "../wrapped";
 export type Later = (run: () => void, milliseconds: number) => unknown;
 
 /** The replacement by the path of the event, if any. `stopped`: other listeners may still run. */
-export type Find = (path: EventTarget[], event: Event, stopped?: boolean) => (() => void) | false | null | undefined;
+export type FindAction = (path: EventTarget[], event: Event, stopped?: boolean) => (() => void) | false | null | undefined;
 
 /** The callbacks for the moment when an event's propagation stops, by event. */
 export function watchStops(): WeakMap<Event, () => void> {
@@ -20,11 +20,11 @@ export function watchStops(): WeakMap<Event, () => void> {
 }
 
 /** Calls each `find` once an event of its type has reached all listeners, and its default was not prevented. */
-export function createDefaults(later: Later): (type: string, find: Find) => void {
+export function createDefaults(later: Later): (type: string, find: FindAction) => void {
   const ends = watchStops();
   const { prototype } = Event;
   const { preventDefault } = prototype;
-  const told = Object.getOwnPropertyDescriptor(prototype, "defaultPrevented")!;
+  const nativePrevented = Object.getOwnPropertyDescriptor(prototype, "defaultPrevented")!;
   /** Events whose default the browser must never run: whether the page prevented it. */
   const prevented = new WeakMap<Event, boolean>();
   wrap<Event>(prototype, "preventDefault", (native, event) => {
@@ -32,42 +32,42 @@ export function createDefaults(later: Later): (type: string, find: Find) => void
     else native();
   });
   Object.defineProperty(prototype, "defaultPrevented", {
-    ...told,
+    ...nativePrevented,
     get(this: Event) {
-      return prevented.get(this) ?? told.get!.call(this);
+      return prevented.get(this) ?? nativePrevented.get!.call(this);
     },
   });
 
   return (type, find) => {
-    const hear = (event: Event): void => {
+    const onEvent = (event: Event): void => {
       if (ends.has(event)) return;
       const path = event.composedPath();
       const place = event.currentTarget!;
-      const found = (stopped?: boolean): (() => void) | undefined => (!event.defaultPrevented && find(path, event, stopped)) || undefined;
-      const taken = (stopped?: boolean): (() => void) | undefined => {
+      const findAction = (stopped?: boolean): (() => void) | undefined => (!event.defaultPrevented && find(path, event, stopped)) || undefined;
+      const takeAction = (stopped?: boolean): (() => void) | undefined => {
         ends.delete(event);
         place.removeEventListener(type, end);
-        const run = found(stopped);
+        const run = findAction(stopped);
         if (run) {
           preventDefault.call(event);
           prevented.set(event, false);
         }
         return run;
       };
-      const end = (seen: Event): unknown => seen === event && taken()?.();
-      const last = (): void => place.addEventListener(type, end);
+      const end = (seen: Event): unknown => seen === event && takeAction()?.();
+      const listenLast = (): void => place.addEventListener(type, end);
       // The last of all listeners, if the event gets there; some listeners are added during capture to be last
       // (Turbo's).
-      if (place === window) document.addEventListener(type, last, { capture: true, once: true });
-      else last();
+      if (place === window) document.addEventListener(type, listenLast, { capture: true, once: true });
+      else listenLast();
       // Other listeners may run here, and still prevent it.
-      ends.set(event, () => taken(true) && later(() => found()?.(), 0));
+      ends.set(event, () => takeAction(true) && later(() => findAction()?.(), 0));
     };
-    addEventListener(type, hear, true);
+    addEventListener(type, onEvent, true);
     // Pages save files by links outside of the document.
     for (const [owner, name] of [[EventTarget.prototype, "dispatchEvent"], [HTMLElement.prototype, "click"]] as const) {
       wrap<Node>(owner, name, (native, place) => {
-        if (place.isConnected === false) place.getRootNode().addEventListener(type, hear, true);
+        if (place.isConnected === false) place.getRootNode().addEventListener(type, onEvent, true);
         return native();
       });
     }

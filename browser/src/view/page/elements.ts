@@ -1,39 +1,39 @@
 /** Loads files of the backend into elements that refer to them; the page still reads its original values. */
 
 import { attempt } from "../attempt";
-import { CANDIDATE, chosen, seen } from "./candidates";
-import { modulesRun } from "./modules";
+import { CANDIDATE, chooseCandidates, originalValue } from "./candidates";
+import { afterModules } from "./modules";
 import type { Files } from "./page-files";
 import { wrap } from "../wrapped";
-import { written } from "./written";
+import { originalMarkup } from "./written";
 
 type Kind = "data" | "set" | "script" | "sheet" | "ahead";
 
 /** A reference of an element. */
-interface Named {
+interface Reference {
   url: string;
   /** How it is loaded. */
   kind: Kind;
   /** Whether the element lacks the attribute, which is written with the file. */
   unwritten: boolean;
   /** Settled when it is loaded, or failed; absent before it has begun. */
-  begun?: Promise<unknown>;
+  whenLoaded?: Promise<unknown>;
   /** Whether the browser has the file, so that its events are valid. */
-  filled?: boolean;
+  hasFile?: boolean;
   /** Whether it reported a failure. */
   failed: boolean;
 }
 
 /** Kinds whose file is written into the element itself. */
-const INSIDE = /data|set/;
+const WRITTEN_INSIDE = /data|set/;
 /** The kind by element and attribute. */
-const NAMING: { [place: string]: Kind } = Object.assign(Object.create(null), {
+const KINDS: { [place: string]: Kind } = Object.assign(Object.create(null), {
   "img srcset": "set", "source srcset": "set", "script src": "script", "link href": "sheet",
 });
 const FILES = "img src,audio src,video src,source src,track src,input src,video poster,image href,image xlink:href,"
   + "body background,table background,td background,th background";
-for (const place of FILES.split(",")) NAMING[place] = "data";
-const PLACES = Object.keys(NAMING).map((place) => place.split(" ") as [string, string]);
+for (const place of FILES.split(",")) KINDS[place] = "data";
+const PLACES = Object.keys(KINDS).map((place) => place.split(" ") as [string, string]);
 const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style,meta";
 /** Follows each value of ours: the page's original value, or nothing if the page has no such attribute. */
 const OURS = "#webmcp-gateway:";
@@ -42,7 +42,7 @@ const NOTHING = "data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20
 
 const isSource = ({ localName }: Element, attribute: string): boolean => localName + attribute === "sourcesrc";
 /** Resolves when a lazy image is near the viewport, or no longer lazy; a part of the runtime defines it. */
-const near = (element: Element): Promise<void> | undefined => (window as { webmcpGatewayNear?: (element: Element) => Promise<void> | undefined }).webmcpGatewayNear?.(element);
+const whenNear = (element: Element): Promise<void> | undefined => (window as { webmcpGatewayNear?: (element: Element) => Promise<void> | undefined }).webmcpGatewayNear?.(element);
 
 /** The attribute for the file: the browser prefers it, so that the other can keep the page's value. */
 const slotOf = ({ localName }: Element, attribute: string): string =>
@@ -50,31 +50,31 @@ const slotOf = ({ localName }: Element, attribute: string): string =>
 
 export function watchElements(files: Files, resolve: (url: string) => string): void {
   const { setAttribute, getAttribute, removeAttribute } = Element.prototype;
-  const named = new WeakMap<Element, { [attribute: string]: Named }>();
+  const references = new WeakMap<Element, { [attribute: string]: Reference }>();
   const sheets = new WeakMap<Element, HTMLStyleElement>();
   /** A script that has started there counts as started in all documents. */
   const nowhere = document.implementation.createHTMLDocument().head;
   let queue: Promise<unknown> = Promise.resolve();
   let count = 0;
-  const noted = (element: Element, attribute: string): Named | undefined => named.get(element)?.[attribute];
+  const referenceOf = (element: Element, attribute: string): Reference | undefined => references.get(element)?.[attribute];
 
   /** The page's reference if the element lacks the attribute. */
-  function held(element: Element, attribute: string): string | undefined {
-    const { unwritten, url } = noted(element, attribute) ?? {};
+  function unwrittenUrl(element: Element, attribute: string): string | undefined {
+    const { unwritten, url } = referenceOf(element, attribute) ?? {};
     return unwritten ? url : undefined;
   }
 
   /** The value that the page reads; undefined if the attribute is ours only. */
   const valueOf = (element: Element, attribute: string): string | null | undefined =>
-    held(element, attribute) ?? seen(getAttribute.call(element, attribute));
+    unwrittenUrl(element, attribute) ?? originalValue(getAttribute.call(element, attribute));
 
   /** Whether a file of `element`, or of its picture, is outstanding; scripts and sheets are not written into the element. */
   const pending = (element: Element): boolean =>
     [element, ...element.closest("picture")?.children ?? []].some((one) =>
-      Object.entries(named.get(one) ?? {}).some(([attribute, { filled, kind }]) => !filled && kind === kindOf(one, attribute)));
+      Object.entries(references.get(one) ?? {}).some(([attribute, { hasFile, kind }]) => !hasFile && kind === kindOf(one, attribute)));
 
   function kindOf(element: Element, attribute: string): Kind | undefined {
-    const kind = NAMING[`${element.localName} ${attribute}`];
+    const kind = KINDS[`${element.localName} ${attribute}`];
     const slot = slotOf(element, attribute);
     // If both exist, browsers take the other.
     if (!kind || (slot !== attribute && valueOf(element, slot))) return undefined;
@@ -86,7 +86,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   }
 
   /** Applies the link's properties to its sheet. */
-  function follow(element: Element): void {
+  function updateSheet(element: Element): void {
     const { media, title, disabled } = element as HTMLLinkElement;
     const inline = sheets.get(element);
     if (inline) Object.assign(inline, { media, title, disabled });
@@ -101,7 +101,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       sheets.get(element)?.remove();
       sheets.set(element, inline);
       element.after(inline);
-      follow(element);
+      updateSheet(element);
     } else {
       inline.type = element.type;
       inline.async = false; // modules run one after the other
@@ -111,12 +111,12 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       else document.head.append(inline);
       inline.remove();
       Reflect.deleteProperty(document, "currentScript");
-      if (/module/i.test(inline.type)) await modulesRun();
+      if (/module/i.test(inline.type)) await afterModules();
     }
   }
 
   /** Removes `element`, and puts it back in its place. */
-  function moved(element: Element, meanwhile?: () => void): void {
+  function reinsert(element: Element, meanwhile?: () => void): void {
     const { parentNode, nextSibling } = element;
     meanwhile?.();
     document.adoptNode(element);
@@ -124,28 +124,28 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   }
 
   /** Begins to load a reference of `element`. */
-  function begin(element: Element, attribute: string, what: Named): void {
+  function load(element: Element, attribute: string, reference: Reference): void {
     const { parentElement, previousElementSibling: earlier } = element;
     // Browsers load the sources of a video or a sound in order, until one plays.
-    if (what.begun || (isSource(element, attribute) && (!parentElement || (earlier && noted(earlier, attribute)?.failed === false)))) return;
-    const { url, kind } = what;
+    if (reference.whenLoaded || (isSource(element, attribute) && (!parentElement || (earlier && referenceOf(earlier, attribute)?.failed === false)))) return;
+    const { url, kind } = reference;
     const slot = slotOf(element, attribute);
-    const inside = INSIDE.test(kind);
+    const inside = WRITTEN_INSIDE.test(kind);
     /** Scripts that are not `async` run one after the other. */
     const turn = (element as HTMLScriptElement).async === false && queue;
-    const over = (): boolean => noted(element, attribute) !== what || kindOf(element, attribute) !== kind;
+    const isOutdated = (): boolean => referenceOf(element, attribute) !== reference || kindOf(element, attribute) !== kind;
 
-    async function fill(): Promise<void> {
+    async function loadFile(): Promise<void> {
       let value: string;
       // Firefox fires no event for an unchanged image: all values differ.
       const ours = slot === attribute ? OURS + encodeURI(url) : `#${count++}${OURS}`;
       // Attributes that the page sets at the same time count, too.
       if (inside) await undefined;
-      await near(element);
+      await whenNear(element);
       if (kind === "data") value = (await files.data(url).catch(() => MISSING)) + ours;
       else if (kind === "set") {
-        const found = chosen([...url.matchAll(CANDIDATE)]);
-        const all = await Promise.all(found.map(([, one = ""]) => (files.remote(one) ? files.data(one).catch(() => one) : one)));
+        const found = chooseCandidates([...url.matchAll(CANDIDATE)]);
+        const all = await Promise.all(found.map(([, one = ""]) => (files.needsBackend(one) ? files.data(one).catch(() => one) : one)));
         value = found.map(([, , size = ""], at) => all[at] + (at ? "" : ours) + size).join(", ");
       } else {
         // Neither scripts nor sheets may be `data:` URLs there; inline ones are permitted.
@@ -153,63 +153,63 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         if (kind === "sheet") {
           // Browsers would load its imports in vain: an import must come first, and a part of the runtime handles it.
           value = value.replace(/^(?=.*@import)/is, "@media{}");
-          value = (await files.styled(value, resolve(url))) ?? value;
+          value = (await files.embedFiles(value, resolve(url))) ?? value;
         }
         await turn;
       }
-      if (over()) return;
+      if (isOutdated()) return;
       if (inside) {
-        what.filled = true;
-        what.unwritten = false;
+        reference.hasFile = true;
+        reference.unwritten = false;
         setAttribute.call(element, slot, value);
         // The browser has given up on that one, and checks added ones.
-        if (isSource(element, attribute)) moved(element);
+        if (isSource(element, attribute)) reinsert(element);
         return;
       }
       if (kind !== "ahead") await putInline(element as HTMLScriptElement, value);
       element.dispatchEvent(new Event("load"));
     }
 
-    what.begun = fill().catch(() => {
-      if (over()) return;
+    reference.whenLoaded = loadFile().catch(() => {
+      if (isOutdated()) return;
       sheets.get(element)?.remove();
       element.dispatchEvent(new Event("error"));
     });
-    if (turn) queue = what.begun.then(() => turn);
+    if (turn) queue = reference.whenLoaded.then(() => turn);
   }
 
   /** Takes over a reference of `element`; `write` does what the browser does. False if the browser can load it. */
-  function take(element: Element, attribute: string, url: string, write?: () => void): boolean {
+  function takeOver(element: Element, attribute: string, url: string, write?: () => void): boolean {
     const kind = kindOf(element, attribute);
     // Our own values are not remote.
     const urls = kind === "set" ? [...url.matchAll(CANDIDATE)].map(([, one = ""]) => one) : [url];
     if (!kind) return false;
-    const inside = INSIDE.test(kind);
-    if (!urls.some((one) => files.remote(one, !inside))) return false;
+    const inside = WRITTEN_INSIDE.test(kind);
+    if (!urls.some((one) => files.needsBackend(one, !inside))) return false;
     const slot = slotOf(element, attribute);
-    const before = noted(element, attribute);
+    const before = referenceOf(element, attribute);
     // A script runs once.
-    if (kind === "script" && before?.begun) return !write?.();
-    const now: Named = { url, kind, unwritten: inside && slot === attribute && !!write, failed: false };
-    named.set(element, { ...named.get(element), [attribute]: now });
+    if (kind === "script" && before?.whenLoaded) return !write?.();
+    const now: Reference = { url, kind, unwritten: inside && slot === attribute && !!write, failed: false };
+    references.set(element, { ...references.get(element), [attribute]: now });
     const heard = element.closest("picture")?.querySelector("img") ?? element;
-    if (inside && !before) for (const type of ["load", "error"]) heard.addEventListener(type, hush, true);
+    if (inside && !before) for (const type of ["load", "error"]) heard.addEventListener(type, hideEvent, true);
     if (slot !== attribute && !before) setAttribute.call(element, slot, NOTHING);
     if (kind === "script" && write) {
       // The browser itself must not run it.
-      moved(element, () => {
+      reinsert(element, () => {
         nowhere.append(element);
         write();
       });
     } else if (!now.unwritten) write?.();
     // Others begin when they are inserted into the page.
-    if (inside || element.isConnected) begin(element, attribute, now);
+    if (inside || element.isConnected) load(element, attribute, now);
     return true;
   }
 
   function forget(element: Element, attribute: string): void {
-    if (!NAMING[`${element.localName} ${attribute}`]) return;
-    delete named.get(element)?.[attribute];
+    if (!KINDS[`${element.localName} ${attribute}`]) return;
+    delete references.get(element)?.[attribute];
     const slot = slotOf(element, attribute);
     if (slot !== attribute && valueOf(element, slot) === undefined) removeAttribute.call(element, slot);
     sheets.get(element)?.remove();
@@ -221,7 +221,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (/refresh/i.test((element as HTMLMetaElement).httpEquiv)) void loaded.then(() => stop());
     for (const [name, attribute] of PLACES) {
       if (name !== element.localName) continue;
-      const before = noted(element, attribute);
+      const before = referenceOf(element, attribute);
       const value = valueOf(element, attribute);
       if (typeof value !== "string") {
         if (before) forget(element, attribute);
@@ -230,17 +230,17 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       const slot = slotOf(element, attribute);
       const lost = slot !== attribute && !getAttribute.call(element, slot)?.includes(OURS);
       // Browsers start some scripts that parsers made, which fail; others, such as those of innerHTML, never run.
-      if ((before || failed || name !== "script") && (value !== before?.url || lost) && take(element, attribute, value)) continue;
+      if ((before || failed || name !== "script") && (value !== before?.url || lost) && takeOver(element, attribute, value)) continue;
       if (!before) continue;
       // A link that changes its kind, such as a preloaded one.
-      if (before.kind !== kindOf(element, attribute)) take(element, attribute, value) || forget(element, attribute);
-      else begin(element, attribute, before);
+      if (before.kind !== kindOf(element, attribute)) takeOver(element, attribute, value) || forget(element, attribute);
+      else load(element, attribute, before);
     }
-    void near(element);
-    follow(element);
+    void whenNear(element);
+    updateSheet(element);
     const style = element.localName === "style" ? element : element.getAttributeNode("style");
     const css = style?.textContent;
-    void files.styled(css ?? "")?.then((filled) => {
+    void files.embedFiles(css ?? "")?.then((filled) => {
       if (style!.textContent === css) style!.textContent = filled;
     });
   }
@@ -250,11 +250,11 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const place = element.localName + attribute;
     const typed = place === "linktype" && getAttribute.call(element, "type")?.includes(OURS);
     // Browsers do not load a sheet of an unknown type.
-    if (typed || (place === "linkhref" && files.remote(value, true))) {
+    if (typed || (place === "linkhref" && files.needsBackend(value, true))) {
       setAttribute.call(element, "type", OURS + encodeURI(typed ? value : (element as HTMLLinkElement).type));
       if (typed) return;
     }
-    if (take(element, attribute, value, native)) return;
+    if (takeOver(element, attribute, value, native)) return;
     forget(element, attribute);
     native();
   };
@@ -268,9 +268,9 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       forget(element, attribute);
       native();
     },
-    getAttribute: (element, attribute, native) => held(element, attribute) ?? seen(native() as string | null) ?? null,
+    getAttribute: (element, attribute, native) => unwrittenUrl(element, attribute) ?? originalValue(native() as string | null) ?? null,
     hasAttribute: (element, attribute, native) =>
-      held(element, attribute) !== undefined || (native() && seen(getAttribute.call(element, attribute)) !== undefined),
+      unwrittenUrl(element, attribute) !== undefined || (native() && originalValue(getAttribute.call(element, attribute)) !== undefined),
   };
   for (const [method, make] of Object.entries(methods)) {
     for (const name of [method, `${method}NS`]) {
@@ -302,43 +302,43 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const owner = name ? Object.getPrototypeOf(document.createElement(name)) as object : HTMLMediaElement.prototype;
     define(owner, attribute, (element, get) => {
       const url = valueOf(element, attribute) ?? "";
-      return /set|back/.test(attribute) ? url : files.remote(url) ? (attempt(() => resolve(url)) ?? url) : get();
+      return /set|back/.test(attribute) ? url : files.needsBackend(url) ? (attempt(() => resolve(url)) ?? url) : get();
     });
   }
-  define(HTMLLinkElement.prototype, "type", (_, get) => seen(get() as string) ?? "");
+  define(HTMLLinkElement.prototype, "type", (_, get) => originalValue(get() as string) ?? "");
   define(HTMLLinkElement.prototype, "sheet", (link, get) => sheets.get(link)?.sheet ?? get());
   define(Image.prototype, "complete", (picture, get) => !pending(picture) && get());
   for (const owner of [Element.prototype, ShadowRoot.prototype]) {
-    for (const property of ["innerHTML", "outerHTML"]) define(owner, property, (_, get) => written(get() as string));
+    for (const property of ["innerHTML", "outerHTML"]) define(owner, property, (_, get) => originalMarkup(get() as string));
   }
 
   /** Events for our placeholder values, before the file is loaded, are hidden from the page. */
-  function hush(event: Event): void {
+  function hideEvent(event: Event): void {
     const { target, isTrusted, type } = event;
     if (!isTrusted || !(target instanceof Element)) return;
     if (type === "error") adopt(target, true);
     if (pending(target)) return event.stopImmediatePropagation();
-    const source = noted(target, "src");
+    const source = referenceOf(target, "src");
     if (source) source.failed = type === "error";
   }
-  addEventListener("error", hush, true);
+  addEventListener("error", hideEvent, true);
   // Before the load event, no browser refreshes, and a stop would end its parsing.
   const loaded = new Promise((go) => addEventListener("load", go, true));
   const adoptAll = (root: ParentNode): void => root.querySelectorAll(SELECTOR).forEach((one) => adopt(one));
-  const within = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
+  const elementsIn = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
       // For a style, its text changes; a text may be directly in a shadow root.
       if (type === "attributes" || (target as Element).localName === "style") adopt(target as Element);
       for (const node of removedNodes) {
-        for (const one of within(node)) {
+        for (const one of elementsIn(node)) {
           sheets.get(one)?.remove();
           // A link that is inserted again is reloaded.
-          const link = noted(one, "href");
-          if (link) take(one, "href", link.url);
+          const link = referenceOf(one, "href");
+          if (link) takeOver(one, "href", link.url);
         }
       }
-      for (const node of addedNodes) for (const one of within(node)) adopt(one);
+      for (const node of addedNodes) for (const one of elementsIn(node)) adopt(one);
     }
   });
   const observe = (root: Node): void =>

@@ -7,9 +7,9 @@ const ADDRESS = "webmcp-gateway";
 /** The prefix of the window's name that carries data over a reload, the only storage of an opaque frame; and its event. */
 export const CARRIED = `${ADDRESS}:`;
 /** Further paths of the app are not stored. */
-const REMEMBERED = 1000;
+const MAX_PATHS = 1000;
 
-interface Kept {
+interface SavedState {
   [ADDRESS]: string;
   state: unknown;
 }
@@ -23,13 +23,13 @@ export interface Entries {
   enter(url: string, state?: unknown): void;
 }
 
-const isKept = (state: unknown): state is Kept => typeof (state as Kept | null)?.[ADDRESS] === "string";
-const stateIn = (state: unknown): unknown => (isKept(state) ? state.state : state);
+const isSavedState = (state: unknown): state is SavedState => typeof (state as SavedState | null)?.[ADDRESS] === "string";
+const stateIn = (state: unknown): unknown => (isSavedState(state) ? state.state : state);
 
 export const withoutFragment = (url: string): string => url.replace(/#.*/s, "");
 
 /** Whether a host wrote the page into the document of `frame`, which has the host's address, and cannot be reloaded. */
-export function isWritten(frame: Location): boolean {
+export function isWrittenByHost(frame: Location): boolean {
   const [loaded] = performance.getEntriesByType("navigation");
   return !!loaded && withoutFragment(loaded.name) !== withoutFragment(frame.href);
 }
@@ -38,7 +38,7 @@ export function isWritten(frame: Location): boolean {
 export const withFragmentOf = (other: string, url: string): string => withoutFragment(url) + other.slice(withoutFragment(other).length);
 
 /** The app's URL from before a reload; restores the window's name. */
-function carried(): string | undefined {
+function takeCarriedUrl(): string | undefined {
   if (!window.name.startsWith(CARRIED)) return undefined;
   const [url, name] = JSON.parse(window.name.slice(CARRIED.length)) as [string, string];
   window.name = name;
@@ -46,7 +46,7 @@ function carried(): string | undefined {
 }
 
 /** Wraps a getter; `read` receives the object and the browser's value. */
-export function reading<Owner extends object, Name extends keyof Owner & string>(
+export function wrapGetter<Owner extends object, Name extends keyof Owner & string>(
   owner: Owner,
   name: Name,
   read: (self: Owner, native: Owner[Name]) => unknown,
@@ -64,7 +64,7 @@ export function reading<Owner extends object, Name extends keyof Owner & string>
  * `first` is the app's initial URL, `pages` are paths of other pages, `resolve` makes a URL absolute, and `changed`
  * receives the new URL.
  */
-export function keepEntries(frame: Location, first: string, pages: string[], resolve: (url: string) => URL, changed: (url: string) => void): Entries {
+export function createEntries(frame: Location, first: string, pages: string[], resolve: (url: string) => URL, changed: (url: string) => void): Entries {
   const { prototype } = History;
   const changes = { pushState: prototype.pushState, replaceState: prototype.replaceState };
   const stateOf = Object.getOwnPropertyDescriptor(prototype, "state")!.get!;
@@ -75,7 +75,7 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
   let name: string | undefined;
 
   function write(how: keyof typeof changes, owner: History, state: unknown, unused: string, to: string): void {
-    const kept: Kept = { [ADDRESS]: to, state };
+    const kept: SavedState = { [ADDRESS]: to, state };
     const shown = withFragmentOf(to, frame.href);
     // Some frames, such as those at `about:blank`, can show no fragment.
     if (shown !== frame.href && attempt(() => (changes[how].call(owner, kept, unused, shown), true))) return;
@@ -85,19 +85,19 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
   function here(): string {
     const state = stateOf.call(history) as unknown;
     // An entry that the page did not create belongs to a fragment.
-    const now = isKept(state) ? state[ADDRESS] : withFragmentOf(frame.href, url);
-    if (!isKept(state)) attempt(() => write("replaceState", history, state, "", now));
+    const now = isSavedState(state) ? state[ADDRESS] : withFragmentOf(frame.href, url);
+    if (!isSavedState(state)) attempt(() => write("replaceState", history, state, "", now));
     if (now !== url) {
       before = url;
       url = now;
-      if (paths.size < REMEMBERED) paths.add(new URL(now).pathname);
+      if (paths.size < MAX_PATHS) paths.add(new URL(now).pathname);
       changed(now);
     }
     return now;
   }
 
   /** Validates a URL for a history entry. */
-  function given(text: string, what: string): string {
+  function checkUrl(text: string, what: string): string {
     const from = here();
     if (text === "") return from;
     // Scripts that the packer has not seen use the frame's address.
@@ -110,22 +110,22 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
   for (const how of ["pushState", "replaceState"] as const) {
     prototype[how] = function (state, unused, ...rest) {
       if (arguments.length < 2) return changes[how].apply(this, arguments as never);
-      write(how, this, state, unused, given(String(rest[0] ?? ""), how));
+      write(how, this, state, unused, checkUrl(String(rest[0] ?? ""), how));
       here();
     };
   }
-  reading(prototype, "state", (_, state) => stateIn(state));
-  reading(PopStateEvent.prototype, "state", (_, state) => stateIn(state));
-  const shown = (native: string, now: string): string => (withoutFragment(native) === withoutFragment(frame.href) ? withFragmentOf(native, now) : native);
-  reading(HashChangeEvent.prototype, "oldURL", (_, native) => shown(native, before));
-  reading(HashChangeEvent.prototype, "newURL", (_, native) => shown(native, here()));
+  wrapGetter(prototype, "state", (_, state) => stateIn(state));
+  wrapGetter(PopStateEvent.prototype, "state", (_, state) => stateIn(state));
+  const toAppUrl = (native: string, now: string): string => (withoutFragment(native) === withoutFragment(frame.href) ? withFragmentOf(native, now) : native);
+  wrapGetter(HashChangeEvent.prototype, "oldURL", (_, native) => toAppUrl(native, before));
+  wrapGetter(HashChangeEvent.prototype, "newURL", (_, native) => toAppUrl(native, here()));
   // Before any listener of the page.
   for (const type of ["popstate", "hashchange"]) addEventListener(type, here, true);
   // Browsers fire no such event if more than the fragment differs.
   addEventListener("hashchange", (event) => {
     if (withoutFragment(before) !== withoutFragment(url)) event.stopImmediatePropagation();
   }, true);
-  const begun = attempt(carried);
+  const begun = attempt(takeCarriedUrl);
   if (begun !== undefined && attempt(() => new URL(begun).origin) === origin) write("replaceState", history, null, "", begun);
   here();
   return {

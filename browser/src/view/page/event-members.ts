@@ -1,10 +1,10 @@
 /** Events with a member that browsers reject because the runtime made it: a `Storage`, or the parent of a view. */
 
-import { reading } from "./entries";
-import { named, withMember } from "../wrapped";
+import { wrapGetter } from "./entries";
+import { withIdentityOf, withGetter } from "../wrapped";
 
 /** Permits `ours` as `member` of events of the class `of`: in its constructor and in `init`, at the argument index `at`. */
-export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEvent", member: keyof Made & string, init: keyof Made, at: number, ours: unknown): void {
+export function overrideMember<Made extends Event>(of: "MessageEvent" | "StorageEvent", member: keyof Made & string, init: keyof Made, at: number, ours: unknown): void {
   type Class = new (type: string, init?: object) => Made;
   const classes = window as unknown as { [name: string]: Class };
   const native = classes[of]!;
@@ -15,7 +15,7 @@ export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEven
     construct(_, given: [string, { [name: string]: unknown }?], target: Function) {
       const [type, values] = given;
       // The other members are read as usual, also inherited ones.
-      const whole = Object(values) === values ? withMember(values!, member, value) : values;
+      const whole = Object(values) === values ? withGetter(values!, member, value) : values;
       let isOurs = false;
       function value(): unknown {
         const said = values![member];
@@ -30,7 +30,7 @@ export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEven
   prototype.constructor = made;
   const initialize = prototype[init] as Function;
   Object.assign(prototype, {
-    [init]: named(initialize, function (this: Made, ...given: unknown[]) {
+    [init]: withIdentityOf(initialize, function (this: Made, ...given: unknown[]) {
       const isOurs = given[at] === ours;
       if (isOurs) given[at] = null;
       initialize.apply(this, given);
@@ -38,5 +38,5 @@ export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEven
       if (!this.eventPhase) told[isOurs ? "add" : "delete"](this);
     }),
   });
-  reading(prototype as Made, member, (event, value) => (told.has(event) ? (ours as never) : value));
+  wrapGetter(prototype as Made, member, (event, value) => (told.has(event) ? (ours as never) : value));
 }

@@ -9,7 +9,7 @@ let gestures: Gestures;
 beforeEach(() => {
   now = 1000;
   active = true;
-  gestures = createGestures({ now: () => now, activated: () => active, watch: (seen) => (act = seen) });
+  gestures = createGestures({ now: () => now, isActivated: () => active, watch: (seen) => (act = seen) });
 });
 
 test("a gesture has an age in whole milliseconds, for five seconds", () => {

@@ -1,7 +1,7 @@
 /** The person's last gesture in the page, as the view itself reports it, for hosts that attest none. */
 
 /** How long after a gesture a request may still be caused by it, in milliseconds. */
-const LONGEST = 5000;
+const MAX_AGE = 5000;
 
 export interface Gestures {
   /**
@@ -12,23 +12,23 @@ export interface Gestures {
   take(): () => number | undefined;
 }
 
-interface Ends {
+interface GestureDependencies {
   now(): number;
   /** Whether the browser counts the page as activated by the person; false if it does not report that. */
-  activated(): boolean;
+  isActivated(): boolean;
   /** `seen` receives the time of each event that the person caused, on `now`'s clock. */
   watch(seen: (at: number) => void): void;
 }
 
-export function createGestures({ now, activated, watch }: Ends): Gestures {
+export function createGestures({ now, isActivated, watch }: GestureDependencies): Gestures {
   let last = -Infinity;
   watch((at) => (last = at));
   return {
     take() {
-      const at = activated() ? last : -Infinity;
+      const at = isActivated() ? last : -Infinity;
       return () => {
         const age = Math.max(0, Math.ceil(now() - at));
-        return age <= LONGEST ? age : undefined;
+        return age <= MAX_AGE ? age : undefined;
       };
     },
   };

@@ -4,22 +4,22 @@ import { createStorage } from "./shims";
 import type { Params } from "../host/json-rpc";
 
 /** The minimum time between two saves, in milliseconds. */
-const PAUSE = 250;
+const SAVE_INTERVAL = 250;
 /** Milliseconds after which a failed save is retried. */
-const AGAIN = 5000;
+const RETRY_DELAY = 5000;
 
-export interface Kept {
+export interface StoredItems {
   items: Params;
   /** Characters of keys and values together. */
   quota: number;
 }
 
 /** Hosts' JSON cannot carry lone surrogates, and objects no such key: these are written with escapes. */
-export function wrapped(text: string): string {
+export function escapeText(text: string): string {
   return /^(\0|__proto__$)|\p{Surrogate}/u.test(text) ? `\0${JSON.stringify(text)}` : text;
 }
 
-function unwrapped(text: string): string {
+function unescapeText(text: string): string {
   return text[0] === "\0" ? (JSON.parse(text.slice(1)) as string) : text;
 }
 
@@ -36,11 +36,11 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
       const sent = { changes, ...(clear && { clear }) };
       changes = {};
       clear = false;
-      if (await save(sent)) await later(PAUSE);
+      if (await save(sent)) await later(SAVE_INTERVAL);
       else {
         // A later clear discards them; else later changes win.
         if (!clear) ({ changes, clear = false } = { ...sent, changes: { ...sent.changes, ...changes } });
-        await later(AGAIN);
+        await later(RETRY_DELAY);
       }
     }
     busy = false;
@@ -48,7 +48,7 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
 
   return {
     change(key: string, value: string | null): void {
-      changes[wrapped(key)] = value === null ? null : wrapped(value);
+      changes[escapeText(key)] = value === null ? null : escapeText(value);
       if (!busy) void run();
     },
     clear(): void {
@@ -59,20 +59,20 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
   };
 }
 
-export function createKeptStorage({ items: kept, quota }: Kept, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Storage {
+export function createKeptStorage({ items: kept, quota }: StoredItems, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Storage {
   const items = new Map<string, string>();
   const saver = createSaver(save, later);
   const sizes = new Map<string, number>();
 
   function put(key: string, value: string): void {
-    const size = wrapped(key).length + wrapped(value).length;
+    const size = escapeText(key).length + escapeText(value).length;
     let whole = size;
     for (const [name, held] of sizes) if (name !== key) whole += held;
     if (whole > quota) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
     items.set(key, value);
     sizes.set(key, size);
   }
-  for (const [key, value] of Object.entries(kept)) put(unwrapped(key), unwrapped(String(value)));
+  for (const [key, value] of Object.entries(kept)) put(unescapeText(key), unescapeText(String(value)));
 
   return createStorage({
     items,

@@ -1,16 +1,16 @@
 /** Starts the scripts of a page that the packer held back, as if the page were parsed only now. */
 
-import { modulesRun } from "./modules";
-import { fileOf, textOf } from "./page-files";
+import { afterModules } from "./modules";
+import { fetchFile, readText } from "./page-files";
 
 /** The type of a held back script, and the attribute with its kind: "module", "defer" or "". */
-const WAITS = "webmcp-gateway-waits";
+const SCRIPT_KIND = "webmcp-gateway-waits";
 /** Its URL at the backend. */
 const SOURCE = "webmcp-gateway-src";
 /** A host that writes into the document may never close it. */
-const PARSED_AT_LAST = 2000;
+const PARSE_TIMEOUT = 2000;
 
-const isModule = (waiting: Element): boolean => waiting.getAttribute(WAITS) === "module";
+const isModule = (waiting: Element): boolean => waiting.getAttribute(SCRIPT_KIND) === "module";
 
 function run(waiting: HTMLScriptElement, text: string | null): void {
   const script = document.createElement("script");
@@ -18,40 +18,40 @@ function run(waiting: HTMLScriptElement, text: string | null): void {
   script.text = text ?? "";
   // Modules run one after the other.
   script.async = false;
-  for (const { name, value } of waiting.attributes) if (name !== WAITS && name !== SOURCE && name !== "type") script.setAttribute(name, value);
+  for (const { name, value } of waiting.attributes) if (name !== SCRIPT_KIND && name !== SOURCE && name !== "type") script.setAttribute(name, value);
   waiting.replaceWith(script);
   if (waiting.hasAttribute(SOURCE)) script.dispatchEvent(new Event("load"));
 }
 
 /** All held back scripts, also in declarative shadow roots. */
-function* waitingIn(root: ParentNode): Generator<HTMLScriptElement> {
+function* heldBackScripts(root: ParentNode): Generator<HTMLScriptElement> {
   for (const one of root.querySelectorAll("*")) {
-    if (one.matches(`script[${WAITS}]`)) yield one as HTMLScriptElement;
-    if (one.shadowRoot) yield* waitingIn(one.shadowRoot);
+    if (one.matches(`script[${SCRIPT_KIND}]`)) yield one as HTMLScriptElement;
+    if (one.shadowRoot) yield* heldBackScripts(one.shadowRoot);
   }
 }
 
 /** Once `ready` is settled and the page is parsed: runs scripts in order, deferred ones and modules, and fires the page's events. */
 export function startScripts(ready: Promise<unknown>): void {
   let state: DocumentReadyState = "loading";
-  const is = (next: DocumentReadyState): void => {
+  const enterState = (next: DocumentReadyState): void => {
     state = next;
     document.dispatchEvent(new Event("readystatechange"));
   };
   const parsed = new Promise<boolean>((go) => {
     addEventListener("load", ({ isTrusted }) => isTrusted && go(true), true);
-    setTimeout(go, PARSED_AT_LAST, false);
+    setTimeout(go, PARSE_TIMEOUT, false);
   });
   // The page's listeners were not added in time for the browser's events; new ones are fired later.
   const types = ["DOMContentLoaded", "readystatechange", "load"];
-  const hush = (event: Event): void => void (event.isTrusted && event.stopImmediatePropagation());
-  for (const type of types) addEventListener(type, hush, true);
+  const hideEvent = (event: Event): void => void (event.isTrusted && event.stopImmediatePropagation());
+  for (const type of types) addEventListener(type, hideEvent, true);
   Object.defineProperty(document, "readyState", { configurable: true, get: () => state });
 
   async function start(): Promise<void> {
     await Promise.all([ready, parsed]);
-    const all = [...waitingIn(document)];
-    const later = all.filter((one) => one.getAttribute(WAITS));
+    const all = [...heldBackScripts(document)];
+    const later = all.filter((one) => one.getAttribute(SCRIPT_KIND));
     const { write, writeln } = document;
     // The browser's own would replace the page.
     document.write = (...text) => document.currentScript?.insertAdjacentHTML("beforebegin", text.join(""));
@@ -61,12 +61,12 @@ export function startScripts(ready: Promise<unknown>): void {
       const url = one.getAttribute(SOURCE);
       if (url === null) continue;
       const { integrity, noModule, charset } = one;
-      const type = one.getAttribute(WAITS)!;
-      const text = fileOf(fetch, url, integrity).then((file) => textOf(file, { integrity, noModule, type, charset }));
+      const type = one.getAttribute(SCRIPT_KIND)!;
+      const text = fetchFile(fetch, url, integrity).then((file) => readText(file, { integrity, noModule, type, charset }));
       text.catch(() => undefined); // handled in its turn
       texts.set(one, text);
     }
-    const loaded = async (one: HTMLScriptElement): Promise<void> => {
+    const runInTurn = async (one: HTMLScriptElement): Promise<void> => {
       const text = texts.get(one);
       try {
         run(one, text ? await text : one.textContent);
@@ -75,21 +75,21 @@ export function startScripts(ready: Promise<unknown>): void {
         one.dispatchEvent(new Event("error"));
       }
     };
-    for (const one of all) if (!later.includes(one)) await loaded(one);
-    is("interactive");
+    for (const one of all) if (!later.includes(one)) await runInTurn(one);
+    enterState("interactive");
     document.write = () => undefined;
     for (const one of later) {
-      if (!isModule(one)) await modulesRun();
-      await loaded(one);
+      if (!isModule(one)) await afterModules();
+      await runInTurn(one);
     }
-    if (later.length) await modulesRun();
+    if (later.length) await afterModules();
     Object.assign(document, { write, writeln });
     document.dispatchEvent(new Event("DOMContentLoaded", { bubbles: true }));
-    is("complete");
+    enterState("complete");
     dispatchEvent(new Event("load"));
     if (!(await parsed)) return;
     // A document that the page writes anew has its own events.
-    for (const type of types) removeEventListener(type, hush, true);
+    for (const type of types) removeEventListener(type, hideEvent, true);
     Reflect.deleteProperty(document, "readyState");
   }
   void start();

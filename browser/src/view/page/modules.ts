@@ -1,7 +1,7 @@
 /** Module scripts that are inserted by scripts: the browser runs them later, in order. */
 
 /** Resolves when all that were inserted until now, or in this task, have run. */
-export function modulesRun(): Promise<unknown> {
+export function afterModules(): Promise<unknown> {
   const name = `webmcp-gateway-${Math.random()}`;
   const last = document.createElement("script");
   last.type = "module";

@@ -27,7 +27,7 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
     if (!box.isConnected) document.documentElement.append(box);
   }
 
-  function review(url: string, words: HTMLElement): HTMLElement {
+  function reviewButton(url: string, words: HTMLElement): HTMLElement {
     const button = element("button", "Review");
     button.onclick = async () => {
       if (await open(url)) return;
@@ -40,7 +40,7 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
 
   function row({ message, url, title }: Parameters<ShowNotice>[0]): HTMLElement {
     const words = element("div", element("b", title ?? "Waiting for approval"), element("span", message || "A request of this app"));
-    const made = element("article", words, ...(url ? [review(url, words)] : []));
+    const made = element("article", words, ...(url ? [reviewButton(url, words)] : []));
     made.role = title ? "status" : "alert";
     return made;
   }

@@ -1,28 +1,28 @@
 /** The page's own address in other properties than `location`, and the resolved URLs of its links and forms. */
 
 import { attempt } from "../attempt";
-import { reading } from "./entries";
+import { wrapGetter } from "./entries";
 
 const PARTS = ["origin", "protocol", "username", "password", "host", "hostname", "port", "pathname", "search", "hash"] as const;
 
 /** `here` returns the page's URL, and `base` the base of its relative ones. */
-export function tellAddresses(here: () => string, base: () => string): void {
-  for (const name of ["URL", "documentURI"] as const) reading(Document.prototype, name, (self, native) => (self === document ? here() : native));
-  reading(Node.prototype, "baseURI", (node, native) => ((node.ownerDocument ?? node) === document ? base() : native));
-  reading(HTMLBaseElement.prototype, "href", (element, native) => (element.hasAttribute("href") ? native : base()));
+export function defineAddresses(here: () => string, base: () => string): void {
+  for (const name of ["URL", "documentURI"] as const) wrapGetter(Document.prototype, name, (self, native) => (self === document ? here() : native));
+  wrapGetter(Node.prototype, "baseURI", (node, native) => ((node.ownerDocument ?? node) === document ? base() : native));
+  wrapGetter(HTMLBaseElement.prototype, "href", (element, native) => (element.hasAttribute("href") ? native : base()));
   const action = (written: string | null): string => (written ? (attempt(() => new URL(written, base()).href) ?? written) : here());
-  reading(HTMLFormElement.prototype, "action", (form) => action(form.getAttribute("action")));
+  wrapGetter(HTMLFormElement.prototype, "action", (form) => action(form.getAttribute("action")));
   for (const { prototype } of [HTMLButtonElement, HTMLInputElement] as { prototype: HTMLButtonElement }[]) {
-    reading(prototype, "formAction", (button) => action(button.getAttribute("formaction")));
+    wrapGetter(prototype, "formAction", (button) => action(button.getAttribute("formaction")));
   }
   for (const { prototype } of [HTMLAnchorElement, HTMLAreaElement] as { prototype: HTMLAnchorElement }[]) {
     const urlOf = (link: HTMLAnchorElement): URL | undefined => {
       const written = link.getAttribute("href");
       return written === null ? undefined : attempt(() => new URL(written, base()));
     };
-    reading(prototype, "href", (link, native) => urlOf(link)?.href ?? native);
+    wrapGetter(prototype, "href", (link, native) => urlOf(link)?.href ?? native);
     for (const name of PARTS) {
-      reading(prototype, name, (link, native) => urlOf(link)?.[name] ?? native);
+      wrapGetter(prototype, name, (link, native) => urlOf(link)?.[name] ?? native);
       const { set } = Object.getOwnPropertyDescriptor(prototype, name)!;
       if (!set) continue;
       Object.defineProperty(prototype, name, {
@@ -41,9 +41,9 @@ export function tellAddresses(here: () => string, base: () => string): void {
 }
 
 /** The page's own origin is the same wherever it is read, also in messages that it posts to itself. */
-export function tellOrigin(origin: string): void {
+export function defineOrigin(origin: string): void {
   const sourceOf = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "source")!.get!;
-  reading(MessageEvent.prototype, "origin", (event, native) => (sourceOf.call(event) === window ? origin : native));
+  wrapGetter(MessageEvent.prototype, "origin", (event, native) => (sourceOf.call(event) === window ? origin : native));
   Object.defineProperty(window, "origin", {
     configurable: true,
     enumerable: true,

@@ -6,7 +6,7 @@ const PARTS = ["protocol", "host", "hostname", "port", "pathname", "search"] as 
 
 /** `resolve` makes a URL absolute, and `leave` opens one outside of the app's page. */
 export function createLocation(frame: Location, { here, knows, enter }: Entries, resolve: (url: string) => URL, leave: (url: string) => void): Location {
-  function parsed(url: unknown): URL {
+  function parse(url: unknown): URL {
     try {
       return resolve(String(url));
     } catch {
@@ -14,8 +14,8 @@ export function createLocation(frame: Location, { here, knows, enter }: Entries,
     }
   }
 
-  function go(url: unknown, replaces = false): void {
-    const { href, origin, pathname } = parsed(url);
+  function navigate(url: unknown, replaces = false): void {
+    const { href, origin, pathname } = parse(url);
     const from = here();
     const { origin: own } = new URL(from);
     if (href.includes("#") && withoutFragment(href) === withoutFragment(from)) {
@@ -35,13 +35,13 @@ export function createLocation(frame: Location, { here, knows, enter }: Entries,
       set(value: string) {
         const to = new URL(here());
         to[name] = value;
-        go(to.href);
+        navigate(to.href);
       },
     })] as const,
   );
   return Object.create(Location.prototype, {
     ancestorOrigins: member({ get: () => frame.ancestorOrigins }),
-    href: member({ get: here, set: (value: string) => go(value) }),
+    href: member({ get: here, set: (value: string) => navigate(value) }),
     origin: member({ get: () => new URL(here()).origin }),
     ...Object.fromEntries(parts),
     hash: member({
@@ -51,8 +51,8 @@ export function createLocation(frame: Location, { here, knows, enter }: Entries,
         here();
       },
     }),
-    assign: method((url: string) => go(url)),
-    replace: method((url: string) => go(url, true)),
+    assign: method((url: string) => navigate(url)),
+    replace: method((url: string) => navigate(url, true)),
     reload: method(() => enter(here(), history.state)),
     toString: method(here),
   }) as Location;

@@ -5,7 +5,7 @@ import type { Files } from "./page-files";
 type Rule = { style?: CSSStyleDeclaration; cssRules?: Rule[] };
 
 const SHEETS = ["CSSStyleSheet", "CSSGroupingRule", "CSSStyleRule", "CSSKeyframesRule"];
-const STYLED = ["CSSStyleRule", "CSSFontFaceRule", "CSSKeyframeRule", "CSSNestedDeclarations"];
+const STYLE_RULES = ["CSSStyleRule", "CSSFontFaceRule", "CSSKeyframeRule", "CSSNestedDeclarations"];
 
 /** Replaces the browser's `name` by the result of `make`, in those of `classes` that have it. */
 function replace(classes: string[], name: string, make: (native: PropertyDescriptor) => PropertyDescriptor): void {
@@ -16,17 +16,17 @@ function replace(classes: string[], name: string, make: (native: PropertyDescrip
   }
 }
 
-export function watchSheets({ styled }: Pick<Files, "styled">): void {
-  async function fill(style: CSSStyleDeclaration): Promise<void> {
+export function watchSheets({ embedFiles }: Pick<Files, "embedFiles">): void {
+  async function embedInto(style: CSSStyleDeclaration): Promise<void> {
     const { cssText } = style;
-    const filled = await styled(cssText);
+    const filled = await embedFiles(cssText);
     if (filled !== undefined && style.cssText === cssText) style.cssText = filled;
   }
 
-  function look(rules: Iterable<Rule>): void {
+  function readStyles(rules: Iterable<Rule>): void {
     for (const rule of rules) {
       void rule.style; // reading it is enough, see below
-      if (rule.cssRules) look(rule.cssRules);
+      if (rule.cssRules) readStyles(rule.cssRules);
     }
   }
 
@@ -34,17 +34,17 @@ export function watchSheets({ styled }: Pick<Files, "styled">): void {
     replace(SHEETS, name, (native) => ({
       value(this: { cssRules: Rule[] }, ...given: unknown[]) {
         const result: unknown = native.value.apply(this, given);
-        if (result instanceof Promise) result.then(() => look(this.cssRules), () => undefined);
-        else look(name === "insertRule" ? [this.cssRules[result as number] as Rule] : this.cssRules);
+        if (result instanceof Promise) result.then(() => readStyles(this.cssRules), () => undefined);
+        else readStyles(name === "insertRule" ? [this.cssRules[result as number] as Rule] : this.cssRules);
         return result;
       },
     }));
   }
   // Properties of a style are no accessors: a read of a rule's style may precede a write.
-  replace(STYLED, "style", ({ get }) => ({
+  replace(STYLE_RULES, "style", ({ get }) => ({
     get(this: Rule) {
       const style = get!.call(this) as CSSStyleDeclaration;
-      queueMicrotask(() => void fill(style));
+      queueMicrotask(() => void embedInto(style));
       return style;
     },
   }));

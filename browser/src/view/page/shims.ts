@@ -2,12 +2,12 @@
 
 import { attempt } from "../attempt";
 import { CARRIED } from "./entries";
-import { tellMember } from "./event-members";
-import { named } from "../wrapped";
+import { overrideMember } from "./event-members";
+import { withIdentityOf } from "../wrapped";
 
 const QUOTA = 5 * 1024 * 1024;
 
-const refused = (get: () => unknown): boolean => !attempt(() => [get()]);
+const isRefused = (get: () => unknown): boolean => !attempt(() => [get()]);
 
 /** The items of our own `Storage`, and its operations. */
 export interface Area {
@@ -21,17 +21,17 @@ export interface Area {
 type Cookies = Map<string, [value: string, until: number | null]>;
 
 /** The prefix of the window's name that carries storage and cookies over a reload. */
-const STORED = "webmcp-gateway-storage:";
+const CARRIED_STORAGE = "webmcp-gateway-storage:";
 
 /** Carries them to the page after a reload, which `CARRIED` announces; no other site may read them. */
-function carry(areas: Area[], cookies: Cookies): void {
+function carryOverReload(areas: Area[], cookies: Cookies): void {
   const put = (): void => {
-    window.name = STORED + JSON.stringify([window.name, areas.map(({ items }) => [...items]), [...cookies]]);
+    window.name = CARRIED_STORAGE + JSON.stringify([window.name, areas.map(({ items }) => [...items]), [...cookies]]);
   };
   // The last of all listeners, as others may store something then.
   addEventListener(CARRIED, () => addEventListener("beforeunload", put, { once: true }));
-  if (!window.name.startsWith(STORED)) return;
-  const [name, stored, jar] = JSON.parse(window.name.slice(STORED.length)) as [string, [string, string][][], [string, [string, number | null]][]];
+  if (!window.name.startsWith(CARRIED_STORAGE)) return;
+  const [name, stored, jar] = JSON.parse(window.name.slice(CARRIED_STORAGE.length)) as [string, [string, string][][], [string, [string, number | null]][]];
   window.name = name;
   areas.forEach((area, at) => stored[at]?.forEach(([key, value]) => area.setItem(key, value)));
   for (const [key, cookie] of jar) cookies.set(key, cookie);
@@ -57,17 +57,17 @@ function createArea(): Area {
 export function createStorage({ items, ...changes }: Area): Storage {
   const target = Object.create(Storage.prototype) as Storage;
   // A name that the prototype has is no property (Web IDL, 3.9.7): such an item is reached by `getItem` alone.
-  const held = (key: string | symbol) => (key in target ? undefined : items.get(key as string));
+  const itemOf = (key: string | symbol) => (key in target ? undefined : items.get(key as string));
   const storage = new Proxy(target, {
-    get: (_, key) => held(key) ?? Reflect.get(target, key, storage),
+    get: (_, key) => itemOf(key) ?? Reflect.get(target, key, storage),
     // Only string keys are items.
     set: (_, key, value) => (typeof key === "symbol" ? Reflect.set(target, key, value) : (changes.setItem(key, `${value}`), true)),
     defineProperty: (_, key, how) => (typeof key === "symbol" ? Reflect.defineProperty(target, key, how) : !how.get && !how.set && (changes.setItem(key, `${how.value}`), true)),
     preventExtensions: () => false,
-    has: (_, key) => held(key) !== undefined || key in target,
-    deleteProperty: (_, key) => (held(key) === undefined ? Reflect.deleteProperty(target, key) : (changes.removeItem(key as string), true)),
+    has: (_, key) => itemOf(key) !== undefined || key in target,
+    deleteProperty: (_, key) => (itemOf(key) === undefined ? Reflect.deleteProperty(target, key) : (changes.removeItem(key as string), true)),
     ownKeys: () => [...[...items.keys()].filter((key) => !(key in target)), ...Reflect.ownKeys(target)],
-    getOwnPropertyDescriptor: (_, key) => (held(key) === undefined ? Reflect.getOwnPropertyDescriptor(target, key) : { value: held(key), writable: true, enumerable: true, configurable: true }),
+    getOwnPropertyDescriptor: (_, key) => (itemOf(key) === undefined ? Reflect.getOwnPropertyDescriptor(target, key) : { value: itemOf(key), writable: true, enumerable: true, configurable: true }),
   });
   const methods: { [name: string]: (...given: [string, string]) => unknown } = {
     getItem: (key) => items.get(key) ?? null,
@@ -77,7 +77,7 @@ export function createStorage({ items, ...changes }: Area): Storage {
   const prototype = Storage.prototype as Storage & { [name: string]: (...given: unknown[]) => unknown };
   for (const [name, method] of Object.entries(methods)) {
     const native = prototype[name]!;
-    prototype[name] = named(native, function (this: Storage, ...given: unknown[]) {
+    prototype[name] = withIdentityOf(native, function (this: Storage, ...given: unknown[]) {
       if (this !== storage) return native.apply(this, given);
       if (given.length < method.length) throw new TypeError(`${name} needs ${method.length} arguments`);
       return method(...(given.map((value) => `${value}`) as [string, string]));
@@ -90,7 +90,7 @@ export function createStorage({ items, ...changes }: Area): Storage {
       return this === storage ? items.size : length.get!.call(this);
     },
   });
-  tellMember<StorageEvent>("StorageEvent", "storageArea", "initStorageEvent", 7, storage);
+  overrideMember<StorageEvent>("StorageEvent", "storageArea", "initStorageEvent", 7, storage);
   return storage;
 }
 
@@ -117,21 +117,21 @@ function createCookies(cookies: Cookies, now: () => number): { get(): string; se
 
 export function installShims(): void {
   const put = (owner: object, name: string, what: PropertyDescriptor): void => {
-    if (refused(() => Reflect.get(owner, name))) Object.defineProperty(owner, name, { configurable: true, ...what });
+    if (isRefused(() => Reflect.get(owner, name))) Object.defineProperty(owner, name, { configurable: true, ...what });
   };
   const areas = { localStorage: createArea(), sessionStorage: createArea() };
   const cookies: Cookies = new Map();
-  attempt(() => carry(Object.values(areas), cookies));
+  attempt(() => carryOverReload(Object.values(areas), cookies));
   for (const [name, area] of Object.entries(areas)) put(window, name, { value: createStorage(area) });
   // WebKit does not refuse, but stores nothing.
-  if (origin === "null" || refused(() => document.cookie)) {
+  if (origin === "null" || isRefused(() => document.cookie)) {
     Object.defineProperty(document, "cookie", { configurable: true, ...createCookies(cookies, Date.now) });
     // Pages fall back to document.cookie without it.
     Reflect.deleteProperty(window, "cookieStore");
   }
   // Pages test for their existence, as in insecure contexts.
   for (const [owner, name, holder] of [[window, "caches", window], [navigator, "serviceWorker", Navigator.prototype]] as const) {
-    if (refused(() => Reflect.get(owner, name))) Reflect.deleteProperty(holder, name);
+    if (isRefused(() => Reflect.get(owner, name))) Reflect.deleteProperty(holder, name);
   }
   // These refuse only when they are used.
   const late = [[window, "indexedDB"], [Navigator.prototype, "locks"], [Navigator.prototype, "storage"]] as const;
@@ -139,7 +139,7 @@ export function installShims(): void {
   let told = false;
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];
-    History.prototype[name] = named(native, function (this: History, ...given: Parameters<typeof native>) {
+    History.prototype[name] = withIdentityOf(native, function (this: History, ...given: Parameters<typeof native>) {
       const [state, unused, url] = given;
       try {
         native.apply(this, given);

@@ -1,6 +1,6 @@
 /** Reports the page's height to the host, if no client of the page does. */
 
-import { coalesced } from "../coalesced";
+import { coalesce } from "../coalesced";
 
 /** Calls `tell` once per changed size, in pixels. */
 export function watchSize(tell: (size: { width: number; height: number }) => void): void {
@@ -16,10 +16,10 @@ export function watchSize(tell: (size: { width: number; height: number }) => voi
     if (last !== (last = JSON.stringify(size))) tell(size);
   }
 
-  const observer = new ResizeObserver(coalesced(measure, requestAnimationFrame));
+  const observer = new ResizeObserver(coalesce(measure, requestAnimationFrame));
   observer.observe(root);
   if (body) observer.observe(body);
   // If the page makes both as tall as the frame, only their content grows.
-  const look = (): void => void (tall === (tall = root.scrollHeight) || measure());
-  new MutationObserver(coalesced(look, requestAnimationFrame)).observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
+  const measureIfChanged = (): void => void (tall === (tall = root.scrollHeight) || measure());
+  new MutationObserver(coalesce(measureIfChanged, requestAnimationFrame)).observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
 }

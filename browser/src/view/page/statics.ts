@@ -7,13 +7,13 @@ export function withParse(made: typeof URL): void {
   const { parse, canParse } = made;
   // Older browsers have neither.
   if (!parse) return;
-  const known = (given: [string]): URL | null => parse.apply(made, given) ?? attempt(() => new made(...given)) ?? null;
-  made.parse = new Proxy(parse, { apply: (_, __, given: [string]) => known(given) });
-  made.canParse = new Proxy(canParse, { apply: (_, __, given: [string]) => !!known(given) });
+  const parseUrl = (given: [string]): URL | null => parse.apply(made, given) ?? attempt(() => new made(...given)) ?? null;
+  made.parse = new Proxy(parse, { apply: (_, __, given: [string]) => parseUrl(given) });
+  made.canParse = new Proxy(canParse, { apply: (_, __, given: [string]) => !!parseUrl(given) });
 }
 
 /** `Audio` that sets its URL by the property, which the runtime handles. */
-export function soundsOf(native: typeof Audio): typeof Audio {
+export function withSoundUrls(native: typeof Audio): typeof Audio {
   return new Proxy(native, {
     construct(_, given: [string?], made: Function) {
       const sound = Reflect.construct(native, [], made) as HTMLAudioElement;
@@ -24,7 +24,7 @@ export function soundsOf(native: typeof Audio): typeof Audio {
 }
 
 /** `decode` of images, once the page's file is loaded, or has failed. */
-export function awaitPictures(): void {
+export function awaitDecodedImages(): void {
   const { decode } = Image.prototype;
   Image.prototype.decode = async function () {
     if (!this.complete) await new Promise((go) => ["load", "error"].forEach((type) => this.addEventListener(type, go, { once: true })));

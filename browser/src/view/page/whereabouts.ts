@@ -7,7 +7,7 @@
 const OWN_SITE_ONLY = /self[R]equestsOnly/;
 
 /** `resolve` makes a URL absolute, as the app's own site would. */
-export function tellOrigin(resolve: (url: string) => string): void {
+export function defineOriginForLibraries(resolve: (url: string) => string): void {
   const home = new URL(resolve("/"));
   const places = [location.href.replace(/#.*/s, ""), origin];
   const { origin: nowhere } = window;

@@ -1,5 +1,5 @@
 /** Long bodies as one buffer, for pages that contain `arrayBuffer` or `bytes()`: a separate script, after the runtime. */
 
-import { withPieces } from "../http/buffers";
+import { withJoinedBuffers } from "../http/buffers";
 
-if (window.parent !== window) window.fetch = withPieces(window.fetch);
+if (window.parent !== window) window.fetch = withJoinedBuffers(window.fetch);

@@ -9,8 +9,8 @@ import { attempt } from "../attempt";
 import { OWN } from "../page/own";
 
 /** The key under which a script leaves its result. */
-const MADE = Symbol.for("webmcp-gateway.made");
-const shared = globalThis as { [MADE]?: unknown; [OWN]?: (value: unknown) => unknown };
+const RESULT = Symbol.for("webmcp-gateway.made");
+const shared = globalThis as { [RESULT]?: unknown; [OWN]?: (value: unknown) => unknown };
 /** Code that declares something by itself, or is a block. */
 const STATEMENT = /^\s*(?:(?:async\s+)?function\b|class\b|var\b|let\b|const\b|\{)/;
 
@@ -26,27 +26,27 @@ const scope = {
 };
 
 /** The running scripts, the innermost last, and their errors. */
-const running: { failed?: ErrorEvent }[] = [];
+const runningScripts: { failed?: ErrorEvent }[] = [];
 
 /** Runs `code` as a script of the page. Throws what it throws. */
 function run(code: string): void {
   const script = document.createElement("script");
-  const now: (typeof running)[number] = {};
+  const now: (typeof runningScripts)[number] = {};
   script.text = code;
-  running.push(now);
+  runningScripts.push(now);
   document.head.append(script);
-  running.pop();
+  runningScripts.pop();
   script.remove();
   if (now.failed) throw now.failed.error;
 }
 
 /** The value of an expression. Throws a SyntaxError for anything else, and an EvalError if no script may be added. */
 function valueOf(code: string): unknown {
-  const place = `globalThis[Symbol.for("${MADE.description}")]`;
-  shared[MADE] = scope;
+  const place = `globalThis[Symbol.for("${RESULT.description}")]`;
+  shared[RESULT] = scope;
   run(`${shared[OWN] && code.includes("location") ? `with(${place}) ` : ""}${place} = () => (${code}\n)`);
-  const { [MADE]: made } = shared;
-  delete shared[MADE];
+  const { [RESULT]: made } = shared;
+  delete shared[RESULT];
   if (made === scope) throw new EvalError("The host's content policy admits no scripts in the page.");
   return (made as () => unknown)();
 }
@@ -54,7 +54,7 @@ function valueOf(code: string): unknown {
 function start(): void {
   // Before any listener of the page: the caller may catch the error.
   addEventListener("error", (event) => {
-    const now = running.at(-1);
+    const now = runningScripts.at(-1);
     if (!now) return;
     now.failed = event;
     event.preventDefault();

@@ -6,13 +6,13 @@
  */
 
 type Kind = "alert" | "confirm" | "prompt";
-type Answered = readonly [question: string, answer: unknown];
+type AnsweredQuestion = readonly [question: string, answer: unknown];
 
 interface Dialog {
   event: Event | undefined;
   /** Opens it, and returns its element. */
   open(): Element;
-  shown?: Element | undefined;
+  element?: Element | undefined;
 }
 
 const STYLE = `
@@ -26,16 +26,16 @@ button { min-height: 34px; padding: 0 14px; border: 1px solid #8885; border-radi
 `;
 
 /** The answers that listeners of an event received, in order. */
-const told = new WeakMap<Event, Answered[]>();
+const answersByEvent = new WeakMap<Event, AnsweredQuestion[]>();
 /** The answers for an event that is repeated now, with the person's one. */
-let known: Answered[] = [];
+let replayedAnswers: AnsweredQuestion[] = [];
 /** The first is open; further ones wait until it is closed. */
 let dialogs: Dialog[] = [];
 
-const HEARD = ["keydown", "keypress", "keyup", "input", "pointerdown", "mousedown", "click"];
+const STOPPED_EVENTS = ["keydown", "keypress", "keyup", "input", "pointerdown", "mousedown", "click"];
 
 /** Returns a function that repeats the event whose listener runs now. */
-function repeating(event: Event | undefined): (() => void) | undefined {
+function eventRepeater(event: Event | undefined): (() => void) | undefined {
   const [target] = event?.composedPath() ?? [];
   if (event instanceof SubmitEvent) return () => (target as HTMLFormElement).requestSubmit(event.submitter);
   if (event?.type === "click" && target instanceof HTMLElement) return () => target.click();
@@ -43,7 +43,7 @@ function repeating(event: Event | undefined): (() => void) | undefined {
 }
 
 /** Returns a function that resets the control of an event to the person's input, or its state before the click. */
-function restoring(event: Event | undefined): () => void {
+function controlRestorer(event: Event | undefined): () => void {
   const [target] = event?.composedPath() ?? [];
   if (target instanceof HTMLInputElement && /^(checkbox|radio)$/.test(target.type)) {
     const { checked } = target;
@@ -59,7 +59,7 @@ function restoring(event: Event | undefined): () => void {
 }
 
 /** Whether `event` is a submission that is not prevented: it is held, and sent after the answer. */
-function holding(event: Event | undefined): () => boolean {
+function holdSubmission(event: Event | undefined): () => boolean {
   let held = false;
   const last = (seen: Event): void => {
     if (seen !== event || seen.defaultPrevented) return;
@@ -74,7 +74,7 @@ function holding(event: Event | undefined): () => boolean {
 function show(kind: Kind, message: string, value: string, left: (answer?: boolean | string) => void): Element {
   const holder = document.createElement("webmcp-gateway-dialog");
   // Typing there must not trigger the page's shortcuts.
-  for (const type of HEARD) holder.addEventListener(type, (event) => event.stopPropagation());
+  for (const type of STOPPED_EVENTS) holder.addEventListener(type, (event) => event.stopPropagation());
   const root = holder.attachShadow({ mode: "closed" });
   const [input, cancel] = [kind === "prompt" ? "<input>" : "", kind === "alert" ? "" : "<button value=''>Cancel</button>"];
   root.innerHTML = `<style>${STYLE}</style><dialog><p></p>${input}<div>${cancel}<button value="ok">OK</button></div></dialog>`;
@@ -103,47 +103,47 @@ function show(kind: Kind, message: string, value: string, left: (answer?: boolea
   return holder;
 }
 
-function next(): void {
+function openNext(): void {
   const [first] = dialogs;
-  if (first) first.shown = first.open();
+  if (first) first.element = first.open();
 }
 
 function ask<Answer>(kind: Kind, message: string, cancelled: Answer, value = ""): Answer {
   const { event } = window;
   const question = kind + message;
-  const said = (event && told.get(event)) ?? [];
-  if (event) told.set(event, said);
-  const answered = known[said.length];
+  const said = (event && answersByEvent.get(event)) ?? [];
+  if (event) answersByEvent.set(event, said);
+  const answered = replayedAnswers[said.length];
   if (answered?.[0] === question) {
     said.push(answered);
     return answered[1] as Answer;
   }
   const before = [...said];
   said.push([question, cancelled]);
-  const again = kind === "alert" ? undefined : repeating(event);
+  const again = kind === "alert" ? undefined : eventRepeater(event);
   if (kind !== "alert" && !again) console.warn(`webmcp-gateway: ${kind}() cannot wait for an answer in a view: ask in a <dialog>`);
-  const held = holding(again && event);
-  const restore = restoring(event);
+  const held = holdSubmission(again && event);
+  const restore = controlRestorer(event);
   const dialog: Dialog = {
     event,
     open: () =>
       show(kind, message, value, (answer: unknown = cancelled) => {
-        dialog.shown = undefined;
+        dialog.element = undefined;
         if (again && (answer !== cancelled || held())) {
           // Later questions of the event are asked again.
           dialogs = dialogs.filter((one) => one === dialog || one.event !== event);
-          known = [...before, [question, answer]];
+          replayedAnswers = [...before, [question, answer]];
           restore();
           again();
-          known = [];
+          replayedAnswers = [];
         }
         dialogs.shift();
-        next();
+        openNext();
       }),
   };
   // A dialog that the page removed with its surroundings is never closed.
-  if (dialogs[0]?.shown?.isConnected === false) dialogs = [];
-  if (dialogs.push(dialog) === 1) next();
+  if (dialogs[0]?.element?.isConnected === false) dialogs = [];
+  if (dialogs.push(dialog) === 1) openNext();
   return cancelled;
 }
 

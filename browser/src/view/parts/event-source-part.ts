@@ -6,6 +6,6 @@ import { createTurns } from "../turns";
 if (window.parent !== window) {
   const { fetch, Request } = window;
   window.EventSource = createEventSource({
-    fetch, resolve: (url) => new Request(url).url, later: setTimeout.bind(window), cancel: clearTimeout.bind(window), turn: createTurns(),
+    fetch, resolve: (url) => new Request(url).url, later: setTimeout.bind(window), cancelTimer: clearTimeout.bind(window), turn: createTurns(),
   });
 }

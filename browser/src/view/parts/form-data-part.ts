@@ -1,5 +1,5 @@
 /** `Request` for pages that send forms with files: a separate script, before the runtime, which builds on it. */
 
-import { withForms } from "../http/form-data";
+import { withSerializedForms } from "../http/form-data";
 
-if (window.parent !== window) window.Request = withForms(Request);
+if (window.parent !== window) window.Request = withSerializedForms(Request);

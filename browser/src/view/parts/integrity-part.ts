@@ -1,5 +1,5 @@
 /** Verifies `integrity` for pages that contain it: a separate script, which the runtime calls. */
 
-import { tellIntact } from "../http/integrity";
+import { installIntegrityCheck } from "../http/integrity";
 
-if (window.parent !== window) tellIntact();
+if (window.parent !== window) installIntegrityCheck();

@@ -1,10 +1,10 @@
 /** `location` for the scripts in which the packer found that word: a separate script after the runtime, which uses only `Request`. */
 
-import { askLater } from "../page/asking";
+import { rewriteLaterScripts } from "../page/asking";
 import { attempt } from "../attempt";
-import { isWritten, keepEntries } from "../page/entries";
+import { isWrittenByHost, createEntries } from "../page/entries";
 import { OWN, PAGES } from "../page/own";
-import { tellAddresses, tellOrigin } from "../page/own-addresses";
+import { defineAddresses, defineOrigin } from "../page/own-addresses";
 import { createLocation } from "../page/own-location";
 
 /** Adds the page's original `<base>`, for routers that read it; in the SVG namespace, so that the browser ignores it. */
@@ -21,28 +21,28 @@ function putBase(href: string): void {
 function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
   // Only on request: as a global replacement, hosts that can access the window's own would no longer be the source of
   // their messages.
-  const speak = (message: unknown, to: string, ...rest: Transferable[][]): void =>
+  const post = (message: unknown, to: string, ...rest: Transferable[][]): void =>
     postMessage(message, attempt(() => new URL(to).origin) === location.origin ? "/" : to, ...rest);
-  const having = (owner: object, own: { [name: string | symbol]: unknown }): object =>
+  const withMembers = (owner: object, own: { [name: string | symbol]: unknown }): object =>
     new Proxy(owner, {
       get: (target, key) => own[key] ?? Reflect.get(target, key),
       set: (target, key, value) => (key === "location" ? Reflect.set(location, "href", value) : Reflect.set(target, key, value)),
     });
   const own = new Map<unknown, unknown>([
-    [frame, location], [window, having(window, { __proto__: null, location, postMessage: speak })], [document, having(document, { __proto__: null, location })],
-    [postMessage, speak],
+    [frame, location], [window, withMembers(window, { __proto__: null, location, postMessage: post })], [document, withMembers(document, { __proto__: null, location })],
+    [postMessage, post],
   ]);
   return (value) => own.get(value) ?? value;
 }
 
 /** Navigates as a link does. */
-function leave(url: string): void {
+function navigateByLink(url: string): void {
   const link = document.createElement("a");
   link.href = url;
   link.click();
 }
 
-function stay(url: string): void {
+function warnOfNavigation(url: string): void {
   console.warn(`webmcp-gateway: the app stays where it is, and does not go to ${url}: the host wrote it into its frame, where it cannot be loaded anew`);
 }
 
@@ -53,18 +53,18 @@ function start(home: URL): (value: unknown) => unknown {
   const first = home.href;
   const base = (): string => (declared === undefined ? entries.here() : new URL(declared, entries.here()).href);
   const resolve = (url: string): URL => new URL(url, base());
-  const stays = isWritten(frame);
+  const stays = isWrittenByHost(frame);
   if (stays) document.getElementById(PAGES)?.remove();
   const pages = Object.keys(JSON.parse(document.getElementById(PAGES)?.textContent ?? "{}") as object);
-  const entries = keepEntries(frame, first, pages, resolve, (url) => {
+  const entries = createEntries(frame, first, pages, resolve, (url) => {
     home.href = new URL(declared ?? "", url).href;
   });
-  tellAddresses(entries.here, base);
-  tellOrigin(home.origin);
-  askLater();
+  defineAddresses(entries.here, base);
+  defineOrigin(home.origin);
+  rewriteLaterScripts();
   if (declared !== undefined) putBase(declared);
-  const enter = stays ? stay : entries.enter;
-  return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, leave));
+  const enter = stays ? warnOfNavigation : entries.enter;
+  return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, navigateByLink));
 }
 
 /** The URL against which the runtime resolves others: changes to this object take effect at once. */

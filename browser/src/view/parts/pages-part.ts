@@ -14,7 +14,7 @@ interface Scope {
 }
 
 /** Replaces all that the browser has yet to parse, which becomes a hidden text. */
-function put(html: string): void {
+function writePage(html: string): void {
   const { documentElement: root } = document;
   for (const { name } of [...root.attributes]) root.removeAttribute(name);
   document.write(html, "<plaintext hidden>");
@@ -31,20 +31,20 @@ function start(scope: Scope, kept: Element): void {
     own.href = href;
     return true;
   };
-  const goes = (form: HTMLFormElement, submitter: HTMLElement | null): boolean => {
-    const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
-    if (!/^(get)?$/i.test(said("method"))) return false;
-    const url = new URL(said("action"), document.baseURI);
+  const navigate = (form: HTMLFormElement, submitter: HTMLElement | null): boolean => {
+    const attributeOf = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
+    if (!/^(get)?$/i.test(attributeOf("method"))) return false;
+    const url = new URL(attributeOf("action"), document.baseURI);
     url.search = String(new URLSearchParams([...new FormData(form, submitter)].map(([name, value]) => [name, value instanceof File ? value.name : value])));
     return scope.webmcpGatewayGo!(url.href);
   };
   addEventListener("submit", (event) => {
-    if (!event.defaultPrevented && goes(event.target as HTMLFormElement, event.submitter)) event.preventDefault();
+    if (!event.defaultPrevented && navigate(event.target as HTMLFormElement, event.submitter)) event.preventDefault();
   });
   const { prototype } = HTMLFormElement;
   const { submit } = prototype;
   prototype.submit = function () {
-    if (!goes(this, null)) submit.call(this);
+    if (!navigate(this, null)) submit.call(this);
   };
   const { pathname, search, hash } = own;
   const page = pages.get(pathname);
@@ -52,7 +52,7 @@ function start(scope: Scope, kept: Element): void {
   const [at] = Array.isArray(page) ? page : [pathname];
   if (at === `${pathname}/`) history.replaceState(history.state, "", at + search + hash);
   const html = pages.get(at);
-  if (html) put(html as string);
+  if (html) writePage(html as string);
 }
 
 const kept = document.getElementById(PAGES);

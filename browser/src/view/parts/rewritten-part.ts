@@ -9,17 +9,17 @@ type Given = Parameters<typeof addEventListener>;
 const runtime = document.currentScript;
 const { prototype } = EventTarget;
 const { addEventListener: add, removeEventListener: remove } = prototype;
-let kept: [EventTarget, Given][] = [];
+let runtimeListeners: [EventTarget, Given][] = [];
 
-function again(): void {
-  for (const [target, given] of kept) add.apply(target, given);
+function restoreListeners(): void {
+  for (const [target, given] of runtimeListeners) add.apply(target, given);
   // The page's styles depend on this attribute of the former document.
   const { tier } = Reflect.get(window, "webmcpGateway") as { tier?: string };
   const observer = new MutationObserver(() => {
     // If a host writes another page, that has its own runtime.
     if (!document.querySelector('meta[name="webmcp-gateway"]')) return;
     observer.disconnect();
-    for (const [target, given] of kept) remove.apply(target, given);
+    for (const [target, given] of runtimeListeners) remove.apply(target, given);
   });
   observer.observe(document, { childList: true, subtree: true });
   addEventListener("DOMContentLoaded", () => Object.assign(document.documentElement.dataset, { tier }), { capture: true, once: true });
@@ -29,12 +29,12 @@ function start(): void {
   // Without an object it is the window's.
   prototype.addEventListener = function (this: EventTarget | undefined, ...given: Given) {
     const target = this ?? window;
-    if (document.currentScript === runtime && (target === window || target === document)) kept.push([target, given]);
+    if (document.currentScript === runtime && (target === window || target === document)) runtimeListeners.push([target, given]);
     add.apply(target, given);
   };
   prototype.removeEventListener = function (this: EventTarget | undefined, ...given: Given) {
     const [type, listener] = given;
-    kept = kept.filter(([, [of, one]]) => of !== type || one !== listener);
+    runtimeListeners = runtimeListeners.filter(([, [of, one]]) => of !== type || one !== listener);
     remove.apply(this ?? window, given);
   };
   const { open, write, writeln } = Document.prototype;
@@ -42,7 +42,7 @@ function start(): void {
     // With a name it is the window's.
     if (given.length > 2) return window.open(...given);
     const opened = open.apply(this, given);
-    if (this === document) again();
+    if (this === document) restoreListeners();
     return opened;
   });
   for (const [name, native] of Object.entries({ write, writeln })) {
@@ -50,7 +50,7 @@ function start(): void {
       const { documentElement: root } = document;
       // Only opens the document, if the native call would: the written content may run at once.
       if (this === document) write.call(this, "");
-      if (root !== document.documentElement) again();
+      if (root !== document.documentElement) restoreListeners();
       native.apply(this, text);
     });
   }

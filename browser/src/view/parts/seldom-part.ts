@@ -2,37 +2,37 @@
 
 import { createBeacon, withKeepalive } from "../http/beacon";
 import { keepBlobs, watchBlobs, withRanges } from "../http/blobs";
-import { awaitClicks } from "../page/clicks";
-import { tellDeclared } from "../page/declared-roots";
-import { awaitNear, tellWritten } from "../page/pictures";
+import { watchClickEnds } from "../page/clicks";
+import { attachDeclaredRoots } from "../page/declared-roots";
+import { delayLazyImages, restoreOriginalValues } from "../page/pictures";
 import { watchRefreshes } from "../page/refresh";
-import { untilStop } from "../http/fetch-stop";
-import { tellMember } from "../page/event-members";
+import { withStop } from "../http/fetch-stop";
+import { overrideMember } from "../page/event-members";
 import { keepReferrers } from "../referrer";
-import { showRefused } from "../page/refused-blobs";
-import { allowTools, awaitPictures, soundsOf, withParse } from "../page/statics";
-import { named } from "../wrapped";
-import { writeAsWritten } from "../page/written";
+import { showRefusedBlobs } from "../page/refused-blobs";
+import { allowTools, awaitDecodedImages, withSoundUrls, withParse } from "../page/statics";
+import { withIdentityOf } from "../wrapped";
+import { restoreOriginalMarkup } from "../page/written";
 
 if (window.parent !== window) {
   const { fetch, Request } = window;
   const resolve = (url: string): string => new Request(url).url;
-  Navigator.prototype.sendBeacon = named(Navigator.prototype.sendBeacon, createBeacon(fetch, resolve));
+  Navigator.prototype.sendBeacon = withIdentityOf(Navigator.prototype.sendBeacon, createBeacon(fetch, resolve));
   const blobOf = watchBlobs(URL);
   keepBlobs(window, blobOf);
   keepReferrers(window, resolve);
-  window.fetch = untilStop(withKeepalive(withRanges(window.fetch)));
-  window.Audio = soundsOf(Audio);
+  window.fetch = withStop(withKeepalive(withRanges(window.fetch)));
+  window.Audio = withSoundUrls(Audio);
   withParse(URL);
-  awaitPictures();
-  showRefused(blobOf);
-  awaitNear();
-  tellWritten(resolve);
+  awaitDecodedImages();
+  showRefusedBlobs(blobOf);
+  delayLazyImages();
+  restoreOriginalValues(resolve);
   allowTools();
-  awaitClicks();
+  watchClickEnds();
   watchRefreshes();
-  tellMember<MessageEvent>("MessageEvent", "source", "initMessageEvent", 6, window.parent);
-  tellDeclared();
-  for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
-  writeAsWritten(XMLSerializer.prototype, "serializeToString");
+  overrideMember<MessageEvent>("MessageEvent", "source", "initMessageEvent", 6, window.parent);
+  attachDeclaredRoots();
+  for (const { prototype } of [Element, ShadowRoot]) restoreOriginalMarkup(prototype, "getHTML");
+  restoreOriginalMarkup(XMLSerializer.prototype, "serializeToString");
 }

@@ -5,18 +5,18 @@
  */
 
 import type { Params } from "../host/json-rpc";
-import { createKeptStorage, type Kept } from "../page/kept-storage";
+import { createKeptStorage, type StoredItems } from "../page/kept-storage";
 import { startScripts } from "../page/late-scripts";
 import { answerOf } from "../tools/results";
-import type { PageSide } from "../host/tiers";
+import type { PageApi } from "../host/tiers";
 
 const TOOL = "webmcp_storage";
 /** The longest that a page waits for the stored items, in milliseconds. */
-const PATIENCE = 10000;
+const LOAD_TIMEOUT = 10000;
 
-const later = (milliseconds: number): Promise<undefined> => new Promise((go) => setTimeout(go, milliseconds));
+const delay = (milliseconds: number): Promise<undefined> => new Promise((go) => setTimeout(go, milliseconds));
 
-async function load(page: PageSide): Promise<Kept | string> {
+async function load(page: PageApi): Promise<StoredItems | string> {
   if (!page.tier) await new Promise((go) => document.addEventListener("tierchange", go, { once: true }));
   // In other tiers, the call might be reported to the model.
   if (page.tier !== "full") return `this host carries no tool calls`;
@@ -25,24 +25,24 @@ async function load(page: PageSide): Promise<Kept | string> {
 }
 
 /** Reasons that may pass. */
-const LATER = /^(undefined|backend-unavailable|rate-limited)$/;
+const TRANSIENT = /^(undefined|backend-unavailable|rate-limited)$/;
 
 /** False if the save should be retried. */
-async function save(page: PageSide, args: Params): Promise<boolean> {
+async function save(page: PageApi, args: Params): Promise<boolean> {
   const result = await page.safeCallTool(TOOL, args);
   if (!result["isError"]) return true;
   const { reason, detail } = answerOf(result) ?? {};
-  if (LATER.test(String(reason))) return false;
+  if (TRANSIENT.test(String(reason))) return false;
   console.warn(`webmcp-gateway: localStorage was not kept: ${reason}: ${detail}`);
   return true;
 }
 
 async function start(): Promise<void> {
-  const { webmcpGateway: page } = window as unknown as { webmcpGateway: PageSide };
-  const found = await Promise.race([load(page), later(PATIENCE)]);
+  const { webmcpGateway: page } = window as unknown as { webmcpGateway: PageApi };
+  const found = await Promise.race([load(page), delay(LOAD_TIMEOUT)]);
   if (typeof found !== "object") return console.warn(`webmcp-gateway: localStorage lasts as long as this page: ${found ?? "the gateway did not answer"}`);
   // Even if the frame has its own: that is the host's, and may be shared with others.
-  const value = createKeptStorage(found, (args) => save(page, args), later);
+  const value = createKeptStorage(found, (args) => save(page, args), delay);
   Object.defineProperty(window, "localStorage", { value, configurable: true });
 }
 

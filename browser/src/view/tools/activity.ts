@@ -6,7 +6,7 @@ const GRACE = 2000;
 export interface Activity {
   /** Marks the start of a call; the returned function marks the end, and is called once. */
   begin(): () => void;
-  active(): boolean;
+  isRunning(): boolean;
 }
 
 export function createActivity(now: () => number): Activity {
@@ -20,6 +20,6 @@ export function createActivity(now: () => number): Activity {
         until = now() + GRACE;
       };
     },
-    active: () => running > 0 || now() < until,
+    isRunning: () => running > 0 || now() < until,
   };
 }

@@ -20,10 +20,10 @@ beforeEach(() => {
   const settled = new Promise<void>((go) => (settle = go));
   tools = createAppTools(registry, {
     send: (message) => sent.push(message),
-    offered: (name) => name !== "guarded",
-    settled: () => settled,
-    began: () => () => undefined,
-    first: () => undefined,
+    isOffered: (name) => name !== "guarded",
+    whenSettled: () => settled,
+    beginCall: () => () => undefined,
+    onFirstRequest: () => undefined,
   });
 });
 
@@ -40,16 +40,16 @@ test("a call that is cancelled while it waits is neither run nor answered", asyn
 
 test("a host hears of changes of the tools that it may be given, also when the last one goes", async () => {
   add("guarded");
-  tools.changed();
+  tools.notifyChange();
   await moment();
   expect(sent).toEqual([]);
   add("add");
-  tools.changed();
+  tools.notifyChange();
   await moment();
   registry.remove(registry.get("add")!);
-  tools.changed();
+  tools.notifyChange();
   await moment();
-  tools.changed();
+  tools.notifyChange();
   await moment();
   expect(sent.map(({ method }) => method)).toEqual(Array(2).fill("notifications/tools/list_changed"));
 });

@@ -9,43 +9,43 @@ export interface AppTools {
   receive(message: Request): void;
   cancel(id: unknown, reason?: unknown): boolean;
   /** The page is unloaded. */
-  left(): void;
+  abortCalls(): void;
   /** The offered tools have changed. */
-  changed(): void;
+  notifyChange(): void;
   /** Whether the host has requested them. */
-  taken(): boolean;
+  isInUse(): boolean;
 }
 
-interface Ends {
+interface AppToolDependencies {
   /** Called at the host's first request. */
-  first(): void;
+  onFirstRequest(): void;
   send(message: Message): void;
-  /** Valid only after `settled`, which also waits for the page's own client; tools that need the gateway are not offered. */
-  offered(name: string): boolean;
-  settled(): Promise<unknown>;
-  began(): () => void;
+  /** Valid only after `whenSettled`, which also waits for the page's own client; tools that need the gateway are not offered. */
+  isOffered(name: string): boolean;
+  whenSettled(): Promise<unknown>;
+  beginCall(): () => void;
 }
 
-export function createAppTools(registry: Registry, { send, offered, settled, first, began }: Ends): AppTools {
+export function createAppTools(registry: Registry, { send, isOffered, whenSettled, onFirstRequest, beginCall }: AppToolDependencies): AppTools {
   let told = 0;
   let taken = false;
-  const tools = createToolChannel(registry, { send, offered, settled, began });
+  const tools = createToolChannel(registry, { send, isOffered, whenSettled, beginCall });
 
   return {
-    taken: () => taken,
+    isInUse: () => taken,
     receive(message) {
       if (!taken) {
         taken = true;
-        first();
+        onFirstRequest();
       }
       tools.receive(message);
     },
     cancel: tools.cancel,
-    left: tools.left,
-    changed() {
+    abortCalls: tools.abortCalls,
+    notifyChange() {
       const count = tools.definitions().length;
       // A host that never received a tool of ours needs no notification.
-      if (count || told) tools.changed();
+      if (count || told) tools.notifyChange();
       told = count;
     },
   };

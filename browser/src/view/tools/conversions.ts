@@ -10,13 +10,13 @@ export interface Members {
 }
 
 /** Returns a function that throws the errors of one operation. */
-export const failing = (operation: string): Fail => (why) => {
+export const createFail = (operation: string): Fail => (why) => {
   throw new TypeError(`Failed to execute '${operation}' on 'ModelContext': ${why}`);
 };
 
-const quoted = (name: string): string => `'${name}'`;
+const quote = (name: string): string => `'${name}'`;
 /** The message for an invalid member `name` of a dictionary. */
-const unreadable = (name: string, type: string, why: string): string => `Failed to read the ${quoted(name)} property from ${quoted(type)}: ${why}`;
+const memberMessage = (name: string, type: string, why: string): string => `Failed to read the ${quote(name)} property from ${quote(type)}: ${why}`;
 
 export const isObjectLike = (value: unknown): value is object => typeof value === "function" || (typeof value === "object" && value !== null);
 
@@ -25,13 +25,13 @@ export function dictionary(given: unknown, type: string, fail: Fail, nullable = 
   if (!isObjectLike(given) && !(nullable && (given === undefined || given === null))) fail(`The provided value is not of type '${type}'.`);
   return <Value>(name: string, convert: Convert<Value>, required?: boolean): Value => {
     const value: unknown = isObjectLike(given) ? Reflect.get(given, name) : undefined;
-    const failHere: Fail = (why) => fail(unreadable(name, type, why));
+    const failHere: Fail = (why) => fail(memberMessage(name, type, why));
     if (value === undefined && required) failHere("Required member is undefined.");
     return value === undefined ? (value as Value) : convert(value, failHere);
   };
 }
 
-export const string: Convert<string> = (value, fail) => {
+export const toDomString: Convert<string> = (value, fail) => {
   if (typeof value === "symbol") fail("Cannot convert a Symbol value to a string");
   return String(value);
 };
@@ -39,27 +39,27 @@ export const string: Convert<string> = (value, fail) => {
 /** `text` with U+FFFD in place of each lone surrogate, which no message can carry. */
 export const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
-export const usvString: Convert<string> = (value, fail) => wellFormed(string(value, fail));
+export const toUsvString: Convert<string> = (value, fail) => wellFormed(toDomString(value, fail));
 
-export const object: Convert<object> = (value, fail) => (isObjectLike(value) ? value : fail("Failed to convert value to 'object'."));
+export const toObject: Convert<object> = (value, fail) => (isObjectLike(value) ? value : fail("Failed to convert value to 'object'."));
 
-export const callback: Convert<(...given: unknown[]) => unknown> = (value, fail) =>
+export const toCallback: Convert<(...given: unknown[]) => unknown> = (value, fail) =>
   typeof value === "function" ? (value as (...given: unknown[]) => unknown) : fail("The given value is not a function.");
 
-export const strings: Convert<string[]> = (value, fail) => {
+export const toStrings: Convert<string[]> = (value, fail) => {
   if (!isObjectLike(value)) return fail("The provided value cannot be converted to a sequence.");
   const given = value as Iterable<unknown>;
   const iterator: unknown = given[Symbol.iterator];
   if (iterator === undefined || iterator === null) fail("The object must have a callable @@iterator property.");
   if (typeof iterator !== "function") fail("@@iterator must be a callable.");
-  return [...given].map((one) => usvString(one, fail));
+  return [...given].map((one) => toUsvString(one, fail));
 };
 
 /** A platform object, checked by that getter, which throws for any other object (also one of another realm). */
-function branded<Value>(type: string, getter: ((this: never) => unknown) | undefined): Convert<Value> {
+function platformObject<Value>(type: string, getter: ((this: never) => unknown) | undefined): Convert<Value> {
   return (value, fail) => {
     try {
-      getter?.call(object(value, fail) as never);
+      getter?.call(toObject(value, fail) as never);
     } catch {
       fail(`Failed to convert value to '${type}'.`);
     }
@@ -69,20 +69,20 @@ function branded<Value>(type: string, getter: ((this: never) => unknown) | undef
 
 const getterOf = (owner: object, name: string): ((this: never) => unknown) | undefined => Object.getOwnPropertyDescriptor(owner, name)?.get;
 
-export const abortSignal = branded<AbortSignal>("AbortSignal", getterOf(AbortSignal.prototype, "aborted"));
-export const windowObject = branded<unknown>("Window", getterOf(globalThis, "window"));
+export const toAbortSignal = platformObject<AbortSignal>("AbortSignal", getterOf(AbortSignal.prototype, "aborted"));
+export const toWindow = platformObject<unknown>("Window", getterOf(globalThis, "window"));
 
-const boolean: Convert<boolean> = Boolean;
+const toBoolean: Convert<boolean> = Boolean;
 const HINTS = ["consequentialHint", "debugging", "readOnlyHint", "untrustedContentHint"];
 
 /** The hints that WebMCP defines. */
-export const annotations: Convert<{ [hint: string]: boolean }> = (value, fail) => {
+export const toAnnotations: Convert<{ [hint: string]: boolean }> = (value, fail) => {
   const hint = dictionary(value, "ToolAnnotations", fail);
-  return Object.fromEntries(HINTS.map((name) => [name, hint(name, boolean) ?? false]));
+  return Object.fromEntries(HINTS.map((name) => [name, hint(name, toBoolean) ?? false]));
 };
 
 /** `value` as JSON text. Fails without one; JSON's own errors keep their message. */
-export function json(value: object, what: string, fail: Fail): string {
+export function toJson(value: object, what: string, fail: Fail): string {
   let text: string | undefined;
   try {
     text = JSON.stringify(value);

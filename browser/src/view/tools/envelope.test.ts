@@ -25,15 +25,15 @@ beforeEach(() => {
   envelope = createEnvelope(registry, {
     app: "cart",
     send: ({ payload }) => sent.push(payload),
-    offered: (name) => !held.includes(name),
-    settled: () => settled,
-    began: () => () => undefined,
-    first: () => undefined,
+    isOffered: (name) => !held.includes(name),
+    whenSettled: () => settled,
+    beginCall: () => () => undefined,
+    onFirstRequest: () => undefined,
   });
 });
 
 function open(): void {
-  envelope.ready();
+  envelope.announce();
   ask(0, "initialize", { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name: "t", version: "1" } });
   receive({ jsonrpc: "2.0", method: "notifications/initialized" });
   sent.length = 0;
@@ -43,15 +43,15 @@ test("it answers nothing before it is ready, then says so once", () => {
   receive("mcp-check-ready");
   ask(1, "ping");
   expect(sent).toEqual([]);
-  envelope.ready();
-  envelope.ready();
+  envelope.announce();
+  envelope.announce();
   expect(sent).toEqual(["mcp-server-ready"]);
   receive("mcp-check-ready");
   expect(sent).toEqual(["mcp-server-ready", "mcp-server-ready"]);
 });
 
 test("a host whose question was lost hears that it is there all the same", () => {
-  envelope.ready();
+  envelope.announce();
   expect(sent).toEqual(["mcp-server-ready"]);
   ask(1, "ping");
   expect(sent.pop()).toMatchObject({ id: 1, result: {} });
@@ -63,7 +63,7 @@ test("whoever asks with a port is answered there, until somebody asks without on
   port1.onmessage = ({ data }) => came.push(data);
   const wrapped = (payload: unknown, direction = "server-to-client") => ({ channel: "mcp-iframe", type: "mcp", direction, payload });
   envelope.receive({ direction: "client-to-server", payload: "mcp-check-ready" }, port2);
-  envelope.ready();
+  envelope.announce();
   for (const garbage of [null, 5, "x", {}, wrapped({ jsonrpc: "2.0", id: 1, method: "ping" })]) port1.postMessage(garbage);
   port1.postMessage(wrapped({ jsonrpc: "2.0", id: 2, method: "ping" }, "client-to-server"));
   await vi.waitFor(() => expect(came).toEqual([wrapped("mcp-server-ready"), wrapped({ jsonrpc: "2.0", id: 2, result: {} })]));
@@ -75,7 +75,7 @@ test("whoever asks with a port is answered there, until somebody asks without on
 });
 
 test("beyond that it never begins by itself", async () => {
-  envelope.ready();
+  envelope.announce();
   registry.add(tool("a"));
   await moment();
   expect(sent).toEqual(["mcp-server-ready"]);
@@ -102,7 +102,7 @@ test("a host that lists and calls at once waits until the offered tools are know
 });
 
 test("initialize, list and call", async () => {
-  envelope.ready();
+  envelope.announce();
   registry.add(tool("a", ({ x }) => ({ got: x })));
   ask(1, "initialize", { protocolVersion: "2025-11-25" });
   expect(sent.pop()).toMatchObject({ id: 1, result: { protocolVersion: "2025-11-25", capabilities: { tools: { listChanged: true } } } });
@@ -126,7 +126,7 @@ test("of very many tools the first are listed: no host would carry all", async (
 });
 
 test("what is unknown, held, or comes before initialize is refused", async () => {
-  envelope.ready();
+  envelope.announce();
   ask(1, "tools/list");
   expect(sent.pop()).toMatchObject({ id: 1, error: { code: -32600 } });
   open();
@@ -184,7 +184,7 @@ test("a second call under an id that runs is refused: the first has the answer",
 });
 
 test("no change is told before the peer is initialized", async () => {
-  envelope.ready();
+  envelope.announce();
   ask(0, "initialize", { protocolVersion: "2025-11-25" });
   sent.length = 0;
   registry.add(tool("a"));

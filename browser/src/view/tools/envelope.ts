@@ -20,40 +20,40 @@ export interface Envelope {
   /** `port` may come with the readiness check: the answer and all later messages are sent there. */
   receive(value: { direction: Direction; payload: unknown }, port?: MessagePort): void;
   /** Announces the server once; readiness checks are answered from now on. */
-  ready(): void;
+  announce(): void;
   /** The page is unloaded. */
-  left(): void;
+  abortCalls(): void;
   /** Whether the host has begun a session. */
-  taken(): boolean;
+  isInUse(): boolean;
 }
 
-interface Ends {
+interface EnvelopeDependencies {
   /** Called at `initialize`. */
-  first(): void;
+  onFirstRequest(): void;
   app: string;
   send(envelope: { channel: string; type: "mcp"; direction: Direction; payload: unknown }): void;
-  /** Valid only after `settled`. */
-  offered(tool: string): boolean;
-  settled(): Promise<void>;
-  began(): () => void;
+  /** Valid only after `whenSettled`. */
+  isOffered(tool: string): boolean;
+  whenSettled(): Promise<void>;
+  beginCall(): () => void;
 }
 
-export function createEnvelope(registry: Registry, { app, send, offered, settled, began, first }: Ends): Envelope {
+export function createEnvelope(registry: Registry, { app, send, isOffered, whenSettled, beginCall, onFirstRequest }: EnvelopeDependencies): Envelope {
   let ready = false;
   let session: "none" | "begun" | "open" = "none";
-  let way: MessagePort | undefined;
+  let readyPort: MessagePort | undefined;
   function post(payload: unknown): void {
     const message = { channel: CHANNEL, type: "mcp", direction: "server-to-client", payload } as const;
-    if (way) way.postMessage(message);
+    if (readyPort) readyPort.postMessage(message);
     else send(message);
   }
-  const tools = createToolChannel(registry, { send: post, offered, settled, began });
-  registry.onChange(() => session === "open" && tools.changed());
+  const tools = createToolChannel(registry, { send: post, isOffered, whenSettled, beginCall });
+  registry.onChange(() => session === "open" && tools.notifyChange());
 
   function begin({ id, params }: Request): void {
     tools.reset();
     session = "begun";
-    first();
+    onFirstRequest();
     const wanted = String(params?.["protocolVersion"]);
     post(
       answer(id, {
@@ -75,8 +75,8 @@ export function createEnvelope(registry: Registry, { app, send, offered, settled
   const receive: Envelope["receive"] = ({ direction, payload }, port) => {
     if (direction !== "client-to-server") return;
     if (payload === "mcp-check-ready") {
-      way = port;
-      if (way) way.onmessage = ({ data }) => receive(Object(data));
+      readyPort = port;
+      if (readyPort) readyPort.onmessage = ({ data }) => receive(Object(data));
       if (ready) post("mcp-server-ready");
       return;
     }
@@ -89,10 +89,10 @@ export function createEnvelope(registry: Registry, { app, send, offered, settled
   };
 
   return {
-    taken: () => session !== "none",
+    isInUse: () => session !== "none",
     receive,
-    left: tools.left,
-    ready() {
+    abortCalls: tools.abortCalls,
+    announce() {
       if (!ready) post("mcp-server-ready");
       ready = true;
     },

@@ -6,9 +6,9 @@
  */
 
 import { attempt } from "../attempt";
-import { ANSWERS, type Answers } from "../page/forms";
+import { RESPONSE_CALLBACK, type FormWithCallback } from "../page/forms";
 import { controls, schemaOf } from "./form-schema";
-import { fill, refusal } from "./form-values";
+import { fill, invalidValue } from "./form-values";
 import type { Params } from "../host/json-rpc";
 
 const WATCHED = /^(tool.*|name|type|required|min|max|step|minlength|maxlength|pattern|multiple|disabled|readonly|value|label|checked)$/;
@@ -16,7 +16,7 @@ const WATCHED = /^(tool.*|name|type|required|min|max|step|minlength|maxlength|pa
 const SUBMITTED = "The form was submitted.";
 
 /** The result for the model: the response that a browser would show in place of the page; of an HTML page only its arrival. */
-async function read(given: Response | Error): Promise<unknown> {
+async function readResult(given: Response | Error): Promise<unknown> {
   if (given instanceof Error) throw given;
   const type = given.headers.get("content-type") ?? "";
   const told = /html/i.test(type) ? "" : await given.text();
@@ -26,10 +26,10 @@ async function read(given: Response | Error): Promise<unknown> {
 
 /** The callbacks for the submit event of a form that a call submits, before any listener of the page could stop it. */
 const submitting = new WeakMap<EventTarget, (event: Event) => void>();
-const see = (event: Event): void => submitting.get(event.target!)?.(event);
+const onSubmit = (event: Event): void => submitting.get(event.target!)?.(event);
 
 /** The page's own caller receives it, too. */
-const refused = (why: string): DOMException => new DOMException(why, "UnknownError");
+const unknownError = (why: string): DOMException => new DOMException(why, "UnknownError");
 
 /** Fills all given values, or none if a control does not accept its value. */
 function fillAll(form: HTMLFormElement, input: Params, validated: boolean): void {
@@ -38,20 +38,20 @@ function fillAll(form: HTMLFormElement, input: Params, validated: boolean): void
   const given = Object.entries(input).filter(([, value]) => value !== undefined && value !== null);
   for (const [name, value] of given) {
     const all = found.get(name);
-    const why = all ? refusal(name, all, value, validated) : `There is no parameter ${JSON.stringify(name)}. The form has: ${[...found.keys()].join(", ") || "none"}`;
-    if (why) throw refused(why);
+    const why = all ? invalidValue(name, all, value, validated) : `There is no parameter ${JSON.stringify(name)}. The form has: ${[...found.keys()].join(", ") || "none"}`;
+    if (why) throw unknownError(why);
   }
   for (const [name, value] of given) fill(found.get(name)!, value);
 }
 
-async function submit(form: Answers, input: Params): Promise<unknown> {
+async function submit(form: FormWithCallback, input: Params): Promise<unknown> {
   // As a browser does when a person presses Enter.
   const button = [...form.elements].find((one): one is HTMLButtonElement => one.matches("button,input") && (one as HTMLButtonElement).type === "submit" && !one.matches(":disabled")) ?? null;
   const validated = !form.noValidate && !button?.formNoValidate;
   fillAll(form, input, validated);
   if (validated && !form.reportValidity()) {
     const wrong = [...form.elements].find((control) => !(control as HTMLInputElement).validity?.valid) as HTMLInputElement;
-    throw refused(`${wrong.name}: ${wrong.validationMessage}`);
+    throw unknownError(`${wrong.name}: ${wrong.validationMessage}`);
   }
   let seen = false;
   let answer: unknown;
@@ -64,7 +64,7 @@ async function submit(form: Answers, input: Params): Promise<unknown> {
   };
   submitting.set(form, mark);
   // The runtime sends a form of a view that no script of the page handled.
-  form[ANSWERS] = (given) => (answered = given.then((one) => (one instanceof Response ? one.clone() : one)));
+  form[RESPONSE_CALLBACK] = (given) => (answered = given.then((one) => (one instanceof Response ? one.clone() : one)));
   try {
     form.requestSubmit(button);
     if (!seen) {
@@ -75,16 +75,16 @@ async function submit(form: Answers, input: Params): Promise<unknown> {
     }
   } finally {
     submitting.delete(form);
-    delete form[ANSWERS];
+    delete form[RESPONSE_CALLBACK];
   }
   if (answer !== undefined) return await answer;
-  return answered ? read(await answered) : SUBMITTED;
+  return answered ? readResult(await answered) : SUBMITTED;
 }
 
 /** Whether the browser has native WebMCP: the runtime's attribute of this name is a script function. */
 const NATIVE = /\[native code]/.test(String(Object.getOwnPropertyDescriptor(SubmitEvent.prototype, "agentInvoked")?.get));
 const DESCRIPTION = "tooldescription";
-const hidden = new WeakMap<HTMLFormElement, string>();
+const hiddenDescriptions = new WeakMap<HTMLFormElement, string>();
 
 /**
  * The description of a form. In a view, it is hidden from such a browser, which ignores a form without one.
@@ -95,10 +95,10 @@ function takeDescription(form: HTMLFormElement): string {
   const given = form.getAttribute(DESCRIPTION);
   if (!NATIVE) return given ?? "";
   if (given !== null) {
-    hidden.set(form, given);
+    hiddenDescriptions.set(form, given);
     form.removeAttribute(DESCRIPTION);
   }
-  return hidden.get(form) ?? "";
+  return hiddenDescriptions.get(form) ?? "";
 }
 
 interface Context {
@@ -107,13 +107,13 @@ interface Context {
 
 /** Registers the tools of all forms in the page, now and later; returns a function that adds a root to watch. */
 function watchForms(context: () => Context | undefined): (root: Document | ShadowRoot) => void {
-  const taken = new Map<HTMLFormElement, { json: string; controller: AbortController }>();
+  const registered = new Map<HTMLFormElement, { json: string; controller: AbortController }>();
   let roots: WeakRef<Document | ShadowRoot>[] = [];
   let waiting = false;
 
-  async function take(form: HTMLFormElement, definition: Params, json: string): Promise<void> {
+  async function registerForm(form: HTMLFormElement, definition: Params, json: string): Promise<void> {
     const controller = new AbortController();
-    taken.set(form, { json, controller });
+    registered.set(form, { json, controller });
     try {
       await context()?.registerTool({ ...definition, execute: (input: Params) => submit(form, input) }, { signal: controller.signal });
     } catch (error) {
@@ -122,7 +122,7 @@ function watchForms(context: () => Context | undefined): (root: Document | Shado
     }
   }
 
-  function renew(): void {
+  function updateTools(): void {
     waiting = false;
     const wanted = new Map<HTMLFormElement, Params>();
     roots = roots.filter((root) => root.deref());
@@ -133,24 +133,24 @@ function watchForms(context: () => Context | undefined): (root: Document | Shado
         if (form.isConnected) wanted.set(form, { name: form.getAttribute("toolname"), title: form.getAttribute("tooltitle") ?? undefined, description, inputSchema: schemaOf(form) });
       }
     }
-    for (const [form, { json, controller }] of taken) {
+    for (const [form, { json, controller }] of registered) {
       if (wanted.has(form) && JSON.stringify(wanted.get(form)) === json) continue;
-      taken.delete(form);
+      registered.delete(form);
       controller.abort();
     }
-    for (const [form, definition] of wanted) if (!taken.has(form)) void take(form, definition, JSON.stringify(definition));
+    for (const [form, definition] of wanted) if (!registered.has(form)) void registerForm(form, definition, JSON.stringify(definition));
   }
 
   const observer = new MutationObserver((changes) => {
     if (waiting || !changes.some(({ type, attributeName }) => type === "childList" || WATCHED.test(attributeName ?? ""))) return;
     waiting = true;
-    queueMicrotask(renew);
+    queueMicrotask(updateTools);
   });
   return (root) => {
-    (root === document ? window : root).addEventListener("submit", see, true);
+    (root === document ? window : root).addEventListener("submit", onSubmit, true);
     roots.push(new WeakRef(root));
     observer.observe(root, { subtree: true, childList: true, attributes: true });
-    renew();
+    updateTools();
   };
 }
 

@@ -3,14 +3,14 @@
 import { choicesOf, isGroup, type Control } from "./form-schema";
 
 /** The descriptions of the values of these types. */
-const TAKES: { [type: string]: string } = {
+const VALUE_FORMATS: { [type: string]: string } = {
   date: "a date as YYYY-MM-DD", time: "a local time as HH:MM, without a time zone", "datetime-local": "a local date and time as YYYY-MM-DDTHH:MM, without a time zone",
   month: "a month as YYYY-MM", week: "a week as YYYY-Www", color: "a color as #rrggbb", number: "a number", range: "a number within its bounds and steps",
   checkbox: "true or false",
 };
 
 /** The reason why the control does not accept `given`, tried in a detached copy. */
-function dropped(control: HTMLInputElement | HTMLTextAreaElement, given: string, validated: boolean): string | undefined {
+function rejectionOf(control: HTMLInputElement | HTMLTextAreaElement, given: string, validated: boolean): string | undefined {
   const copy = control.cloneNode() as HTMLInputElement;
   copy.value = given;
   const { value, type, maxLength, minLength } = copy;
@@ -18,10 +18,10 @@ function dropped(control: HTMLInputElement | HTMLTextAreaElement, given: string,
   const kept =
     type === "color" ? /^#[0-9a-f]{6}$/i.test(given) || value !== "#000000"
     : /^(number|range)$/.test(type) ? given === "" || (value !== "" && Number(value) === Number(given))
-    : type in TAKES ? given === "" || value !== ""
+    : type in VALUE_FORMATS ? given === "" || value !== ""
     : plain(value) === plain(given);
-  if (!kept) return `it takes ${TAKES[type] ?? "one line of text"}`;
-  if (!(type in TAKES)) {
+  if (!kept) return `it takes ${VALUE_FORMATS[type] ?? "one line of text"}`;
+  if (!(type in VALUE_FORMATS)) {
     if (maxLength >= 0 && value.length > maxLength) return `it takes ${maxLength} characters at most`;
     if (validated && value && value.length < minLength) return `it takes ${minLength} characters at least`;
   }
@@ -29,20 +29,20 @@ function dropped(control: HTMLInputElement | HTMLTextAreaElement, given: string,
 }
 
 /** The reason why the controls `all` of the parameter `name` do not accept `value`; undefined if they do. */
-export function refusal(name: string, all: Control[], value: unknown, validated: boolean): string | undefined {
+export function invalidValue(name: string, all: Control[], value: unknown, validated: boolean): string | undefined {
   const [control] = all as [Control];
   const why = (reason: string): string => `Invalid value ${JSON.stringify(value)} for parameter ${name}: ${reason}`;
   const several = control.type === "select-multiple" || (control.type === "checkbox" && all.length > 1);
-  if (several !== Array.isArray(value)) return why(several ? "it takes a list" : `it takes ${TAKES[control.type] ?? "one value"}`);
-  if (control.type === "checkbox" && !several) return typeof value === "boolean" ? undefined : why(TAKES["checkbox"]!);
+  if (several !== Array.isArray(value)) return why(several ? "it takes a list" : `it takes ${VALUE_FORMATS[control.type] ?? "one value"}`);
+  if (control.type === "checkbox" && !several) return typeof value === "boolean" ? undefined : why(VALUE_FORMATS["checkbox"]!);
   const values = several ? (value as unknown[]) : [value];
-  if (!values.every((one) => /^(string|number|boolean)$/.test(typeof one))) return why(`it takes ${TAKES[control.type] ?? "text"}`);
+  if (!values.every((one) => /^(string|number|boolean)$/.test(typeof one))) return why(`it takes ${VALUE_FORMATS[control.type] ?? "text"}`);
   if (control instanceof HTMLSelectElement || isGroup(all)) {
     const known = choicesOf(all);
     const wrong = values.find((one) => !known.has(String(one)));
     return wrong === undefined ? undefined : why(`it takes ${[...known.keys()].map((one) => JSON.stringify(one)).join(", ") || "nothing at present"}`);
   }
-  const reason = dropped(control, String(value), validated);
+  const reason = rejectionOf(control, String(value), validated);
   return reason && why(reason);
 }
 

@@ -2,7 +2,7 @@
 
 import { attempt } from "../attempt";
 import {
-  abortSignal, annotations, callback, demandSecure, dictionary, failing, isObjectLike, json, object, originOf, string, strings, usvString, wellFormed, windowObject, type Fail,
+  toAbortSignal, toAnnotations, toCallback, demandSecure, dictionary, createFail, isObjectLike, toJson, toObject, originOf, toDomString, toStrings, toUsvString, wellFormed, toWindow, type Fail,
 } from "./conversions";
 import { defineClass, defineHandler } from "../http/handlers";
 import { isObject, type Params } from "../host/json-rpc";
@@ -21,7 +21,7 @@ interface Scope {
   location: { origin: string };
 }
 
-interface Listed {
+interface ListedTool {
   annotations?: { [hint: string]: boolean };
   description: string;
   inputSchema?: unknown;
@@ -32,15 +32,15 @@ interface Listed {
 }
 
 /** The data for `getTools` that is not in a tool's MCP definition. */
-interface Given {
+interface PageDefinition {
   schema: string | undefined;
   hints: { [hint: string]: boolean } | undefined;
 }
 
 type Client = { signal: AbortSignal; requestUserInteraction?: (ask: () => unknown) => unknown };
 
-const invalid = (message: string): DOMException => new DOMException(message, "InvalidStateError");
-const unknown = (message: string): DOMException => new DOMException(message, "UnknownError");
+const invalidStateError = (message: string): DOMException => new DOMException(message, "InvalidStateError");
+const unknownError = (message: string): DOMException => new DOMException(message, "UnknownError");
 
 /** MCP demands `type: "object"`; WebMCP leaves it to the page. */
 function objectSchema(text: string | undefined): Params | undefined {
@@ -65,20 +65,20 @@ function toText(value: unknown): string {
 /** The object for `document.modelContext`. It holds no reference through which the page reaches more than its tools. */
 export function createModelContext(registry: Registry, scope: Scope, active = true): EventTarget {
   const KEY = Symbol();
-  const givens = new WeakMap<Tool, Given>();
+  const givens = new WeakMap<Tool, PageDefinition>();
   let provided: Tool[] = [];
 
   /** A tool's function, with the events around its run. */
-  function watched(name: string, run: Tool["execute"]): Tool["execute"] {
-    const tell = (event: Event): void => queueMicrotask(() => target.dispatchEvent(event));
+  function withEvents(name: string, run: Tool["execute"]): Tool["execute"] {
+    const dispatchLater = (event: Event): void => queueMicrotask(() => target.dispatchEvent(event));
     return (input, client) => {
       const { signal } = client;
-      const cancelled = (): void => tell(new ToolCancelEvent("toolcancel", { toolName: name }));
-      tell(new ToolActivatedEvent("toolactivated", { toolName: name }));
-      signal.addEventListener("abort", cancelled, { once: true });
+      const dispatchCancel = (): void => dispatchLater(new ToolCancelEvent("toolcancel", { toolName: name }));
+      dispatchLater(new ToolActivatedEvent("toolactivated", { toolName: name }));
+      signal.addEventListener("abort", dispatchCancel, { once: true });
       const result = (async () => run(input, client))();
-      const over = (): void => signal.removeEventListener("abort", cancelled);
-      result.then(over, over);
+      const stopListening = (): void => signal.removeEventListener("abort", dispatchCancel);
+      result.then(stopListening, stopListening);
       return result;
     };
   }
@@ -86,21 +86,21 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
   function add(tool: unknown, options: unknown, fail: Fail): { added: Tool; signal: AbortSignal | undefined } {
     const member = dictionary(tool, "ModelContextTool", fail, false);
     let hinted: unknown;
-    const hints = member("annotations", (value, failHere) => annotations((hinted = value), failHere));
-    const description = wellFormed(member("description", string, true));
+    const hints = member("annotations", (value, failHere) => toAnnotations((hinted = value), failHere));
+    const description = wellFormed(member("description", toDomString, true));
     // `handler` is the name of `execute` in earlier drafts.
-    const run = member("execute", callback) ?? member("handler", callback) ?? member("execute", callback, true);
-    const given = member("inputSchema", object);
-    const name = member("name", string, true);
-    const title = member("title", usvString);
+    const run = member("execute", toCallback) ?? member("handler", toCallback) ?? member("execute", toCallback, true);
+    const given = member("inputSchema", toObject);
+    const name = member("name", toDomString, true);
+    const title = member("title", toUsvString);
     const option = dictionary(options, "ModelContextRegisterToolOptions", fail);
-    const exposedTo = option("exposedTo", strings);
-    const signal = option("signal", abortSignal);
+    const exposedTo = option("exposedTo", toStrings);
+    const signal = option("signal", toAbortSignal);
 
-    if (!NAME.test(name)) throw invalid("Invalid tool name");
-    if (registry.get(name)) throw invalid("Duplicate tool name");
-    if (!description) throw invalid("Description is required");
-    const schema = given && json(given, "invalid input schema", fail);
+    if (!NAME.test(name)) throw invalidStateError("Invalid tool name");
+    if (registry.get(name)) throw invalidStateError("Duplicate tool name");
+    if (!description) throw invalidStateError("Description is required");
+    const schema = given && toJson(given, "invalid input schema", fail);
     signal?.throwIfAborted();
     // Only the page itself can see its tools here: the list has no effect beyond this check.
     demandSecure(exposedTo ?? [], "exposedTo");
@@ -127,9 +127,9 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     return { added, signal };
   }
 
-  function listed(tool: Tool): Listed {
+  function describeTool(tool: Tool): ListedTool {
     const { name, title = "", description, inputSchema, annotations: written } = tool.definition;
-    const { schema, hints } = givens.get(tool) ?? { schema: JSON.stringify(inputSchema), hints: written && annotations(written, failing("getTools")) };
+    const { schema, hints } = givens.get(tool) ?? { schema: JSON.stringify(inputSchema), hints: written && toAnnotations(written, createFail("getTools")) };
     return {
       ...(hints && { annotations: { ...hints } }),
       description,
@@ -152,16 +152,16 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
       task(() => {
         if (signal?.aborted) return;
         const tool = here && registry.get(name);
-        if (!tool) return reject(unknown(UNKNOWN));
+        if (!tool) return reject(unknownError(UNKNOWN));
         const value: unknown = JSON.parse(input);
         if (typeof value !== "object") {
           target.dispatchEvent(new ToolActivatedEvent("toolactivated", { toolName: name }));
-          return reject(unknown("Failed to parse input arguments"));
+          return reject(unknownError("Failed to parse input arguments"));
         }
         execute(tool, value as Params, controller.signal).then(toText).then(resolve, (error: unknown) => {
           if (!controller.signal.aborted) console.warn(`WebMCP tool execution failed: ${attempt(() => String(error))}`);
           // A form's own error tells why it was refused.
-          reject(error instanceof DOMException && error.name === "UnknownError" ? error : unknown(FAILED));
+          reject(error instanceof DOMException && error.name === "UnknownError" ? error : unknownError(FAILED));
         });
       });
     });
@@ -177,10 +177,10 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
 
     /** Begins an operation, with at least `least` arguments. */
     static #begin(target: unknown, operation: string, given: unknown[], least = 0): Fail {
-      const fail = failing(operation);
+      const fail = createFail(operation);
       if (!(#here in (target as object))) fail("Illegal invocation");
       if (given.length < least) fail("1 argument required, but only 0 present.");
-      if (!active) throw invalid("The document is not active.");
+      if (!active) throw invalidStateError("The document is not active.");
       return fail;
     }
 
@@ -199,28 +199,28 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
       return Object.defineProperty(done as Promise<void> & { unregister(): void }, "unregister", { value: () => made && registry.remove(made) });
     }
 
-    async getTools(...given: unknown[]): Promise<Listed[]> {
+    async getTools(...given: unknown[]): Promise<ListedTool[]> {
       const fail = ModelContext.#begin(this, "getTools", given);
-      demandSecure(dictionary(given[0], "ModelContextGetToolOptions", fail)("fromOrigins", strings) ?? [], "fromOrigins");
-      return registry.all().map(listed).sort((one, other) => (one.name < other.name ? -1 : 1));
+      demandSecure(dictionary(given[0], "ModelContextGetToolOptions", fail)("fromOrigins", toStrings) ?? [], "fromOrigins");
+      return registry.all().map(describeTool).sort((one, other) => (one.name < other.name ? -1 : 1));
     }
 
     async executeTool(tool: unknown, ...more: unknown[]): Promise<string | null> {
       const fail = ModelContext.#begin(this, "executeTool", [...arguments], 1);
       const member = dictionary(tool, "RegisteredTool", fail, false);
-      member("annotations", annotations);
-      member("description", string, true);
-      member("inputSchema", object);
-      const name = member("name", string, true);
-      const origin = member("origin", usvString, true);
-      member("title", string);
-      const here = member("window", windowObject, true) === scope;
-      const signal = dictionary(more[1], "ExecuteToolOptions", fail)("signal", abortSignal);
+      member("annotations", toAnnotations);
+      member("description", toDomString, true);
+      member("inputSchema", toObject);
+      const name = member("name", toDomString, true);
+      const origin = member("origin", toUsvString, true);
+      member("title", toDomString);
+      const here = member("window", toWindow, true) === scope;
+      const signal = dictionary(more[1], "ExecuteToolOptions", fail)("signal", toAbortSignal);
       // mcp-b passes the input as JSON.
       const input = typeof more[0] === "string" ? attempt(() => JSON.parse(more[0] as string) as unknown) : (more[0] ?? (more[0] === undefined && {}));
       if (!isObjectLike(input)) return fail("invalid input object: value is not an object");
       const same = originOf(origin, scope.location.origin) === scope.location.origin;
-      const text = json(input, "invalid input object", fail);
+      const text = toJson(input, "invalid input object", fail);
       signal?.throwIfAborted();
       return run(name, here && same, text, signal);
     }
@@ -232,7 +232,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
 
     provideContext(context: { tools?: unknown[] } = {}): void {
       this.clearContext();
-      provided = (context.tools ?? []).map((tool) => add(tool, undefined, failing("provideContext")).added);
+      provided = (context.tools ?? []).map((tool) => add(tool, undefined, createFail("provideContext")).added);
     }
 
     clearContext(): void {
@@ -251,7 +251,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     for (const tool of registry.all()) {
       if (known.has(tool)) continue;
       known.add(tool);
-      tool.execute = watched(tool.definition.name, tool.execute);
+      tool.execute = withEvents(tool.definition.name, tool.execute);
     }
   });
   // In a separate task, as in browsers: a listener that registers tools would otherwise never let the current task end.

@@ -11,8 +11,8 @@ export interface NativeContext {
 export function mirrorNatively(
   registry: Registry,
   native: NativeContext,
-  offered: (name: string) => boolean,
-  began: () => () => void,
+  isOffered: (name: string) => boolean,
+  beginCall: () => () => void,
 ): () => void {
   const mirrored = new Map<Tool, AbortController>();
 
@@ -20,7 +20,7 @@ export function mirrorNatively(
     const controller = new AbortController();
     mirrored.set(tool, controller);
     const execute = (input: Params, client?: { signal?: AbortSignal }): Promise<unknown> => {
-      const ended = began();
+      const ended = beginCall();
       return call(tool, input, client?.signal).finally(ended);
     };
     try {
@@ -31,7 +31,7 @@ export function mirrorNatively(
   }
 
   return () => {
-    const wanted = new Set(registry.all().filter((tool) => offered(tool.definition.name)));
+    const wanted = new Set(registry.all().filter((tool) => isOffered(tool.definition.name)));
     for (const [tool, controller] of mirrored) {
       if (wanted.has(tool)) continue;
       mirrored.delete(tool);

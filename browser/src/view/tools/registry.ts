@@ -1,6 +1,6 @@
 /** The tools that the page registered, by name. */
 
-import { unlessAborted } from "../abort";
+import { rejectOnAbort } from "../abort";
 import { objectOf, type Params } from "../host/json-rpc";
 import { toolFailure, toolResult, type ToolResult } from "./results";
 
@@ -33,18 +33,18 @@ export interface Registry {
 export function createRegistry(): Registry {
   const tools = new Map<string, Tool>();
   const listeners: (() => void)[] = [];
-  const changed = (): void => listeners.forEach((listener) => listener());
+  const notifyChange = (): void => listeners.forEach((listener) => listener());
   return {
     get: (name) => tools.get(name),
     all: () => [...tools.values()],
     add(tool) {
       tools.set(tool.definition.name, tool);
-      changed();
+      notifyChange();
     },
     remove(tool) {
       if (tools.get(tool.definition.name) !== tool) return;
       tools.delete(tool.definition.name);
-      changed();
+      notifyChange();
     },
     onChange: (listener) => void listeners.push(listener),
   };
@@ -53,7 +53,7 @@ export function createRegistry(): Registry {
 /** The raw result of the page's function for `input`. Rejects with the signal's reason as soon as that is aborted. */
 export async function execute(tool: Tool, input: Params, signal = new AbortController().signal): Promise<unknown> {
   signal.throwIfAborted();
-  return unlessAborted((async () => tool.execute(input, { signal }))(), signal);
+  return rejectOnAbort((async () => tool.execute(input, { signal }))(), signal);
 }
 
 /** The result in MCP's form; errors of the page become `isError`. */

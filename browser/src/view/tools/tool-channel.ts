@@ -1,6 +1,6 @@
 /** The tool methods of an MCP server over one channel: `tools/list`, `tools/call` with cancellation, list changes. */
 
-import { coalesced } from "../coalesced";
+import { coalesce } from "../coalesced";
 import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "../host/json-rpc";
 import { call, type Definition, type Registry } from "./registry";
 import { toolFailure } from "./results";
@@ -12,39 +12,39 @@ export interface ToolChannel {
   /** Cancels the request `id`; false if there is none. */
   cancel(id: unknown, reason?: unknown): boolean;
   /** Notifies the peer of a changed list, once for all changes of a moment. */
-  changed(): void;
+  notifyChange(): void;
   /** Cancels all requests; the peer has gone, or restarts. */
   reset(): void;
   /** The page is being unloaded: all calls are answered now. */
-  left(): void;
+  abortCalls(): void;
 }
 
 /** The gateway's own limit, which also bounds the message. */
-const MOST = 200;
-const LEFT = "The page went to another page, or was loaded again. The tool may have run.";
+const MAX_TOOLS = 200;
+const PAGE_UNLOADED = "The page went to another page, or was loaded again. The tool may have run.";
 
-interface Ends {
+interface ToolChannelDependencies {
   send(message: Message): void;
-  /** By its name; valid only after `settled`. */
-  offered(tool: string): boolean;
+  /** By its name; valid only after `whenSettled`. */
+  isOffered(tool: string): boolean;
   /** A promise, if something must come before the tools are known. */
-  settled(): unknown;
+  whenSettled(): unknown;
   /** Called when a call starts; the returned function, when it ends. */
-  began(): () => void;
+  beginCall(): () => void;
 }
 
-export function createToolChannel(registry: Registry, { send, offered, settled, began }: Ends): ToolChannel {
+export function createToolChannel(registry: Registry, { send, isOffered, whenSettled, beginCall }: ToolChannelDependencies): ToolChannel {
   const running = new Map<Id, AbortController>();
   const definitions = (): Definition[] =>
-    registry.all().map((tool) => tool.definition).filter(({ name }) => offered(name)).slice(0, MOST);
+    registry.all().map((tool) => tool.definition).filter(({ name }) => isOffered(name)).slice(0, MAX_TOOLS);
 
   async function respond({ id, method, params }: Request, signal: AbortSignal): Promise<Message> {
     if (method === "tools/list") return answer(id, { tools: definitions() });
     const name = params?.["name"];
     const tool = registry.get(name as string);
     if (!tool) return failure(id, INVALID_PARAMS, `Unknown tool: ${name}`);
-    if (!offered(tool.definition.name)) return failure(id, INVALID_PARAMS, `${name} is called through the gateway only`);
-    const ended = began();
+    if (!isOffered(tool.definition.name)) return failure(id, INVALID_PARAMS, `${name} is called through the gateway only`);
+    const ended = beginCall();
     const result = await call(tool, params?.["arguments"], signal);
     ended();
     return answer(id, result);
@@ -65,11 +65,11 @@ export function createToolChannel(registry: Registry, { send, offered, settled, 
       const controller = new AbortController();
       running.set(id, controller);
       // A cancelled request is not answered (MCP 2025-11-25, Cancellation).
-      const cancelled = (): boolean => running.get(id) !== controller;
-      await settled();
-      if (cancelled()) return;
+      const isCancelled = (): boolean => running.get(id) !== controller;
+      await whenSettled();
+      if (isCancelled()) return;
       const response = await respond(message, controller.signal);
-      if (cancelled()) return;
+      if (isCancelled()) return;
       running.delete(id);
       try {
         send(response);
@@ -79,8 +79,8 @@ export function createToolChannel(registry: Registry, { send, offered, settled, 
       }
     },
     cancel,
-    changed: coalesced(() => send(notification("notifications/tools/list_changed"))),
+    notifyChange: coalesce(() => send(notification("notifications/tools/list_changed"))),
     reset: () => running.forEach((_, id) => cancel(id)),
-    left: () => running.forEach((controller) => controller.abort(new Error(LEFT))),
+    abortCalls: () => running.forEach((controller) => controller.abort(new Error(PAGE_UNLOADED))),
   };
 }

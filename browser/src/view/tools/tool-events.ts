@@ -1,6 +1,6 @@
 /** The events of WebMCP: `toolactivated` and `toolcancel`, and its additions to `submit`. */
 
-import { dictionary, string } from "./conversions";
+import { dictionary, toDomString } from "./conversions";
 import { defineClass } from "../http/handlers";
 
 const illegal = (): never => {
@@ -17,7 +17,7 @@ function toolEvent(className: string): new (type: string, init?: { toolName?: st
         throw new TypeError(`Failed to construct '${className}': ${why}`);
       });
       super(type, init);
-      this.#toolName = member("toolName", string) ?? "";
+      this.#toolName = member("toolName", toDomString) ?? "";
     }
     get toolName(): string {
       return #toolName in this ? this.#toolName : illegal();

@@ -13,7 +13,7 @@ export type TakeTools = (
 ) => ((offered: (name: string) => boolean, began: () => () => void) => Mirror) | undefined;
 
 /** WebMCP for pages whose use of it the packer did not see: registration only, unchecked. */
-const registeringAlone: TakeTools = (registry, framed) => {
+const registerOnly: TakeTools = (registry, framed) => {
   // An ordinary web site uses the browser's own, if there is one.
   if (!framed && "modelContext" in document) return undefined;
   const modelContext = {
@@ -31,7 +31,7 @@ const registeringAlone: TakeTools = (registry, framed) => {
 /** The part, if the page has it; no script of the page sees it. */
 export function takeToolPart(): TakeTools {
   const scope = window as { webmcpGatewayTools?: TakeTools };
-  const { webmcpGatewayTools: part = registeringAlone } = scope;
+  const { webmcpGatewayTools: part = registerOnly } = scope;
   delete scope.webmcpGatewayTools;
   return part;
 }
