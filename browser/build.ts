@@ -112,6 +112,8 @@ const bundles: Record<string, InlineConfig> = {
   alone: part("parts/alone-part", "alone"),
   /** for pages that write their document anew, */
   rewritten: part("parts/rewritten-part", "rewritten"),
+  /** for pages that may load files of other sites, */
+  external: part("parts/external-part", "external"),
   /** for pages with scripts of the backend, */
   late: part("parts/late-part", "late"),
   /** and for apps that keep their storage on the gateway. */

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -35,7 +35,7 @@ from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
 from gateway.callers.entitlements import Entitlements
-from gateway.config import Config, Notices, Reading
+from gateway.config import Config, Notice, NoticeKind, Notices, Reading
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
 from gateway.doors.accounts import AccountsDoor
@@ -57,6 +57,7 @@ from gateway.doors.responses import name_server
 from gateway.doors.revocation import Revocations
 from gateway.doors.runner import CONNECTION, DRAIN, LIMITS
 from gateway.doors.sandbox import SandboxDoor
+from gateway.errors import DocumentError, Problem
 from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
@@ -97,21 +98,30 @@ ADMIN = web.AppKey("admin", web.Application)
 """The application of `server.admin_listen`, which has no lifetime of its own."""
 
 
-def build_app(config: Config, reread: Callable[[], Reading] | None = None, *, live: bool = False) -> web.Application:
+def build_app(
+    config: Config,
+    reread: Callable[[], Reading] | None = None,
+    *,
+    live: bool = False,
+    problems: Sequence[Problem] = (),
+) -> web.Application:
     """Return the gateway as an aiohttp application: serve it, or mount it by host beside others (`add_domain`).
 
     Serve it with `handler_cancellation=True`, so that a client's disconnect cancels its request. `reread` (see
     `read_config`) reads the configuration again, and file changes take effect while it runs; with `live` the console
-    shows changed apps at once, even while a person uses them. Raises `StartError` and `DocumentError` for an unusable
-    configuration.
+    shows changed apps at once, even while a person uses them. `problems` are those of the parts of the files that are
+    not in `config`. An app that cannot be packed is not served before its files are corrected. Raises `StartError` and
+    `DocumentError` for an unusable configuration, and if there is nothing that can be served.
     """
-    return _Gateway(config, reread, live).application()
+    return _Gateway(config, reread, live, problems).application()
 
 
 class _Gateway:
     """All components, built in dependency order."""
 
-    def __init__(self, config: Config, reread: Callable[[], Reading] | None, live: bool) -> None:
+    def __init__(
+        self, config: Config, reread: Callable[[], Reading] | None, live: bool, problems: Sequence[Problem]
+    ) -> None:
         self._built = read_built()
         origins = config.server.origins
         self._config = config
@@ -236,7 +246,10 @@ class _Gateway:
             room=self._bodies.room,
             admits=admits,
         )
-        self._apps.replace({app.id: self._serving.of(app) for app in config.apps.values()})
+        served, broken = self._serving.start(config.apps)
+        if broken and not served and not config.upstreams:
+            raise DocumentError([notice.problem for notice in broken])
+        self._apps.replace(served)
         self._tasks = asyncio.TaskGroup()
         self._upstreams = Upstreams(
             config.upstreams,
@@ -277,13 +290,14 @@ class _Gateway:
             revocations=self._revocations,
         )
         self._reloader = Reloader(
-            config,
+            replace(config, apps={id: app.config for id, app in served.items()}),
             reread=reread,
             changing=self._changing,
             settings=self._settings,
             notices=self._notices,
             recorder=self._recorder,
             approvals=self._approving.asked_of_policies,
+            problems=[*(Notice(NoticeKind.BROKEN, problem) for problem in problems), *broken],
         )
         self._health = health_of(
             config,

@@ -415,12 +415,23 @@ class AuditRecord(Struct, frozen=True):
     fields: Mapping[str, Json]
 
 
+class ExternalSites(Protocol):
+    """Other sites that a page may use: origins by kind, and the URLs of scripts."""
+
+    @property
+    def origins(self) -> Mapping[str, tuple[str, ...]]: ...
+
+    @property
+    def scripts(self) -> Mapping[str, str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A packed app: one HTML file as `ui://` resource, with its `_meta.ui`.
 
     The gateway's additions to the page begin at character `head`. `unread` are the scripts that a browser could not
-    parse, if they were checked.
+    parse, if they were checked. `warnings` are what could not be packed, and does without. `external` is what
+    the page may load from other sites, by kind, where `meta` has one list for all files.
     """
 
     uri: str
@@ -429,3 +440,5 @@ class Resource:
     notes: Sequence[str] = ()
     head: int = 0
     unread: Sequence[Problem] = ()
+    warnings: Sequence[Problem] = ()
+    external: ExternalSites | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from gateway.apps.files import Folder, Reference, is_embedded
+from gateway.apps.files import Folder, Reference, encoding_of, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.page_scripts import PageScripts, remove_element
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
@@ -16,6 +16,7 @@ from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.errors import DocumentError, Problem
 from gateway.policy.destinations import canonical_origin
+from gateway.policy.links import NO_EXTERNAL, External
 
 _SOURCES = {
     "audio": ("src",),
@@ -51,6 +52,15 @@ _NO_FILE = f"data:,x{HELD}"
 _KEPT = "!#$&'()*+,-./:;=?@_~"
 """The characters that JavaScript's `encodeURI` does not escape, beside letters and digits."""
 
+EMBEDDED = 9 * 1024 * 1024
+"""Characters of all pictures, films and sounds that are embedded: the console shows pages of 14 MiB."""
+
+_NOT_EMBEDDED = (
+    f"is loaded when the page runs: more than {EMBEDDED // 1024**2} MiB of pictures and films are not embedded"
+)
+
+_FOREIGN_BASE = "<base href> of another site counts as its path on the app's own: write a path like /shop/ or docs/"
+
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
 _LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
@@ -58,7 +68,7 @@ _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 
 
 class Packing:
-    """One page that is packed: the changes to make, and all problems.
+    """One page that is packed: the changes to make, and a warning for everything that is left out.
 
     `base` is the base of the app's URLs, `declared` the page's own `<base href>`; `framed` are the other sites of
     `frames` that its elements show.
@@ -73,16 +83,18 @@ class Packing:
         app: str,
         routed: Callable[[str], bool],
         frames: Collection[str],
+        external: External = NO_EXTERNAL,
     ) -> None:
         self._frames = frames
         self._page = page
-        self.problems: list[Problem] = []
+        self._embedded = 0
+        self.warnings: list[Problem] = []
         self.notes: list[str] = []
         self.framed: set[str] = set()
         self.declared: str | None = None
         self.base = urljoin(base, self._declared_base())
         self._path, prefix = _place(path, root, urlsplit(self.base).path)
-        self._folder = Folder(root, prefix, routed)
+        self._folder = Folder(root, prefix, routed, self.warnings.append, external)
         self.scripts = PageScripts(page, self._path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
 
     def url(self, path: Path) -> str:
@@ -97,18 +109,16 @@ class Packing:
             try:
                 made = self._element(element)
             except DocumentError as error:
-                self.problems += error.problems
+                self.warnings += error.problems
                 continue
-            size += sum(len(splice.text) for splice in made)
-            if size > LARGEST:
-                self.problems.append(self._page.text.problem(element.start, TOO_LARGE))
-                return found
+            grown = sum(len(splice.text) for splice in made)
+            if size + grown > LARGEST:
+                self.warnings.append(self._page.text.problem(element.start, TOO_LARGE))
+                made = [remove_element(element)] if element.name in ("script", "style", "link") else []
+                grown = 0
+            size += grown
             found += made
-        try:
-            found += self.scripts.link_changes()
-        except DocumentError as error:
-            self.problems += error.problems
-        return found
+        return [*found, *self.scripts.link_changes()]
 
     def _declared_base(self) -> str:
         for element in self._page.elements:
@@ -120,19 +130,22 @@ class Packing:
                 return ""
             if re.fullmatch(r"/?(?![a-zA-Z][a-zA-Z0-9+.-]*:)([^/\\][^\\]*)?", href.value):
                 return href.value
-            self.problems.append(self._page.text.problem(href.start, "<base href> must be a path like /shop/ or docs/"))
-            return ""
+            self.declared = _path_of(href.value)
+            self.warnings.append(self._page.text.problem(href.start, _FOREIGN_BASE))
+            return self.declared
         return ""
 
     def _element(self, element: Element) -> list[Splice]:
         styled = self._style_attribute(element)
         match element.name:
+            case "meta" if self._charset(element) is not None:
+                return [*styled, *self._in_utf_8(element)]
             case "base" if "href" in element.attributes:
                 return [remove_element(element)]  # it would lead to the host's site
             case "script":
                 return self.scripts.take(element)
             case "svg:script":
-                self._refuse_script_of_svg(element)
+                return self._script_of_svg(element)
             case "style" | "svg:style":
                 return [*styled, self._style(element)]
             case "link":
@@ -141,7 +154,7 @@ class Packing:
                 self.notes.append("its <meta> content security policy is left out: the host's applies")
                 return [remove_element(element)]
             case name if name in _FRAMES:
-                self._refuse_frame(element, _FRAMES[name])
+                return [*styled, *self._frame(element, _FRAMES[name]), *self._sources(element)]
             case _:
                 pass
         return [*styled, *self._sources(element)]
@@ -162,18 +175,28 @@ class Packing:
                 found.append(Splice(attribute.start, attribute.end, f'{name}="{html.escape(packed)}"'))
         return found
 
-    def _waits(self, element: Element, *urls: str) -> bool:
-        """Return whether `element` contains the URL of a backend's file, which no browser should load by itself."""
-        return not element.inert and not all(map(is_embedded, urls))
+    def _waits(self, element: Element, *urls: str, kind: str = "images") -> bool:
+        """Return whether `element` contains the URL of a file that no browser should load by itself.
+
+        Those are files of the backend, and what is missing: the page asks the gateway for them.
+        """
+        return not element.inert and not all(is_embedded(url) or self._folder.opens(url, kind) for url in urls)
 
     def _file(self, attribute: Attribute, url: str) -> str:
+        if self._folder.opens(url, "images"):
+            return url
         if (left := self._folder.url_to_write(url, self._path)) is not None:
             return left
         try:
-            return self._folder.data_url(self._reference(attribute, url), self._path)
+            data = self._folder.data_url(self._reference(attribute, url), self._path)
         except DocumentError as error:  # continue: other URLs of the element may be wrong, too
-            self.problems += error.problems
-            return url
+            self.warnings += error.problems
+            return self._folder.path_from_root(url, self._path)
+        if self._embedded + len(data) > EMBEDDED:
+            self.warnings.append(self._page.text.problem(attribute.start, f"{url[:200]} {_NOT_EMBEDDED}"))
+            return self._folder.path_from_root(url, self._path)
+        self._embedded += len(data)
+        return data
 
     def _srcset(self, attribute: Attribute) -> str:
         candidates = _CANDIDATE.findall(attribute.value)
@@ -200,18 +223,51 @@ class Packing:
             return [remove_element(element)]
         if href is None:
             return []
+        sheet = late or "stylesheet" in rel
+        if sheet and self._folder.opens(href.value, "styles"):
+            return []
         if self._folder.url_to_write(href.value, self._path) is not None:
-            sheet = late or "stylesheet" in rel
             return [self._untype(element, href)] if sheet and self._waits(element, href.value) else []
         if "stylesheet" in rel and "alternate" in rel:
             self.notes.append(f"the alternate style sheet {href.value} is left out")
             return [remove_element(element)]
-        if "stylesheet" in rel or late:
-            return [Splice(element.start, element.end, self._sheet(element, href))]
+        if sheet:
+            try:
+                return [Splice(element.start, element.end, self._sheet(element, href))]
+            except DocumentError as error:
+                self.warnings += error.problems
+                return self._in_vain(element, href)
         if rel & _ICONS:
-            packed = self._file(href, href.value)
-            return [Splice(href.start, href.end, f'href="{html.escape(packed)}"')]
+            return self._icon(element, href)
         return []
+
+    def _in_vain(self, element: Element, href: Attribute) -> list[Splice]:
+        """Keep the link of a missing sheet: the page asks the gateway for it, and the link reports an error."""
+        url = self._folder.path_from_root(href.value, self._path)
+        changes = [] if element.inert else [self._untype(element, href)]
+        if url == href.value:
+            return changes
+        if changes and changes[0].start == href.start:
+            return [Splice(href.start, href.end, f'{changes[0].text}href="{html.escape(url)}"')]
+        return [*changes, Splice(href.start, href.end, f'href="{html.escape(url)}"')]
+
+    def _icon(self, element: Element, href: Attribute) -> list[Splice]:
+        """Embed an icon, which scripts may read; without a word if that is not possible, since no view shows one."""
+        try:
+            packed = self._folder.data_url(self._reference(href), self._path)
+        except DocumentError:
+            return [remove_element(element)]
+        return [Splice(href.start, href.end, f'href="{html.escape(packed)}"')]
+
+    def _charset(self, element: Element) -> str | None:
+        """Return the encoding that a `<meta>` declares, if it declares another one than that of packed pages."""
+        written = element.get("charset") or ""
+        if (element.get("http-equiv") or "").lower() == "content-type":
+            written = (element.get("content") or "").lower().rpartition("charset=")[2]
+        return written if written and encoding_of(written) not in ("utf-8", "") else None
+
+    def _in_utf_8(self, element: Element) -> list[Splice]:
+        return [Splice(element.start, element.close_end, '<meta charset="utf-8">')]
 
     def _untype(self, element: Element, href: Attribute) -> Splice:
         """Give a stylesheet link an unknown type: a browser would otherwise request it in vain, with an error."""
@@ -222,37 +278,52 @@ class Packing:
 
     def _sheet(self, element: Element, href: Attribute) -> str:
         path = self._folder.find(self._reference(href), self._path)
-        text = self._folder.text(path, self._reference(href))
+        text = self._folder.text(path, self._reference(href), element.get("charset") or "")
         css = pack_styles(text, text.whole, path, self._folder, (path,))
         unsaid = _LINKING if "preload" not in element.tokens("rel") else _LINKING | {"as", "onload"}
         return f"<style{element.source_text(without=unsaid)}>{style_text(css)}</style>"
 
-    def _refuse_frame(self, element: Element, source: str) -> None:
+    def _frame(self, element: Element, source: str) -> list[Splice]:
+        """Return the changes for an element that shows a document, which a packed page has no other of."""
         attribute = element.attributes.get(source) or element.attributes.get(f"xlink:{source}")
         if attribute is None or is_embedded(attribute.value):
-            return
-        reference, name = self._reference(attribute), element.name.rpartition(":")[2]
+            return []
+        name = element.name.rpartition(":")[2]
         try:
             site = urlsplit(attribute.value.strip())
         except ValueError as error:
-            raise reference.error(f"{attribute.value[:80]} can name no file: {error}") from error
+            return self._shows_nothing(attribute, f"{attribute.value[:80]} can name no file: {error}")
         if not site.netloc:
             remedy = _OF_FILE.get(element.name, "put what it shows into the page")
-            raise reference.error(f"<{name} {attribute.name}> of a file cannot be packed into one HTML: {remedy}")
+            message = f"<{name} {attribute.name}> of a file cannot be packed into one HTML, and shows nothing: {remedy}"
+            return self._shows_nothing(attribute, message)
         origin = canonical_origin(site.scheme or "https", site.netloc)
         if element.name == "iframe" and origin in self._frames:
             self.framed.add(origin)
-            return
+            return []
         remedies = {"iframe": f"name {origin} under `frames` in the policy", "use": _OF_FILE["svg:use"]}
         remedy = remedies.get(name, "use an <iframe>")
-        raise reference.error(f"<{name}> of another site, which hosts block: {remedy}")
+        return self._shows_nothing(attribute, f"<{name}> of another site, which hosts block, shows nothing: {remedy}")
 
-    def _refuse_script_of_svg(self, element: Element) -> None:
+    def _shows_nothing(self, attribute: Attribute, message: str) -> list[Splice]:
+        """Rename the attribute, so that no host loads what the policy does not name."""
+        self.warnings.append(self._page.text.problem(attribute.start, message))
+        return [Splice(attribute.start, attribute.end, f'data-left-out="{html.escape(attribute.value)}"')]
+
+    def _script_of_svg(self, element: Element) -> list[Splice]:
         source = element.attributes.get("href") or element.attributes.get("xlink:href")
-        if source is not None and not is_embedded(source.value):
-            raise self._reference(source).error(
-                "a <script> of an SVG cannot be packed: write <script src> outside of it"
-            )
+        if source is None or is_embedded(source.value):
+            return []
+        message = "a <script> of an SVG cannot be packed, and is left out: write <script src> outside of it"
+        return self._shows_nothing(source, message)
+
+
+def _path_of(url: str) -> str:
+    """Return the path of a URL of another site."""
+    try:
+        return urlsplit(url.strip()).path or "/"
+    except ValueError:
+        return "/"
 
 
 def _place(page: Path, root: Path, base: str) -> tuple[Path, str]:

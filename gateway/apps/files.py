@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import mimetypes
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,9 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from gateway.apps.places import Text
 from gateway.documents.reader import read_bytes
-from gateway.errors import DocumentError
+from gateway.errors import DocumentError, Problem
 from gateway.model import Response
+from gateway.policy.links import NO_EXTERNAL, External
 
 MEDIA_TYPES = {
     ".apng": "image/apng",
@@ -54,11 +57,26 @@ MEDIA_TYPES = {
 _UNREAD = frozenset({".eot"})
 """Formats in style sheets for browsers that show no views: embedded without their bytes."""
 
-NO_UTF_8: Final = "this is not UTF-8, as a packed page is: save the file so"
-"""Also for files that a browser would decode by a `charset`."""
+_FALLBACK: Final = "cp1252"
+"""The encoding of a text that declares none and is not UTF-8 (HTML, 13.2.3.2)."""
+
+_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+"""Byte order marks, and the encodings of their texts (Encoding, 6)."""
+
+_DECLARES: Final = re.compile(
+    rb"""^@charset "([^"]{1,40})";|<meta[^>]{1,200}?charset\s*=\s*["']?([\w-]{1,40})""", re.IGNORECASE
+)
+_PRESCAN: Final = 1024
+"""Bytes in which a text must declare its encoding (HTML, 13.2.3.2)."""
 
 _NAMELESS = (ValueError, OSError, RuntimeError)
 """Python's errors for an invalid URL, an impossible file name, and a symbolic link to itself."""
+
+ELSEWHERE: Final = (
+    "is on another site, and left out: name it under `external` in the policy, take it in once by `pack --vendor`, or "
+    "save it in the app's folder"
+)
+"""The end of a message about a file of another site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +91,14 @@ class Reference:
         """Return an error at this place, to be raised."""
         return self.text.error(self.offset, message)
 
+    def problem(self, message: str) -> Problem:
+        """Return a problem at this place."""
+        return self.text.problem(self.offset, message)
+
+
+def _ignore(_: Problem) -> None:
+    """Drop a problem that nobody reads."""
+
 
 def is_embedded(url: str) -> bool:
     """Return whether there is nothing to fetch: a `data:` URL, a fragment, an empty URL."""
@@ -84,12 +110,23 @@ class Folder:
     """The folder `root` of an app, which its pages address by the URL path `base`.
 
     `routed` tells whether the backend answers a GET of a path or an absolute URL: such a file is loaded when the page
-    runs.
+    runs. `warn` receives the problems of files that can be packed all the same. `external` is what the policy opens.
     """
 
     root: Path
     base: str = "/"
     routed: Callable[[str], bool] = lambda _: False
+    warn: Callable[[Problem], None] = _ignore
+    external: External = NO_EXTERNAL
+
+    def opens(self, url: str, *kinds: str) -> bool:
+        """Return whether the policy lets the page load `url` from another site by itself, as one of `kinds`."""
+        return bool(self.external) and self.external.allows(url, *kinds)
+
+    def integrity_of(self, url: str) -> str | None:
+        """Return the digest of a script of another site that the policy opens; None for any other script."""
+        absolute = f"https:{url.strip()}" if url.strip().startswith("//") else url.strip()
+        return self.external.scripts.get(absolute)
 
     def url_to_write(self, url: str, beside: Path) -> str | None:
         """Return the URL to write for `url`, found in the file `beside`, if it is embedded or a file of the backend.
@@ -115,6 +152,21 @@ class Folder:
     def _at(self, path: str) -> Path:
         return self.root / unquote(path).removeprefix(self.base).lstrip("/")
 
+    def path_from_root(self, url: str, beside: Path) -> str:
+        """Return the path from the root of the app's site for `url`, found in the file `beside`; other URLs as written.
+
+        It is for a file that is not in the folder: the page asks for it when it runs, as it would on its own site.
+        """
+        try:
+            parts = urlsplit(url.strip())
+            if parts.scheme or parts.netloc or not parts.path:
+                return url
+            place = beside.parent.relative_to(self.root.resolve()).as_posix()
+            path = urljoin(f"{self.base.rpartition('/')[0]}/{place}/".replace("/./", "/"), parts.path)
+            return parts._replace(path=path).geturl()
+        except _NAMELESS:
+            return url
+
     def find(self, reference: Reference, beside: Path, *, routable: bool = True) -> Path:
         """Return the file of `reference`, found in the file `beside`. Raises `DocumentError`.
 
@@ -124,7 +176,7 @@ class Folder:
         try:
             parts = urlsplit(url)
             if parts.scheme or parts.netloc:
-                raise reference.error(f"{url} is on another site, which hosts block: save it in the app's folder")
+                raise reference.error(f"{url[:200]} {ELSEWHERE}")
             path = unquote(parts.path)
             if "\0" in path:
                 raise reference.error(f"{url[:80]} can name no file: %00 is in no name")
@@ -132,11 +184,23 @@ class Folder:
             if not found.is_relative_to(self.root.resolve()):
                 raise reference.error(f"{url} lies outside of the app's folder")
             if not found.is_file():
-                remedy = "; if the backend has it, let the policy (`pack --policy`) allow GET of it" if routable else ""
-                raise reference.error(f"{url}: there is no such file in the app's folder{remedy}")
+                raise reference.error(self._missing(url, path, routable=routable))
         except _NAMELESS as error:
             raise reference.error(f"{url[:80]} can name no file: {error}") from error
         return found
+
+    def _missing(self, url: str, path: str, *, routable: bool) -> str:
+        """Return the message for a file that is not there, with what is most likely meant."""
+        message = f"{url}: there is no such file in the app's folder"
+        start, _, rest = path.removeprefix("/").partition("/")
+        while path.startswith("/") and rest:
+            if (self.root / rest).is_file():
+                return f"{message}, but there is {rest}: set `start: /{start}/` at the app if it lives there"
+            name, _, rest = rest.partition("/")
+            start = f"{start}/{name}"
+        return message + (
+            "; if the backend has it, let the policy (`pack --policy`) allow GET of it" if routable else ""
+        )
 
     def url(self, path: Path) -> str:
         """Return the path on the app's site of the file `path`, which is in the folder."""
@@ -154,15 +218,42 @@ class Folder:
         encoded = base64.b64encode(_read(path, reference.url, reference)).decode("ascii")
         return f"data:{media_type};base64,{encoded}" + (f"#{fragment}" if fragment else "")
 
-    def text(self, path: Path, reference: Reference | None = None) -> Text:
-        """Return the text of a file. Raises `DocumentError` if it is not UTF-8."""
+    def text(self, path: Path, reference: Reference | None = None, charset: str = "") -> Text:
+        """Return the text of a file; what is not UTF-8 is decoded as browsers do, by `charset` or what it declares.
+
+        Raises `DocumentError` if it cannot be read.
+        """
         name = (self.root / path.relative_to(self.root.resolve())).as_posix()
         reference = reference or Reference(name, Text(name, ""), 0)
+        raw = _read(path, name, reference)
+        marked = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "")
+        declared = marked or encoding_of(charset) or _declared(raw)
+        encoding = declared or "utf-8"
         try:
-            return Text(name, _read(path, name, reference).decode("utf-8-sig"))
+            text = Text(name, raw.decode(encoding).removeprefix("\ufeff"))
         except UnicodeDecodeError as error:
-            before = error.object[: error.start].decode()
-            raise Text(name, before).error(len(before), NO_UTF_8) from error
+            encoding = declared or _FALLBACK
+            text = Text(name, raw.decode(encoding, "replace").removeprefix("\ufeff"))
+            before = raw[: error.start].decode(encoding, "replace").removeprefix("\ufeff")
+            self.warn(text.problem(len(before), f"this is not UTF-8, and is read as {encoding}: save it as UTF-8"))
+        return text
+
+
+def encoding_of(label: str) -> str:
+    """Return Python's name of the encoding that browsers use for `label` (Encoding, 4.2); empty if there is none."""
+    try:
+        found = codecs.lookup(label.strip()).name if label.strip() else ""
+    except (LookupError, ValueError):
+        return ""
+    if found.startswith("utf-16"):
+        return "utf-8"  # a text that could be read so far is none (HTML, 13.2.3.2)
+    return _FALLBACK if found in ("iso8859-1", "ascii", "cp1252") else found
+
+
+def _declared(raw: bytes) -> str:
+    """Return the encoding that a text declares itself; empty if it declares none."""
+    found = _DECLARES.search(raw[:_PRESCAN])
+    return encoding_of((found[1] or found[2]).decode("ascii", "replace")) if found is not None else ""
 
 
 def _read(path: Path, name: str, reference: Reference) -> bytes:

@@ -48,10 +48,14 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """The linked code of each script, and the style sheets that their imports would have loaded, as files."""
+    """The linked code of each script, and the style sheets that their imports would have loaded, as files.
+
+    `problems` are imports that cannot be linked: where the code runs, they throw.
+    """
 
     codes: tuple[str, ...]
     styles: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
 
 
 class _ScriptReport(BaseModel):
@@ -89,9 +93,10 @@ def link(
     scripts = [_script(module) for module in modules]
     job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports, "scopes": scopes}
     answer = _run(program, plain_json(job), root)
-    if answer.problems:
-        raise DocumentError([Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems])
-    return Linked(tuple(answer.codes), tuple(answer.styles))
+    problems = [Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems]
+    if not answer.codes:
+        raise DocumentError(problems)
+    return Linked(tuple(answer.codes), tuple(answer.styles), tuple(problems))
 
 
 def _script(module: Module) -> dict[str, object]:

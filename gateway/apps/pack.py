@@ -22,6 +22,7 @@ from gateway.apps.scripts import as_element_text, match_of
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import compact_json_utf8, plain_json, plain_json_utf8
 from gateway.model import Json, Resource
+from gateway.policy.links import NO_EXTERNAL, External
 
 PERMISSIONS: Final = {
     "camera": ("camera", "getUserMedia", re.compile(r"\bgetUserMedia\b")),
@@ -206,6 +207,8 @@ _MAKES_CODE = (
 )
 _WRITES = ".write("
 _FORMS = "FormData"
+EXTERNAL: Final = "webmcp-gateway-external"
+"""Stands for pages whose policy has `external`."""
 _TOOLS = "odelContext"
 """Matches `modelContext` and `ModelContext`."""
 PARTS = {
@@ -232,13 +235,14 @@ PARTS = {
     HELD: ("alone/alone.js",),
     ASKS: ("location/location.js",),
     PAGES: ("location/location.js", "pages/pages.js"),
+    EXTERNAL: ("external/external.js",),
 }
 """Optional parts of the view runtime: their files, by the string in a page that requires them.
 
 In order: the last one wraps what earlier ones define.
 """
 
-UNGUESSED = frozenset({ASKS, PAGES, WAITS})
+UNGUESSED = frozenset({ASKS, PAGES, WAITS, EXTERNAL})
 """The strings among them that occur only in packed pages."""
 
 STORAGE_PART = "storage/storage.js"
@@ -264,6 +268,7 @@ def pack(
     frames: Collection[str] = (),
     routed: Callable[[str], bool] = lambda _: False,
     tools: Collection[str] = (),
+    external: External = NO_EXTERNAL,
     checked: bool = False,
 ) -> Resource:
     """Pack the web app in the folder (or HTML file) `source` into one HTML file.
@@ -273,11 +278,11 @@ def pack(
     relative URLs: a path, or the absolute URL of its own site; a `<base href>` of the page overrides its path.
     `storage` is the script that stores the page's storage on the gateway: the page's own scripts then wait until it
     starts them. `permissions` are those that the page gets if it uses them, `frames` the origins of other sites that it
-    may show if it contains them. `routed` tells which paths the backend answers: images, videos, style sheets and
-    scripts at these are loaded at run time; with such a script, all of them wait, to run in order. `tools` are written
-    into the page permanently, unlike those of `with_snapshot`, which are written at each read. `checked` reports
-    scripts with syntax errors. Unchanged parts keep their bytes. Raises `DocumentError` with everything that cannot be
-    packed.
+    may show if it contains them, `external` what it may load from them. `routed` tells which paths the backend answers:
+    images, videos, style sheets and scripts at these are loaded at run time; with such a script, all of them wait, to
+    run in order. `tools` are written into the page permanently, unlike those of `with_snapshot`, which are written at
+    each read. `checked` reports scripts with syntax errors. Unchanged parts keep their bytes. What cannot be packed is
+    left out as in a browser that cannot load it, with a warning. Raises `DocumentError` if there is no page.
     """
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
@@ -288,11 +293,11 @@ def pack(
     asks = ASKS in (parts or {})
 
     def make(path: Path) -> PackResult:
-        page = parse(Folder(root).text(path))
-        packing = Packing(page, path, root, base, app, routed, frames)
+        misread: list[Problem] = []
+        page = parse(Folder(root, warn=misread.append).text(path))
+        packing = Packing(page, path, root, base, app, routed, frames, external)
+        packing.warnings += misread
         splices = packing.splices()
-        if problems := [*packing.problems, *packing.scripts.problems]:
-            raise DocumentError(sorted(dict.fromkeys(problems), key=lambda each: (each.file, each.line, each.column)))
         text = splice(page.text.whole, splices)
         start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
         return PackResult(packing, text, start, location_changes(text, CLASSIC) if asks else None)
@@ -309,6 +314,8 @@ def pack(
         whole += ASKS  # so do scripts that are made from a text
     if all(word in whole for word in _CLOSED.split()):
         whole += _CLOSED
+    if external:
+        whole += EXTERNAL
     # Scripts of the backend cannot be searched here.
     unseen = any(one.scripts.waits for one in packings)
     words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word not in UNGUESSED))]
@@ -321,9 +328,15 @@ def pack(
     if starters:
         runtime = ";".join([runtime, *starters])
         pages = beside.write(lambda text: hold_back(text, 0))
-    about = {"app": app, "title": title, "base": packing.base}
+    about: dict[str, Json] = {"app": app, "title": title, "base": packing.base}
     if packing.declared is not None:
         about["declared"] = packing.declared
+    if external:
+        about["external"] = {
+            "files": [origin for kind in ("fonts", "images", "styles") for origin in external.origins.get(kind, ())],
+            "connect": [*external.origins.get("connect", ())],
+            "scripts": {**external.scripts},
+        }
     head = _snapshot({}, tools) + pages + _head(about, runtime)
     packed = main.whole(head)
     if starters:
@@ -337,7 +350,10 @@ def pack(
         packing.notes.append(f"it is too large for the console, which shows pages of {MOST // 1024**2} MiB at most")
     if "data:font/" in packed:
         packing.notes.append("its fonts are embedded; hosts whose policy names no font source show others")
-    csp: dict[str, Json] = {"connectDomains": [], "resourceDomains": []}
+    csp: dict[str, Json] = {
+        "connectDomains": [*external.connects()],
+        "resourceDomains": [*external.resources()],
+    }
     framed = {origin for one in packings for origin in one.framed}
     if shown := [origin for origin in frames if origin in framed or origin in whole]:
         csp["frameDomains"] = [*shown]
@@ -350,12 +366,26 @@ def pack(
     blocked = [problem for one in packings for problem in one.scripts.blocked_uses(asking=own_location is not None)]
     noted = [note for one in packings for note in (*one.notes, *map(str, dict.fromkeys(one.scripts.notes)))]
     notices = (size, *noted, *notes(whole, permissions), *map(str, blocked))
-    return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, notices, _ours(packed), unread)
+    warnings = [problem for one in packings for problem in (*one.warnings, *one.scripts.warnings)]
+    warnings.sort(key=lambda each: (each.file, each.line, each.column))
+    return Resource(
+        f"ui://{app}/{digest[:12]}.html",
+        packed,
+        meta,
+        notices,
+        _ours(packed),
+        unread,
+        [*dict.fromkeys(warnings)],
+        external,
+    )
 
 
 def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
     """Return the runtime with the requested parts: behind it, except those that it builds on."""
-    wanted, first = dict.fromkeys(asked), [*parts.get(_WRITES, ()), *parts.get(_FORMS, ()), *parts.get(_TOOLS, ())]
+    wanted, first = (
+        dict.fromkeys(asked),
+        [*(script for word in (_WRITES, _FORMS, _TOOLS, EXTERNAL) for script in parts.get(word, ()))],
+    )
     behind = [script for script in wanted if script not in first]
     return ";".join([*(script for script in first if script in wanted), runtime, *behind])
 
@@ -381,6 +411,6 @@ def _ours(packed: str) -> int:
     return packed.index(_OURS)
 
 
-def _head(about: Mapping[str, str], runtime: str) -> str:
+def _head(about: Mapping[str, Json], runtime: str) -> str:
     config = html.escape(plain_json(about), quote=True)
     return f'{_OURS} content="{config}"><script>{as_element_text(runtime)}</script>'

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.apps import exact_text
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page, parse
-from gateway.apps.node import Module, link, node, run
+from gateway.apps.node import Linked, Module, link, node, run
 from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import (
     ScriptToken,
@@ -122,6 +124,14 @@ _CHANGED = (
     "and a raw template behind `new` say so; write <\\/script"
 )
 
+_UNCLOSED = "this <script> has no end tag, and runs in no browser"
+
+_SOURCES = frozenset({".ts", ".tsx", ".mts", ".jsx", ".vue", ".svelte", ".coffee"})
+"""Files that a build makes scripts of."""
+
+_KEPT = "!#$&'()*+,-./:;=?@_~%"
+"""The characters of a URL that stay as they are in a fragment."""
+
 _STARTER = (
     f'<script type="module">{{const kept=document.querySelector("script[type={_DEFERRED}]"),run=kept.cloneNode(!0);'
     'run.removeAttribute("type");kept.replaceWith(run);run.dispatchEvent(new Event("load"))}</script>'
@@ -137,7 +147,7 @@ class PageScripts:
     """
 
     def __init__(self, page: Page, path: Path, folder: Folder, *, home: str) -> None:
-        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self.sheets: list[str] = []
         self.texts: list[str] = []
         self.notes: list[Problem] = []
@@ -151,6 +161,7 @@ class PageScripts:
         self._modules: list[tuple[Element, Module]] = []
         self._finding: list[Module] = []
         self._linked = False
+        self._known: set[Path] = set()
         self._imports: dict[str, str] = {}
         self._scopes: dict[str, dict[str, str]] = {}
 
@@ -168,7 +179,8 @@ class PageScripts:
             return []
         self.any = True
         if not element.closed:
-            raise self._page.text.error(element.start, "this <script> has no end tag, and runs in no browser")
+            self.warnings.append(self._page.text.problem(element.start, _UNCLOSED))
+            return []
         if source is None:
             text, code = self._page.part(element.end), self._page.text.whole[element.end : element.text_end]
             if module:
@@ -176,12 +188,20 @@ class PageScripts:
             asking = self._classic_script(element, Module(self._path, text, code))
             return [Splice(element.end, element.text_end, asking)] if asking != code else []
         reference = Reference(source.value, self._page.text, source.start)
-        if not is_embedded(source.value) and self._folder.url_to_write(source.value, self._path) is not None:
-            return self._script_of_backend(element, reference)
-        path = self._folder.find(reference, self._path)
-        if path.suffix not in (".js", ".mjs"):
-            raise reference.error(f"{source.value} is not JavaScript: build the app, and pack what that wrote")
-        text = self._folder.text(path, reference)
+        if (integrity := self._folder.integrity_of(source.value)) is not None:
+            return self._external(element, integrity)
+        if (
+            not is_embedded(source.value)
+            and self._folder.url_to_write(source.value, self._path) is not None
+            and not module
+        ):
+            self.waits = self.waits or not element.inert
+            return []
+        try:
+            path, text = self._read(element, reference)
+        except DocumentError as error:
+            self.warnings += error.problems
+            return [self._fails(element)]
         if module:
             return self._take_module(element, Module(path, text))
         code = with_source(self._classic_script(element, Module(path, text)), source.value)
@@ -200,6 +220,40 @@ class PageScripts:
             packed = f"<script{attributes}>{code}</script>" + (_LOADED if "onload" in element.attributes else "")
         return [Splice(element.start, element.close_end, packed)]
 
+    def _is_backends(self, url: str) -> bool:
+        return not is_embedded(url) and self._folder.url_to_write(url, self._path) is not None
+
+    def _read(self, element: Element, reference: Reference) -> tuple[Path, Text]:
+        """Return the file of a script, and its text. Raises `DocumentError`."""
+        module = _type(element) == "module"
+        if (
+            module
+            and self._folder.url_to_write(reference.url, self._path) is not None
+            and not is_embedded(reference.url)
+        ):
+            raise reference.error(
+                f"{reference.url} is a module of the backend, which cannot be linked: save it in the app's folder"
+            )
+        path = self._folder.find(reference, self._path)
+        if path.suffix.lower() in _SOURCES:
+            raise reference.error(f"{reference.url} is not JavaScript: build the app, and pack what that wrote")
+        # Modules are UTF-8, whatever they declare (HTML, 8.1.4.2).
+        return path, self._folder.text(path, reference, "utf-8" if module else element.get("charset") or "")
+
+    def _fails(self, element: Element) -> Splice:
+        """Return the script as one that cannot be loaded: it fires `error`, and the others run, as in a browser."""
+        source = element.get("src") or "inline"
+        failing = f'src="about:invalid#{html.escape(quote(source, safe=_KEPT))}"'
+        unsaid = frozenset({"src", "integrity", "crossorigin"})
+        opening = f"<script{element.source_text(without=unsaid)} {failing}>"
+        return Splice(element.start, element.close_end, f"{opening}</script>")
+
+    def _external(self, element: Element, integrity: str) -> list[Splice]:
+        """Return a script of another site that the policy opens, with the digest that it must have."""
+        checked = f'integrity="{integrity}" crossorigin="anonymous"'
+        rest = element.source_text(without=frozenset({"integrity", "crossorigin"}))
+        return [Splice(element.start, element.close_end, f"<script{rest} {checked}></script>")]
+
     def _reachable(self, element: Element) -> bool:
         """Return whether `document.currentScript` is set when it runs: in shadow trees it is null (HTML, 4.12.1.4)."""
         return not element.inert and "shadowrootmode" not in self._page.text.whole
@@ -212,20 +266,12 @@ class PageScripts:
             self.notes.append(text.problem(place, _CHANGED))
         return made
 
-    def _script_of_backend(self, element: Element, reference: Reference) -> list[Splice]:
-        if (element.get("type") or "").strip().lower() == "module":
-            raise reference.error(
-                f"{reference.url} is a module of the backend, which cannot be linked: save it in the app's folder"
-            )
-        self.waits = self.waits or not element.inert
-        return []
-
     def _classic_script(self, element: Element, script: Module) -> str:
         """Return its code with each `import()` of a file replaced by a call of a module behind it."""
         text, code = script.text, script.source
         statements = find_imports(code)
         found = named_imports(statements) if not element.inert else []
-        self.problems += import_problems(text, statements, linked={word.start for word, _ in found})
+        self.warnings += import_problems(text, statements, linked={word.start for word, _ in found})
         self._classic.append(script)
         changes: list[Splice] = []
         for word, name in found:
@@ -233,7 +279,7 @@ class PageScripts:
                 try:
                     self._folder.find(Reference(name.text[1:-1], text, word.start), script.path, routable=False)
                 except DocumentError as error:
-                    self.problems += error.problems
+                    self.warnings += error.problems
                     continue
             shared = self._shared_promise()
             # It begins with a word: behind a line without a semicolon, a parenthesis would call that line's value.
@@ -275,8 +321,10 @@ class PageScripts:
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:
-            if any(module == other for _, other in self._modules if module.code is None):
+            if module.code is None and module.path in self._known:
                 return [remove_element(element)]  # a module runs once
+            if module.code is None:
+                self._known.add(module.path)
             self._modules.append((element, module))
             return []
         # It runs with each copy of its template, by itself.
@@ -289,8 +337,21 @@ class PageScripts:
         self._linked = any(module.needs_linking() for _, module in self._modules)
         if not self._linked:
             return [self._module(element, one.source, one) for element, one in self._modules if one.code is None]
-        codes = self._link_modules([module for _, module in self._modules])
+        try:
+            codes = self._link_modules([module for _, module in self._modules])
+        except DocumentError as error:
+            self.warnings += error.problems
+            return [*self._without_linking()]
         return [self._module(element, code, one) for (element, one), code in zip(self._modules, codes, strict=True)]
+
+    def _without_linking(self) -> Iterator[Splice]:
+        """Yield the changes for module scripts that cannot be linked: those that import nothing run all the same."""
+        for element, module in self._modules:
+            if module.needs_linking():
+                if _type(element) == "module":
+                    yield self._fails(element)
+            elif module.code is None:
+                yield self._module(element, module.source, module)
 
     def blocked_uses(self, *, asking: bool) -> list[Problem]:
         """Return the uses of features that hosts block; `asking`: the scripts call the runtime for `location`."""
@@ -304,17 +365,15 @@ class PageScripts:
     def unread(self) -> list[Problem]:
         """Return the syntax errors of the scripts; linked modules were parsed before."""
         problems = syntax_problems(self._classic)
-        for _, module in self._modules if not self._linked else ():
-            try:
-                self._link_modules([module])
-            except DocumentError as error:
-                problems += error.problems
+        if not self._linked and self._modules:
+            with suppress(DocumentError):
+                problems += self._link([module for _, module in self._modules]).problems
         return problems
 
     def _link_modules(self, modules: list[Module]) -> tuple[str, ...]:
-        """Link the modules, and add the style sheets that they load to the head."""
-        root, base = self._folder.root, self._folder.base
-        linked = link(modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes)
+        """Link the modules, and add the style sheets that they load to the head. Raises `DocumentError`."""
+        linked = self._link(modules)
+        self.warnings += linked.problems
         for name in linked.styles:
             path = (self._folder.root / name).resolve()
             text = self._folder.text(path)
@@ -322,6 +381,10 @@ class PageScripts:
                 f"<style>{style_text(pack_styles(text, text.whole, path, self._folder, (path,)))}</style>"
             )
         return linked.codes
+
+    def _link(self, modules: list[Module]) -> Linked:
+        root, base = self._folder.root, self._folder.base
+        return link(modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes)
 
     def _module(self, element: Element, code: str, module: Module) -> Splice:
         code = self._in_element(code, module.text, module=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from gateway.errors import DocumentError, Problem
@@ -10,7 +13,12 @@ from gateway.errors import DocumentError, Problem
 LARGEST: Final = 64 * 1024 * 1024
 """Characters of a packed page: small files that include each other often would otherwise fill all memory."""
 
-TOO_LARGE: Final = "with this the packed page has more than 64 MiB"
+TOO_LARGE: Final = "is left out: with this the packed page has more than 64 MiB"
+
+
+@lru_cache(maxsize=4)
+def _line_starts(text: str) -> list[int]:
+    return [0, *(found.end() for found in re.finditer("\n", text))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +32,9 @@ class Text:
     def problem(self, offset: int, message: str) -> Problem:
         """Return a problem with `message` at the character `offset` of this part."""
         at = self.start + offset
-        line_start = self.whole.rfind("\n", 0, at) + 1
-        return Problem(self.file, self.whole.count("\n", 0, at) + 1, at - line_start + 1, message)
+        lines = _line_starts(self.whole)
+        line = bisect_right(lines, at)
+        return Problem(self.file, line, at - lines[line - 1] + 1, message)
 
     def error(self, offset: int, message: str) -> DocumentError:
         """Return an error with `message` at `offset`, to be raised."""

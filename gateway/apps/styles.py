@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.places import LARGEST, TOO_LARGE, Text
-from gateway.errors import DocumentError, Problem
+from gateway.errors import DocumentError
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _URL = rf"url\(\s*(?:(?P<quoted>{_QUOTED})|(?P<bare>[^\s\"'()]+))\s*\)"
@@ -29,6 +30,9 @@ _CONDITION = re.compile(
     rf"(?:supports\((?P<supports>{_NESTED})\))?\s*(?P<media>.*)",
     re.DOTALL | re.IGNORECASE,
 )
+_KEPT = "!#$&*+,-./:;=?@_~%[]"
+"""The characters of a URL that a quoted `url()` can contain as they are."""
+
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?|\\(.)", re.DOTALL)
 
@@ -55,25 +59,23 @@ def pack_styles(
     beside: Path,
     folder: Folder,
     within: tuple[Path, ...] = (),
-    packed: dict[Path, str] | None = None,
+    packed: dict[Path | None, str] | None = None,
 ) -> str:
-    """Pack `css`, the content of `text` in the file `beside`. Raises `DocumentError`.
+    """Pack `css`, the content of `text` in the file `beside`. Raises `DocumentError` if it becomes too large.
 
-    `within` are the files that import it; `packed` caches the results of imports.
+    `within` are the files that import it; `packed` caches the results of imports, and the first imports of other sites
+    under `None`, which the outermost sheet begins with: browsers ignore them elsewhere.
     """
-    known = packed if packed is not None else {}
-    problems: list[Problem] = []
-
-    def collecting(match: re.Match[str]) -> str:
-        try:
-            return replace(match)
-        except DocumentError as error:
-            problems.extend(error.problems)
-            return ""
+    known: dict[Path | None, str] = packed if packed is not None else {None: ""}
 
     def replace(match: re.Match[str]) -> str:
         if match["condition"] is not None:
-            return _import(text, match, beside, folder, within, known)
+            try:
+                return _import(text, match, beside, folder, within, known)
+            except DocumentError as error:
+                for problem in error.problems:
+                    folder.warn(problem)
+                return ""
         if match["set"] is not None:
             before = match[0][: match.start("set") - match.start()]
             return f"{before}{_OF_SET.sub(partial(fill, match.start('set')), match['set'])})"
@@ -84,19 +86,25 @@ def pack_styles(
         if not named:
             return match[0]
         url, at = _value(match, *named)
+        if folder.opens(url, "images", "fonts"):
+            return match[0]
         if (left := folder.url_to_write(url, beside)) is not None:
             # The view runtime loads the files of url().
             if left == url and (named[0] != "string" or is_embedded(url)):
                 return match[0]
             return 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
-        return f'url("{folder.data_url(Reference(url, text, start + at), beside)}")'
+        try:
+            return f'url("{folder.data_url(Reference(url, text, start + at), beside)}")'
+        except DocumentError as error:
+            for problem in error.problems:
+                folder.warn(problem)
+            # As the view runtime writes a file that it cannot load.
+            return f'url("#{quote(url, safe=_KEPT)}")'
 
-    whole = _TOKEN.sub(collecting, css)
-    if problems:
-        raise DocumentError(problems)
+    whole = _TOKEN.sub(replace, css)
     if len(whole) > LARGEST:
         raise text.error(0, TOO_LARGE)
-    return whole
+    return known[None] + whole if packed is None else whole
 
 
 def _import(
@@ -105,20 +113,24 @@ def _import(
     beside: Path,
     folder: Folder,
     within: tuple[Path, ...],
-    packed: dict[Path, str],
+    packed: dict[Path | None, str],
 ) -> str:
     url, at = _value(match, "string", "url_quoted", "url_bare")
     reference = Reference(url, text, at)
+    condition = _COMMENT.sub(" ", match["condition"]).strip()
+    if folder.opens(url, "styles"):
+        packed[None] += f'@import url("{quote(url, safe=_KEPT)}") {condition};'
+        return ""
     if not is_embedded(url) and folder.url_to_write(url, beside) is not None:
         raise reference.error(f"{url} is a sheet of the backend, which cannot be imported: name it in a <link>")
     path = folder.find(reference, beside, routable=False)
     if path in within:
-        raise reference.error(f"{url} imports itself")
+        raise reference.error(f"{url} imports itself, which has no effect")
     if path not in packed:
-        packed[path] = ""  # its problems are reported once
+        packed[path] = ""  # its problems are reported once, also if it is too large
         imported = folder.text(path, reference)
         packed[path] = pack_styles(imported, imported.whole, path, folder, (*within, path), packed)
-    return _under(_COMMENT.sub(" ", match["condition"]).strip(), packed[path])
+    return _under(condition, packed[path])
 
 
 def _under(condition: str, css: str) -> str:

@@ -17,12 +17,21 @@ from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.backends.plugged import wrap_plugin
 from gateway.callers.entitlements import AccessRule, Admits, Entitlements
-from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
+from gateway.config import (
+    App,
+    Config,
+    Notice,
+    NoticeKind,
+    StorageKind,
+    UpstreamApp,
+    UpstreamSettings,
+    place_of,
+)
 from gateway.doors.assets import Built
 from gateway.doors.console import AppCard
 from gateway.doors.sandbox import SandboxDoor, declared_csp
 from gateway.doors.site import SiteDoor
-from gateway.errors import StartError
+from gateway.errors import DocumentError, Problem, StartError
 from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.snapshot import Snapshot
 from gateway.hooks import make_plugin
@@ -281,6 +290,9 @@ async def in_one_task(manager: AbstractAsyncContextManager[None]) -> AsyncIterat
 
 log = logging.getLogger(__name__)
 
+SHOWN = 10
+"""Warnings of an app that are logged when it is packed."""
+
 BODY = 16 * 1024 * 1024
 """Bytes of the largest request body at a door if no policy allows more."""
 
@@ -320,6 +332,20 @@ class Serving:
         self._load_keys = load_keys
         self._live = live
         self._room = room
+
+    def start(self, apps: Mapping[str, App]) -> tuple[dict[str, Running], list[Notice]]:
+        """Build the apps, each separately: one that cannot be served is left out, and a notice says why."""
+        served: dict[str, Running] = {}
+        broken: list[Notice] = []
+        for id, app in apps.items():
+            try:
+                served[id] = self.of(app)
+            except DocumentError as error:
+                broken += [Notice(NoticeKind.BROKEN, problem, id) for problem in error.problems]
+            except StartError as error:
+                place = place_of(self._config, f"apps.{id}")
+                broken.append(Notice(NoticeKind.BROKEN, Problem(str(self._config.path), *place, str(error)), id))
+        return served, broken
 
     def of(self, app: App) -> Running:
         """Build everything that serves an app, reusing unchanged parts. Raises `StartError`, `DocumentError`."""
@@ -367,6 +393,7 @@ class Serving:
             storage=self._built.storage if keeps else None,
             permissions=app.permissions,
             frames=app.policy.frames,
+            external=app.policy.external,
             routed=app.policy.lets_get,
             checked=self._live,
         )
@@ -374,6 +401,10 @@ class Serving:
             log.info("app %s: %s", app.id, note)
         for problem in resource.unread:
             log.error("app %s: %s", app.id, problem)
+        for problem in resource.warnings[: None if self._live else SHOWN]:
+            log.warning("app %s: %s", app.id, problem)
+        if (more := len(resource.warnings) - SHOWN) > 0 and not self._live:
+            log.warning("app %s: %d more are listed by `webmcp-gateway pack`", app.id, more)
         packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,
@@ -384,7 +415,7 @@ class Serving:
             room=self._room,
             admits=self._admits,
         )
-        sandbox_url = self._sandbox.url(origins.console, resource.meta)
+        sandbox_url = self._sandbox.url(origins.console, resource.meta, external=resource.external)
         card = AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url, story=app.story)
         return packed, site, card
 
@@ -422,7 +453,16 @@ def entitle(entitlements: Entitlements, apps: Mapping[str, App], upstreams: Mapp
 
 def _page(app: App) -> tuple[object, ...]:
     """Return the settings that the packed page of an app depends on."""
-    return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames, app.story
+    return (
+        app.source,
+        app.title,
+        app.stamp,
+        app.permissions,
+        app.storage,
+        app.policy.frames,
+        app.policy.external,
+        app.story,
+    )
 
 
 def show_in(upstream: str, apps: Apps, views: Views) -> ShownIn:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from prometheus_client import Gauge
 
-from gateway.config import Config, NoticeKind, Notices
+from gateway.config import Config, Notice, NoticeKind, Notices
 from gateway.doors.admin import Health, ReadinessCheck, Stage
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.drain import RunningCalls
@@ -89,11 +89,16 @@ def health_of(
         return {
             "running_calls": calls.count,
             "configuration": problems,
+            "broken_apps": [*dict.fromkeys(notice.app for notice in notices.now() if _is_broken_app(notice))],
             "needs_restart": [*needs_restart()],
             "upstreams": states,
         }
 
     return Health({"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}, facts)
+
+
+def _is_broken_app(notice: Notice) -> bool:
+    return notice.kind is NoticeKind.BROKEN and bool(notice.app)
 
 
 class GatewayDrain:

@@ -63,6 +63,7 @@ class Reloader:
     `changing`: replaces apps, upstreams and settings all at once, or nothing.
     `settings`: the settings that change while the gateway runs.
     `approvals`: a person must first approve what a policy opens.
+    `problems`: why apps and upstreams of the files are not in `config`.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Reloader:
         notices: Notices,
         recorder: Recorder,
         approvals: Approvals | None = None,
+        problems: Sequence[Notice] = (),
     ) -> None:
         self._running = config
         self._reread = reread
@@ -84,9 +86,10 @@ class Reloader:
         self._recorder = recorder
         self.needs_restart: tuple[str, ...] = ()
         """The changed settings of the files that take effect at the next start."""
-        self._watch = Watch(_files(config))
+        self._watch = Watch([*_files(config), *(Path(notice.problem.file) for notice in problems)])
         self._requested = asyncio.Event()
-        self._problems: tuple[Notice, ...] = ()
+        self._problems = tuple(problems)
+        self._is_start = True
         self._warned = False
         self._next = 0.0
         self._loosening = Loosening(approvals, self.request_reload) if approvals is not None else None
@@ -122,6 +125,7 @@ class Reloader:
             self.request_reload()
             return
         self._next = time.monotonic() + AGAIN
+        self._is_start = False
         problems = [Notice(NoticeKind.BROKEN, problem) for problem in reading.problems]
         if reading.config is not None:
             problems += await self._compare(reading.config, reading)
@@ -373,7 +377,11 @@ class Reloader:
         for notice in wrong:
             log.warning("%s", notice.problem)
         if any(notice.kind is NoticeKind.BROKEN for notice in wrong):
-            log.warning("until this is corrected, the configuration and the policies from before stay in effect")
+            log.warning(
+                "until this is corrected, it is not served"
+                if self._is_start
+                else "until this is corrected, the configuration and the policies from before stay in effect"
+            )
         if self._warned and not wrong:
             log.info("nothing is wrong any more: the files are in effect as they are")
         self._warned = bool(wrong)

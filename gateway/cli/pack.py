@@ -16,6 +16,7 @@ from gateway.cli.policy.sources import load
 from gateway.config import app_id_problem
 from gateway.errors import StartError
 from gateway.model import Json
+from gateway.policy.links import NO_EXTERNAL
 
 
 @click.command()
@@ -41,9 +42,9 @@ def pack(
 ) -> None:
     """Make one HTML file of the web app in the folder (or HTML file) SOURCE.
 
-    Scripts, modules, styles, images and fonts are embedded, and the view runtime is first in its head. Everything that
-    cannot be packed is listed with file, line and column. The gateway packs apps itself when it starts: this command
-    shows the result, or writes it for an MCP server of your own.
+    Scripts, modules, styles, images and fonts are embedded, and the view runtime is first in its head. What cannot be
+    packed is left out, as in a browser that cannot load it, and listed with file, line, column and the remedy. The
+    gateway packs apps itself when it starts: this command shows the result, or writes it for an MCP server of your own.
 
     Example: webmcp-gateway pack dist --app cart
     """
@@ -64,6 +65,7 @@ def pack(
             base=base,
             checked=True,
             frames=rules.frames if rules is not None else (),
+            external=rules.external if rules is not None else NO_EXTERNAL,
             routed=rules.lets_get if rules is not None else lambda _: False,
             tools=rules.free_tools if rules is not None else (),
         )
@@ -75,11 +77,15 @@ def pack(
         raise Unusable(f"{place} cannot be written: {error.strerror}") from error
     if as_json:
         notes: list[Json] = [*resource.notes, *map(str, resource.unread)]
-        write_json({"ok": True, "file": str(place), "uri": resource.uri, "meta": dict(resource.meta), "notes": notes})
+        warnings: list[Json] = [*map(str, resource.warnings)]
+        told: dict[str, Json] = {"uri": resource.uri, "meta": dict(resource.meta), "notes": notes, "warnings": warnings}
+        write_json({"ok": True, "file": str(place), **told})
         return
     click.echo(f"{place}: {resource.uri}")
     for note in resource.notes:
         click.echo(f"  {note}")
+    for warning in resource.warnings:
+        click.echo(f"  warning: {warning}", err=True)
     for unread in resource.unread:
         click.echo(f"  error: {unread}", err=True)
 

@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,11 @@ from gateway.assembly.live_settings import Settings
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
-from gateway.config import Config, Reading, ServerSettings, load_config, read_config
+from gateway.config import Config, Reading, ServerSettings, read_config
 from gateway.doors.client_connection import ConnectionLimits
 from gateway.doors.client_limits import Peers, Unread
 from gateway.doors.runner import DRAIN, LIMITS, LINGER, Drain, GatewayRunner
-from gateway.errors import StartError
+from gateway.errors import DocumentError, Problem, StartError
 from gateway.eventloop import busy_poll
 from gateway.exchange.streams import IN_ALL
 from gateway.stores.sql import Database
@@ -147,7 +147,10 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     """Run the gateway of the configuration in `path` until a signal ends it; `live` as in `build_app`."""
     gc.disable()  # until all that lives long is built: collections would visit it again and again
     logs.set_up(log_format or "text", verbose)
-    config = load_config(path, os.environ)
+    reading = read_config(path, os.environ)
+    config = reading.config
+    if config is None or (reading.problems and not config.apps and not config.upstreams):
+        raise DocumentError(reading.problems)
     logs.set_up(log_format or config.log, verbose, access=config.access_log)
     if (few := raise_file_limit()) is not None:
         log.warning(few)
@@ -156,7 +159,7 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     output = _Output(log_format, config.log, verbose=verbose)
     with lock.hold_lock(config.state) as tell, asyncio.Runner(loop_factory=factory) as runner:
         reread = partial(read_config, path, os.environ)
-        runner.run(_serve(config, reread, live, tell, output))
+        runner.run(_serve(config, reread, live, tell, output, reading.problems))
 
 
 class _Output:
@@ -190,13 +193,14 @@ async def _serve(
     live: bool,
     tell: Callable[[str], None],
     output: _Output,
+    problems: Sequence[Problem],
 ) -> None:
     say = output.say
     loop = asyncio.get_running_loop()
     signals = Signals(loop)
     if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
         say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
-    app = build_app(config, reread, live=live)
+    app = build_app(config, reread, live=live, problems=problems)
     app[SETTINGS].watch(output.follow)
     server = config.server
     runner = GatewayRunner(app, drain=server.drain, linger=LINGER)

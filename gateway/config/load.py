@@ -75,8 +75,8 @@ _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
 class Reading:
     """The usable part of gateway.yaml, named `file` in messages, and its problems.
 
-    `config` lacks the apps of unusable policies, which are in `broken`; it is None if gateway.yaml itself is unusable.
-    `files` are the files of secrets and certificates that it names.
+    `config` lacks the apps of unusable policies or missing sources, which are in `broken`; it is None if gateway.yaml
+    itself is unusable. `files` are the files of secrets and certificates that it names.
     """
 
     file: str
@@ -116,7 +116,7 @@ def app_id_problem(name: str) -> str | None:
 class _ConfigReader:
     """One pass over the files. `shown` is the file's folder as the user wrote it, `elsewhere` the problems of others.
 
-    `broken` are the apps and upstreams whose policies are such files.
+    `broken` are the apps and upstreams whose policies or sources are such files.
     """
 
     path: Path
@@ -204,7 +204,7 @@ class _ConfigReader:
         if problem := app_id_problem(name):
             section.problem(problem)
         section.require("source", "policy")
-        source, policy = self._source(section, upstreams), self._policy(section, credentials)
+        source, policy = self._source(name, section, upstreams), self._policy(section, credentials)
         unproven = Unproven(section.choice("unproven", list(Unproven), DEFAULTS["apps.<name>.unproven"]))
         title = section.text("title", name[:1].upper() + name[1:])
         trusted = section.flag("trust_view_gestures")
@@ -218,6 +218,7 @@ class _ConfigReader:
         access = read_access(section, has_roles=has_roles)
         if policy is None:
             self.broken.add(name)
+        if policy is None or name in self.broken:
             return None
         state = stamp(source) if isinstance(source, Path) else ""
         return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story, access)
@@ -257,7 +258,7 @@ class _ConfigReader:
             self.lacks_organisation = True
             self.elsewhere += error.problems
 
-    def _source(self, section: Section, upstreams: Mapping[str, Section]) -> Path | UpstreamApp:
+    def _source(self, app: str, section: Section, upstreams: Mapping[str, Section]) -> Path | UpstreamApp:
         node = section.get("source")
         if node is not None and isinstance(node.value, Mapping):
             return _upstream_app(section.section("source"), upstreams)
@@ -265,8 +266,9 @@ class _ConfigReader:
         if not name:
             return self.folder  # already a problem
         source = self.folder / name
-        if not source.exists():
-            section.problem(f"there is no file or folder {source}", "source")
+        if not source.exists() and node is not None:
+            self.elsewhere.append(node.problem(f"source: there is no file or folder {source}"))
+            self.broken.add(app)
         if source.is_dir() and self.path.resolve().is_relative_to(source.resolve()):
             section.problem(
                 f"this folder holds {self.path.name} too, and what lies beside it (keys, database, record): all its "

@@ -14,6 +14,7 @@ from gateway.crypto import SigningKeys
 from gateway.doors.assets import assets, file_response
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.jsontext.writing import plain_json
+from gateway.model import ExternalSites
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _SUBDOMAINS = re.compile(r"https?://\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?")
@@ -38,11 +39,13 @@ class SandboxDoor:
         self._origin = origin
         self._keys = keys
 
-    def url(self, host: str, meta: Mapping[str, Any], allow: Collection[str] = ()) -> str:
+    def url(
+        self, host: str, meta: Mapping[str, Any], allow: Collection[str] = (), external: ExternalSites | None = None
+    ) -> str:
         """Return the address of a proxy that pages of origin `host` may show, for a resource with this `_meta.ui`.
-        `allow` lists what the configuration permits beyond the policy of MCP Apps.
+        `allow` lists what the configuration permits beyond the policy of MCP Apps, `external` the sites by kind.
         """
-        policy = content_policy(meta.get("csp") or {}, host, allow)
+        policy = content_policy(meta.get("csp") or {}, host, allow, external)
         query = {"csp": policy, "host": host, "sig": self._keys.sign(host, policy)}
         return f"{self._origin}/proxy.html?{urlencode(query)}"
 
@@ -83,19 +86,29 @@ def declared_csp(ui: Mapping[str, Any]) -> dict[str, Any]:
     return {"csp": found}
 
 
-def content_policy(csp: Mapping[str, Any], host: str, allow: Collection[str] = ()) -> str:
-    """Return the header under which an app runs. Raises `ValueError` for an entry that is no plain origin."""
+def content_policy(
+    csp: Mapping[str, Any], host: str, allow: Collection[str] = (), external: ExternalSites | None = None
+) -> str:
+    """Return the header under which an app runs. Raises `ValueError` for an entry that is no plain origin.
+
+    `external` opens each site only for its kind of files, where MCP Apps has one list for all.
+    """
     scripts = "".join(f" {_SCRIPTS[word]}" for word in _SCRIPTS if word in allow)
     connect, resources, frames = (_origins(csp.get(key) or (), key) for key in _KINDS)
+    of_kind = dict.fromkeys(("scripts", "styles", "images", "fonts"), resources)
+    if external is not None:
+        of_kind = {kind: _origins(external.origins.get(kind, ()), kind) for kind in of_kind}
+        of_kind["scripts"] = "".join(f" {url}" for url in external.scripts)
     return "; ".join(
         (
             "default-src 'none'",
-            f"script-src 'self' 'unsafe-inline' 'report-sample'{scripts}{resources}",  # the host tells probes by it
+            # The host recognizes probes by the sample.
+            f"script-src 'self' 'unsafe-inline' 'report-sample'{scripts}{of_kind['scripts']}",
             *(["worker-src blob:"] if "blob-workers" in allow else []),
-            f"style-src 'self' 'unsafe-inline'{resources}",
-            f"img-src 'self' data: blob:{resources}",
-            f"font-src data:{resources}",
-            f"media-src data: blob:{resources}",
+            f"style-src 'self' 'unsafe-inline'{of_kind['styles']}",
+            f"img-src 'self' data: blob:{of_kind['images']}",
+            f"font-src data:{of_kind['fonts']}",
+            f"media-src data: blob:{of_kind['images']}",
             f"connect-src{connect or ' ' + repr('none')}",
             *([f"frame-src{frames}"] if frames else []),
             "object-src 'none'",

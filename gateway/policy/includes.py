@@ -22,8 +22,12 @@ MOST: Final = 64
 
 _LISTS: Final = ("routes", "frames", "tests")
 _NAMED: Final = ("backends", "tools")
-_SHARED: Final = ("limits", "responses", "links")
-_JOINED: Final = {("responses", "mask"), ("links", "allow")}
+_SHARED: Final = ("limits", "responses", "links", "external")
+_JOINED: Final = {
+    ("responses", "mask"),
+    ("links", "allow"),
+    *(("external", kind) for kind in ("fonts", "images", "styles", "scripts", "connect")),
+}
 """Lists that are put together, so that no file takes away what another one masks or allows."""
 
 _OWN: Final = ("mode",)

@@ -68,6 +68,7 @@ KEYS: Final[Mapping[str, Keys]] = {
         "tools": (_each("tool"), "WebMCP tools of the page that models may call, by the page's names."),
         "links": (_of("links"), "What an app may ask to open in the browser."),
         "frames": (_TEXTS, "Origins of other sites whose pages an app may show in frames."),
+        "external": (_of("external"), "What the page may load from other sites by itself, past the gateway."),
         "mode": ({"anyOf": [{"const": "enforce"}, _of("mode")]}, "Enforce, or report for a while."),
         "tests": (_list("test"), "The expected decisions of this policy."),
     },
@@ -135,6 +136,20 @@ KEYS: Final[Mapping[str, Keys]] = {
         "allow": (_TEXTS, "Origins with paths, such as https://shop.example.com/**."),
         "confirm": (_CONFIRM, "Whose links a person is asked about first."),
     },
+    "external": {
+        "fonts": (_TEXTS, "Origins of fonts, such as https://fonts.gstatic.com."),
+        "images": (_TEXTS, "Origins of pictures, films and sounds."),
+        "styles": (_TEXTS, "Origins of style sheets."),
+        "scripts": (_list("external_script"), "Scripts, each with its digest."),
+        "connect": (_TEXTS, "Origins that scripts of the page may send requests to."),
+    },
+    "external_script": {
+        "url": ({"type": "string", "pattern": "^https?://"}, "Its whole URL."),
+        "integrity": (
+            {"type": "string", "pattern": "^sha(256|384|512)-[A-Za-z0-9+/=]+$"},
+            "The digest that it must have, as in the attribute of that name.",
+        ),
+    },
     "mode": {"report": (_of("report"), "Let through what no rule allows, and write it down.")},
     "report": {"until": ({"type": "string", "format": "date"}, "The last day, at most 30 days away.")},
     "test": {
@@ -159,6 +174,7 @@ REQUIRED: Final[Mapping[str, list[Json]]] = {
     "circuit": ["failures", "reset"],
     "route": ["path"],
     "body": ["schema"],
+    "external_script": ["url", "integrity"],
     "mode": ["report"],
     "report": ["until"],
     "test": ["expect"],

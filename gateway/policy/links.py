@@ -1,15 +1,17 @@
-"""Reads `links` of a policy file: the URLs that an app may open in the person's browser."""
+"""Reads `links` and `external` of a policy file: what an app may open in the browser, and load from other sites."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlsplit
 
 from gateway.documents import Section
 from gateway.policy import paths
 from gateway.policy.confirm import LINK_MESSAGE, read_confirm
-from gateway.policy.destinations import canonical_url
+from gateway.policy.destinations import canonical_origin, canonical_url, parse_origin
 from gateway.policy.facts import Vocabulary
 from gateway.policy.obligations import parse_text
 from gateway.policy.rules import Confirm
@@ -73,3 +75,116 @@ def _pattern(text: str) -> LinkPattern:
     if match is None or match[3] or match[4]:
         raise ValueError(f'"{text[:80]}" is not an origin with a path, such as https://shop.example.com/**')
     return LinkPattern(text, canonical_url(match[1]), parse_template(match[2] or "/"))
+
+
+KINDS: Final = ("fonts", "images", "styles", "connect")
+"""The kinds of `external` that are lists of origins; `scripts` are URLs with their digests."""
+
+_INTEGRITY: Final = re.compile(r"sha(256-[A-Za-z0-9+/]{43}=|384-[A-Za-z0-9+/]{64}|512-[A-Za-z0-9+/]{86}==)")
+"""One digest (SRI, 3.5)."""
+
+_CSP_URL: Final = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9/._~@+%-]+")
+"""A URL that can be part of a content security policy as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """The other sites that a page may use: origins by kind, and scripts by URL, each with its digest."""
+
+    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scripts: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.scripts) or any(self.origins.values())
+
+    def allows(self, url: str, *kinds: str) -> bool:
+        """Return whether the absolute `url` may be loaded as one of `kinds`."""
+        origin = _origin_of(url)
+        return any(origin in self.origins.get(kind, ()) for kind in kinds)
+
+    def listed(self) -> list[str]:
+        """Return every entry as a policy names it, with its kind."""
+        found = [f"{kind}: {origin}" for kind in KINDS for origin in self.origins.get(kind, ())]
+        return found + [f"scripts: {url} ({integrity})" for url, integrity in self.scripts.items()]
+
+    def connects(self) -> list[str]:
+        """Return the origins that requests may go to, those of sockets included."""
+        origins = self.origins.get("connect", ())
+        return [*origins, *(re.sub("^http", "ws", origin) for origin in origins)]
+
+    def resources(self) -> list[str]:
+        """Return the origins of files for `resourceDomains` (MCP Apps), which has no kinds."""
+        found = [origin for kind in ("fonts", "images", "styles") for origin in self.origins.get(kind, ())]
+        return [*dict.fromkeys((*found, *(_origin_of(url) for url in self.scripts)))]
+
+
+NO_EXTERNAL: Final = External()
+
+
+def _origin_of(url: str) -> str:
+    """Return the canonical origin of a URL; empty if it has none."""
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        return ""
+    return canonical_origin(parts.scheme or "https", parts.netloc) if parts.netloc else ""
+
+
+def csp_origin(text: str) -> str:
+    """Return an origin that can be part of a content security policy. Raises ValueError."""
+    origin = parse_origin(text)
+    if re.search(r"[\[_]", origin):
+        raise ValueError(f'"{text[:80]}" cannot be part of a content security policy: use letters, digits and -')
+    return origin
+
+
+def read_external(top: Section) -> External:
+    """Read `external` of the file."""
+    section = top.section("external")
+    origins = {
+        kind: tuple(
+            found
+            for text in section.texts(kind)
+            if (found := parse_text(section, kind, _secure_origin, text)) is not None
+        )
+        for kind in KINDS
+    }
+    scripts: dict[str, str] = {}
+    for one in section.sections("scripts"):
+        one.require("url", "integrity")
+        url = parse_text(one, "url", _script_url, one.text("url")) if "url" in one else None
+        integrity = one.text("integrity")
+        if "integrity" in one and not _INTEGRITY.fullmatch(integrity):
+            one.problem(
+                f'"{integrity[:80]}" is no digest: write one such as sha384-… (openssl dgst -sha384 -binary | base64)',
+                "integrity",
+            )
+        elif url is not None:
+            scripts[url] = integrity
+    return External({kind: found for kind, found in origins.items() if found}, scripts)
+
+
+def _secure_origin(text: str) -> str:
+    if "*" in text:
+        raise ValueError(f'"{text[:80]}" is a pattern: name each origin, such as https://fonts.example.com')
+    origin = csp_origin(text)
+    if not _is_secure(origin):
+        raise ValueError(f'"{text[:80]}" is not https: what it sends could be changed on the way')
+    return origin
+
+
+def _script_url(text: str) -> str:
+    if not _CSP_URL.fullmatch(text):
+        raise ValueError(
+            f'"{text[:80]}" is not the URL of a script without query, such as https://cdn.example.com/x.js'
+        )
+    url = csp_origin("/".join(text.split("/", 3)[:3])) + "/" + text.split("/", 3)[3]
+    if not _is_secure(url):
+        raise ValueError(f'"{text[:80]}" is not https: what it sends could be changed on the way')
+    return url
+
+
+def _is_secure(url: str) -> bool:
+    """Return whether nobody on the way can change what is loaded (Secure Contexts, 3.1)."""
+    host = urlsplit(url).hostname or ""
+    return url.startswith("https:") or host in ("localhost", "127.0.0.1") or host.endswith(".localhost")

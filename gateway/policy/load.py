@@ -22,7 +22,7 @@ from gateway.policy.confirm import reads_body
 from gateway.policy.destinations import PUBLIC, Network, canonical_url, parse_network, parse_origin
 from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
 from gateway.policy.includes import PolicyFiles, put_together, read_file
-from gateway.policy.links import read_links
+from gateway.policy.links import csp_origin, read_external, read_links
 from gateway.policy.masks import JsonPath, parse_json_path
 from gateway.policy.obligations import (
     NO_OBLIGATIONS,
@@ -277,7 +277,8 @@ def parse_policy(
             routes = [_within(route, organisation) for route in routes]
             tools = {name: organisation.bind(rule) for name, rule in tools.items()}
         links = read_links(top)
-        frames = tuple(found for text in top.texts("frames") if (found := parse_text(top, "frames", _frame, text)))
+        frames = tuple(found for text in top.texts("frames") if (found := parse_text(top, "frames", csp_origin, text)))
+        external = read_external(top)
         mode = read_mode(top, now)
         tests = read_tests(top)
         top.report.problems += schemas.problems
@@ -297,6 +298,7 @@ def parse_policy(
         only_backend=next(iter(backends)) if len(backends) == 1 else None,
         links=links,
         frames=frames,
+        external=external,
         mode=mode,
         sources=(file, *parts.files, *schemas.files, *(organisation.files if organisation is not None else ())),
         reads_body=any(route.reads_body for route in routes),
@@ -338,13 +340,6 @@ def _within(route: Route, organisation: Organisation) -> Route:
     """Return a route with the limits that hold for every app."""
     obligations = organisation.ceilings.apply(route.decided.obligations)
     return route if route.deny is not None else replace(route, decided=replace(route.decided, obligations=obligations))
-
-
-def _frame(text: str) -> str:
-    origin = parse_origin(text)
-    if re.search(r"[\[_]", origin):
-        raise ValueError(f'"{text[:80]}" cannot be part of a content security policy: use letters, digits and -')
-    return origin
 
 
 @contextmanager

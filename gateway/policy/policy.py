@@ -14,7 +14,7 @@ from gateway.documents import Section
 from gateway.model import CanonicalRequest
 from gateway.policy import paths
 from gateway.policy.destinations import canonical_origin
-from gateway.policy.links import NO_LINKS, Links
+from gateway.policy.links import NO_EXTERNAL, NO_LINKS, External, Links
 from gateway.policy.obligations import Obligations, parse_text
 from gateway.policy.rules import BackendSpec, Ceilings, OrganisationRule, PolicyTest, Route, ToolRule
 from gateway.policy.templates import Template
@@ -270,8 +270,8 @@ class Policy:
     absolute URLs to backends; `only_backend` is set if there is exactly one. `mode` is None if the policy enforces.
     `sources` are the files that it was read from, body schemas included. `reads_body` means that some route does;
     `largest_request` is the largest request limit of any route, in bytes. `snapshot` are the URLs whose answers are
-    packed into the page, `frames` the origins that it may frame. `organisation` is the policy above it,
-    `parts` are the included files. `forms` is the cache of `canonicalise`.
+    packed into the page, `frames` the origins that it may frame, `external` what it may load from other sites.
+    `organisation` is the policy above it, `parts` are the included files. `forms` is the cache of `canonicalise`.
     """
 
     file: str
@@ -285,6 +285,7 @@ class Policy:
     only_backend: str | None
     links: Links = NO_LINKS
     frames: tuple[str, ...] = ()
+    external: External = NO_EXTERNAL
     mode: ReportMode | None = None
     sources: tuple[str, ...] = ()
     reads_body: bool = False

@@ -36,13 +36,19 @@ def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
     write(tmp_path, a__svg="<svg xmlns='http://www.w3.org/2000/svg'/>")
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS, base="/shop/")
     found = kept(app.html)
-    assert list(found) == ["/shop/", "/shop/index.html", "/shop/about.html", "/shop/docs/a%20b.html"]
+    assert list(found) == [
+        "/shop/",
+        "/shop/index.html",
+        "/shop/about.html",
+        "/shop/docs/a%20b.html",
+        "/shop/broken.html",
+    ]
     assert [found["/shop/"], found["/shop/index.html"]] == ["", ""]
     assert "<style>a { color: red }</style>" in found["/shop/about.html"]
     assert re.match(r"<img src=\"data:image/svg\+xml;.*webmcpGatewayOwn\(location\)", found["/shop/docs/a%20b.html"])
     assert "/*location*/;/*pages*/</script><a href=about" in app.html
-    assert [note.replace(f"{tmp_path}/", "") for note in app.notes if "left out" in note] == [
-        "its page broken.html is left out: broken.html:1:6: none.png: there is no such file in the app's folder; "
+    assert [str(warning).replace(f"{tmp_path}/", "") for warning in app.warnings] == [
+        "broken.html:1:6: none.png: there is no such file in the app's folder; "
         "if the backend has it, let the policy (`pack --policy`) allow GET of it"
     ]
 
@@ -79,13 +85,13 @@ def test_a_link_to_a_folder_names_its_page(tmp_path: Path) -> None:
         docs_of_index__html="<p>nobody leads there",
     )
     (tmp_path / "docs" / "deep").mkdir()
-    (tmp_path / "docs" / "deep" / "index.html").write_text("<img src=none.png>", "utf-8")
+    (tmp_path / "docs" / "deep" / "index.html").write_text("<p>Deep", "utf-8")
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
     found = kept(app.html)
-    assert [*found][2:] == ["/about", "/about/index.html", "/about/"]
+    folders = ["/about", "/about/index.html", "/about/", "/docs/deep", "/docs/deep/index.html", "/docs/deep/"]
+    assert [*found][2:] == folders
     assert [found["/about"], found["/about/index.html"]] == [["/about/"], ["/about/"]]
     assert "Home" in found["/about/"]
-    assert any("its page docs/deep/index.html is left out" in note for note in app.notes)
 
 
 def test_scripts_of_other_pages_wait_with_those_of_the_first(tmp_path: Path) -> None:

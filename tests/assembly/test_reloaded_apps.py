@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.app import build_app
 from gateway.config import load_config, read_config
+from gateway.errors import DocumentError
 from tests.assembly.files import put, until
 from tests.doors.bridge.test_bridge import connected, console
 from tests.world import Server, World
@@ -137,6 +138,55 @@ async def test_an_app_that_cannot_be_packed_holds_up_no_other_one(tmp_path: Path
         await until(taken)
         assert sorted(await titles(client, port)) == ["New", "One", "Two"]
         assert await page(client, port, "one") == await page(client, port, "new")
+
+
+async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path) -> None:
+    """The console and `/readyz` name its problem, and it is served once its page is there."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "index.html").write_text("<!doctype html><title>page</title>")
+    (tmp_path / "p.yaml").write_text("version: 1\n")
+    server = Server()
+    apps = ", ".join(f"{name}: {{source: {name}, policy: p.yaml}}" for name in ("empty", "gone", "good"))
+    file = tmp_path / "gateway.yaml"
+    file.write_text(f"server: {{listen: 127.0.0.1:{server.port}}}\napps: {{{apps}}}\n")
+    reading = read_config(file, {})
+    assert reading.config is not None
+    assert [problem.line for problem in reading.problems] == [2]
+    gateway = build_app(reading.config, lambda: read_config(file, {}), problems=reading.problems)
+    async with aiohttp.ClientSession(headers=CLIENT) as client:
+        try:
+            await server.start(gateway)
+            assert await titles(client, server.port) == ["Good"]
+            assert (await page(client, server.port, "good"))[0] == 200
+            async with client.get(
+                f"http://127.0.0.1:{server.port}/api/state", headers={"host": f"gateway.localhost:{server.port}"}
+            ) as state:
+                told = " ".join(problem["message"] for problem in (await state.json())["problems"])
+            assert "an app is a folder with an index.html" in told
+            assert "there is no file or folder" in told
+            async with client.get(f"http://127.0.0.1:{server.port}/readyz") as ready:
+                assert (ready.status, (await ready.json())["broken_apps"]) == (200, ["empty"])
+            (tmp_path / "empty" / "index.html").write_text("<!doctype html><title>mended</title>")
+            (tmp_path / "gone").mkdir()
+            (tmp_path / "gone" / "index.html").write_text("<!doctype html><title>back</title>")
+
+            async def served() -> bool:
+                return sorted(await titles(client, server.port)) == ["Empty", "Gone", "Good"]
+
+            await until(served)
+            assert "mended" in (await page(client, server.port, "empty"))[1]
+        finally:
+            await server.stop()
+
+
+def test_if_no_app_can_be_served_there_is_no_gateway(tmp_path: Path) -> None:
+    """The error is that of the apps."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "p.yaml").write_text("version: 1\n")
+    (tmp_path / "gateway.yaml").write_text("apps: {a: {source: empty, policy: p.yaml}}\n")
+    with pytest.raises(DocumentError, match="an app is a folder with an index"):
+        build_app(load_config(tmp_path / "gateway.yaml", {}))
 
 
 async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:

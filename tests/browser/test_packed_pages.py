@@ -111,6 +111,43 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
+LACKING: dict[str, tuple[str, dict[str, str | bytes]]] = {
+    "scripts that are not there, or cannot be read": (
+        "<script src=https://cdn.invalid/a.js onerror=\"seen.push('foreign')\"></script><script src=b.js></script>"
+        "<script src=none.js onerror=\"seen.push('missing')\"></script><script src=wrong.js></script>"
+        "<script src=latin.js charset=latin1></script><script>seen.push(typeof foreign, b, sharp)</script>"
+        "<script type=module src=none.mjs onerror=\"seen.push('no module')\"></script>"
+        "<script type=module src=lost.js></script><script type=module src=round.js></script>"
+        "<script type=module src=broken.js></script>"
+        "<script type=module>await import('./nowhere.js').catch(({ name }) => seen.push(name)); seen.push('end')"
+        "</script>",
+        {
+            "b__js": "const b = 'b'",
+            "wrong__js": "seen.push('never'); let = = 1",
+            "latin__js": "const sharp = 'ß'".encode("latin-1"),
+            "lost__js": "import './gone.js'; seen.push('never')",
+            "round__js": "import { two } from './two.js'; export const one = () => 'one'; seen.push(two())",
+            "two__js": "import { one } from './round.js'; export const two = () => `two ${one()}`",
+            "broken__js": "import { none } from './two.js'; seen.push('never'); let = 1",
+        },
+    ),
+    "pictures and sheets that are not there": (
+        "<link rel=manifest href=none.json><link rel=icon href=none.ico><link rel=preload as=script href=none.js>"
+        "<link rel=stylesheet href=none.css onerror=\"told('sheet')\"><link rel=stylesheet href=a.css>"
+        "<img src=none.png onerror=\"told('picture')\"><img src=. onerror=\"told('folder')\">"
+        "<img src=https://cdn.invalid/x.png onerror=\"told('foreign')\"><iframe src=about:blank></iframe><p>p</p>"
+        "<script>const all = [], loaded = new Promise((go) => addEventListener('load', go));"
+        "const told = (what) => void (all.push(what) === 4 && loaded.then(() => seen.push(...all.sort(),"
+        "getComputedStyle(document.querySelector('p')).color, document.images[0].naturalWidth, 'end')))</script>",
+        {
+            "a__css": "@import 'b.css'; @import 'https://cdn.invalid/c.css';"
+            "@font-face { font-family: f; src: url(none.woff2) }"
+            "p { font-family: f; background: url(none.png) }",
+            "b__css": "@import 'a.css'; @import 'none.css'; p { color: rgb(1, 2, 3) }",
+        },
+    ),
+}
+
 _ENDED = "() => seen.at(-1) === 'end'"
 
 
@@ -137,6 +174,33 @@ async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: 
         await frame.wait_for_function(_ENDED)
         assert await frame.evaluate("() => seen") == native
         assert set(await host.run("() => host.calls('http_request').map(({ url }) => url)")) <= {"/api/last"}
+
+
+@pytest.mark.parametrize("name", LACKING)
+async def test_what_is_not_there_is_missing_as_in_a_browser(page: Page, tmp_path: Path, name: str) -> None:
+    """The rest of the page runs in its order, and failed elements report their errors, as on a plain server."""
+    html, files = LACKING[name]
+    # Functions of the page are defined before the elements that call them.
+    first, _, told = html.rpartition("<script>const all")
+    html = f"<script>const all{told}{first}" if first else html
+    html = f"<!doctype html><html><head><script>window.seen = []</script></head><body>{html}</body></html>"
+    app, door = web.Application(), Server()
+    app.router.add_static("/", write(tmp_path, index__html=html, **files))
+    await door.start(app)
+    try:
+        await page.goto(f"http://127.0.0.1:{door.port}/index.html")
+        await page.wait_for_function(_ENDED)
+        native = await page.evaluate("() => seen")
+    finally:
+        await door.stop()
+    async with host_server() as url:
+        await page.goto(url)
+        host = Host(page)
+        await host.in_our_host()
+        await host.answers("return { status: 404 }")
+        frame = await host.show(packed(tmp_path, html))
+        await frame.wait_for_function(_ENDED)
+        assert await frame.evaluate("() => seen") == native
 
 
 async def test_a_declared_shadow_root_has_its_pictures_on_its_own_site(page: Page, tmp_path: Path) -> None:

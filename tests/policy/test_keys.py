@@ -27,6 +27,8 @@ PLACES = {
     "responses": "version: 1\nresponses: {zzz: 1}",
     "tool": "version: 1\ntools: {a: {zzz: 1}}",
     "links": "version: 1\nlinks: {zzz: 1}",
+    "external": "version: 1\nexternal: {zzz: 1}",
+    "external_script": "version: 1\nexternal: {scripts: [{zzz: 1}]}",
     "mode": "version: 1\nmode: {zzz: 1}",
     "report": "version: 1\nmode: {report: {zzz: 1}}",
     "test": "version: 1\ntests: [{zzz: 1}]",

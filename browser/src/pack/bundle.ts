@@ -39,6 +39,8 @@ interface Node {
 }
 
 const INLINE = "\0inline:";
+/** The id of a module that is not there: it throws where a browser would not run what imports it. */
+const LOST = "\0lost:";
 /** Vite's list of the files that belong to a lazily loaded part of the app. */
 const VITE_FILES = /(__vite__mapDeps\s*=\s*\([^]*?m\.f\s*=\s*)(\[[^\]]*\])([^]*?=>\s*)i\.map\(\s*i\s*=>\s*d\[i\]\s*\)/g;
 
@@ -51,8 +53,7 @@ const NAMED_LATE =
   "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its name, " +
   "or build the app with a bundler";
 
-/** As in `gateway/apps/files.py` for other files; browsers would run such a module, with replaced characters. */
-const NO_UTF_8 = "this is not UTF-8, as a packed page is: save the file so";
+const NO_UTF_8 = "this is not UTF-8, as modules are: browsers replace such characters; save it as UTF-8";
 
 class Unpackable extends Error {}
 
@@ -108,24 +109,34 @@ async function bundle(job: Job): Promise<Bundled> {
       try {
         return found(source, importer);
       } catch (error) {
-        if (error instanceof Unpackable) return { id: source, external: true };
+        if (error instanceof Unpackable) return `${LOST}${source}`;
         throw error;
       }
     },
     load(id) {
+      if (id.startsWith(LOST)) return lost(`Failed to fetch dynamically imported module: ${id.slice(LOST.length)}`, "TypeError");
       const script = inline(id);
       if (script) return script.code ?? "";
       const bytes = readFileSync(id);
       const code = new TextDecoder().decode(bytes);
       if (!isUtf8(bytes)) report(id, code, code.indexOf("\ufffd"), NO_UTF_8);
-      return id.endsWith(".json") ? `export default ${code}` : code;
+      if (!id.endsWith(".json")) return code;
+      try {
+        JSON.parse(code);
+        return `export default ${code}`;
+      } catch (error) {
+        report(id, code, 0, `is not JSON: ${(error as Error).message}`);
+        return lost(`${shown(id)} is not JSON`, "SyntaxError");
+      }
     },
     transform(code, id) {
       let tree: ProgramNode;
       try {
         tree = this.parse(code);
-      } catch {
-        return null; // rollup reports the same with its position
+      } catch (error) {
+        const { pos = 0, message } = error as { pos?: number; message: string };
+        report(id, code, pos, firstLine(message));
+        return { code: lost(`${shown(inline(id)?.file ?? id)}: ${firstLine(message)}`, "SyntaxError"), map: null };
       }
       for (const node of imports(tree)) {
         if (node.type === "NewExpression") {
@@ -167,9 +178,15 @@ async function bundle(job: Job): Promise<Bundled> {
     });
   }
 
+  /** Reports imported names that a module of the app does not export; a browser would run none of both. */
+  function reportShimmed(_: unknown, { code, binding, exporter }: { [name in "code" | "binding" | "exporter"]?: string | undefined }): void {
+    if (code !== "SHIMMED_EXPORT" || !exporter || exporter.startsWith(LOST)) return;
+    report(exporter, "", 0, `does not export ${binding}, which another module imports`);
+  }
+
   try {
     const entries = job.scripts.map(entry);
-    const linked = await rollup({ input: entries, plugins: [linking], treeshake: false, onLog: () => undefined });
+    const linked = await rollup({ input: entries, plugins: [linking], treeshake: false, shimMissingExports: true, onLog: reportShimmed });
     const { output } = await linked.generate({ format: "es" });
     bundled.codes = [output[0].code];
     if (output.length > 1 || entries.length > 1) {
@@ -187,6 +204,11 @@ async function bundle(job: Job): Promise<Bundled> {
     if (bundled.problems.length === 0) bundled.problems.push({ file, ...at, message: firstLine(message) });
   }
   return bundled;
+}
+
+/** The code of a module that cannot run. */
+function lost(message: string, error: string): string {
+  return `throw new ${error}(${JSON.stringify(message)});\nexport default undefined;`;
 }
 
 function entry(script: Job["scripts"][number], at: number): string {

@@ -1,12 +1,13 @@
 /** Starts the scripts of a page that the packer held back, as if the page were parsed only now. */
 
 import { afterModules } from "./modules";
-import { fetchFile, readText } from "./page-files";
+import { fetchFile, type Outside, readText } from "./page-files";
 
 /** The type of a held back script, and the attribute with its kind: "module", "defer" or "". */
 const SCRIPT_KIND = "webmcp-gateway-waits";
 /** Its URL at the backend. */
 const SOURCE = "webmcp-gateway-src";
+const outside = (url: string): boolean | undefined => (window as Outside).webmcpGatewayOut?.(url);
 /** A host that writes into the document may never close it. */
 const PARSE_TIMEOUT = 2000;
 
@@ -21,6 +22,18 @@ function run(waiting: HTMLScriptElement, text: string | null): void {
   for (const { name, value } of waiting.attributes) if (name !== SCRIPT_KIND && name !== SOURCE && name !== "type") script.setAttribute(name, value);
   waiting.replaceWith(script);
   if (waiting.hasAttribute(SOURCE)) script.dispatchEvent(new Event("load"));
+}
+
+/** Lets the browser load a script of another site, and waits until it has run, or failed. */
+function runOutside(waiting: HTMLScriptElement, url: string): Promise<unknown> {
+  const script = document.createElement("script");
+  for (const { name, value } of waiting.attributes) if (name !== SCRIPT_KIND && name !== SOURCE && name !== "type") script.setAttribute(name, value);
+  script.type = isModule(waiting) ? "module" : "";
+  script.async = false;
+  script.src = url;
+  const over = new Promise((go) => ["load", "error"].forEach((type) => script.addEventListener(type, go)));
+  waiting.replaceWith(script);
+  return over;
 }
 
 /** All held back scripts, also in declarative shadow roots. */
@@ -59,7 +72,7 @@ export function startScripts(ready: Promise<unknown>): void {
     const texts = new Map<HTMLScriptElement, Promise<string>>();
     for (const one of all) {
       const url = one.getAttribute(SOURCE);
-      if (url === null) continue;
+      if (url === null || outside(url)) continue;
       const { integrity, noModule, charset } = one;
       const type = one.getAttribute(SCRIPT_KIND)!;
       const text = fetchFile(fetch, url, integrity).then((file) => readText(file, { integrity, noModule, type, charset }));
@@ -68,6 +81,8 @@ export function startScripts(ready: Promise<unknown>): void {
     }
     const runInTurn = async (one: HTMLScriptElement): Promise<void> => {
       const text = texts.get(one);
+      const url = one.getAttribute(SOURCE);
+      if (url !== null && outside(url)) return void (await runOutside(one, url));
       try {
         run(one, text ? await text : one.textContent);
       } catch (error) {

@@ -23,6 +23,11 @@ interface FileUse {
   charset?: string;
 }
 
+/** A part of the runtime tells which files of other sites the browser loads by itself. */
+export interface Outside {
+  webmcpGatewayOut?: (url: string) => boolean;
+}
+
 export interface Files {
   /** Whether an element with `url` needs a file of the backend; with `inline`, also one that content policies permit only inline. */
   needsBackend(url: string, inline?: boolean): boolean;
@@ -79,7 +84,7 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
     return file;
   }
 
-  const needsBackend = (url: string, inline?: boolean): boolean => /^\s*(?!about:|#|javascript:)\S/i.test(url) && (inline || !/^\s*(data|blob):/i.test(url));
+  const needsBackend = (url: string, inline?: boolean): boolean => !(/^\s*($|about:|#|javascript:)/i.test(url) || (!inline && /^\s*(data|blob):/i.test(url)) || (window as Outside).webmcpGatewayOut?.(url));
 
   return {
     needsBackend,
@@ -92,11 +97,8 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
         const url = found.join("");
         if (!needsBackend(url)) return token;
         named = true;
-        try {
-          return `url("${await data(base ? new URL(url, base).href : url)}")`;
-        } catch {
-          return `url("#${url}")`;
-        }
+        const file = (async () => data(base ? new URL(url, base).href : url))();
+        return `url("${await file.catch(() => `#${url}`)}")`;
       });
       return named && Promise.all(files).then((all) => css.replace(URL_TOKEN, () => all.shift()!));
     },
