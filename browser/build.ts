@@ -7,7 +7,7 @@ import { cpSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { minify } from "terser";
 import { build, minifySync, type InlineConfig, type Plugin } from "vite";
 
-/** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
+/** Property names that only modules of the runtime use, and that may be shortened: no protocol, page or browser API has them. */
 const INTERNAL = [
   "abortCalls", "cancelTimer", "isRunning", "randomBytes", "whenLoaded", "calling", "acceptsBlobs", "acknowledge", "activity", "addresses", "announce", "answer", "appTools", "attach", "begin",
   "beginCall", "callOwnTool", "calls", "callTool", "can", "canCallServer", "cancelFromPage", "crypto", "definitions", "dispatch",
@@ -23,19 +23,23 @@ const INTERNAL = [
   "whenSettled", "why", "withdraw",
 ];
 
-/** The runtime and its parts are in every view, and each byte counts: two minifiers see more than one, in turns; Vite's own has the last. To ask for what is not `internal` may do something. */
-async function smallest(code: string, internal?: string[]): Promise<string> {
-  const again = async (given: string, properties: boolean | object): Promise<string> =>
+/**
+ * Minifies a script of the view by two minifiers in turn, since its size counts in every view; Vite's own runs last.
+ *
+ * Without `internal`, reads of properties count as having side effects.
+ */
+async function minifyTwice(code: string, internal?: string[]): Promise<string> {
+  const terse = async (given: string, properties: boolean | object): Promise<string> =>
     (await minify(given, {
       ecma: 2020,
       compress: { passes: 3, inline: 1, negate_iife: false, hoist_funs: true, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: !!internal },
       mangle: { properties },
     })).code!;
   const { code: first } = minifySync("runtime.js", code, { compress: { target: "es2022" } });
-  return again(await again(first, false), internal ? { builtins: true, regex: new RegExp(`^(${internal.join("|")})$`) } : false);
+  return terse(await terse(first, false), internal ? { builtins: true, regex: new RegExp(`^(${internal.join("|")})$`) } : false);
 }
 
-/** Writes what is not ASCII as escapes: a page without a declared encoding is not read as UTF-8, and these scripts are in it. */
+/** Escapes characters that are not ASCII: a page without a declared encoding, which contains these scripts, is not read as UTF-8. */
 const ascii: Plugin = {
   name: "ascii",
   generateBundle: (_, bundle) => {
@@ -45,7 +49,7 @@ const ascii: Plugin = {
   },
 };
 
-/** A script without imports and exports, that stands after the runtime. */
+/** A script without imports and exports, which follows the runtime. */
 const part = (entry: string, name: string): InlineConfig => ({
   build: {
     outDir: `../gateway/static/${name}`,
@@ -53,7 +57,7 @@ const part = (entry: string, name: string): InlineConfig => ({
     lib: { entry: `src/view/${entry}.ts`, formats: ["iife"], name: "webmcpGatewayPart", fileName: () => `${name}.js` },
     rolldownOptions: { checks: { pluginTimings: false } },
   },
-  plugins: [{ name: "minify", renderChunk: (code) => smallest(code) }, ascii],
+  plugins: [{ name: "minify", renderChunk: (code) => minifyTwice(code) }, ascii],
 });
 
 const bundles: Record<string, InlineConfig> = {
@@ -63,10 +67,10 @@ const bundles: Record<string, InlineConfig> = {
       outDir: "../gateway/static/view",
       target: "es2022",
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
-      rolldownOptions: { checks: { pluginTimings: false } }, // as of its parts: two minifiers take their time, and are meant to
+      rolldownOptions: { checks: { pluginTimings: false } }, // as for its parts: two minifiers take longer
     },
     plugins: [
-      { name: "minify", renderChunk: (code) => smallest(code, INTERNAL) },
+      { name: "minify", renderChunk: (code) => minifyTwice(code, INTERNAL) },
       ascii,
       {
         name: "tight-css",
@@ -77,46 +81,45 @@ const bundles: Record<string, InlineConfig> = {
       },
     ],
   },
-  /** Parts of it for some pages, which the packer adds: for those that name WebMCP, */
+  /** Parts of the runtime that the packer adds to some pages: to those with WebMCP, */
   tools: part("parts/model-context-part", "tools"),
-  /** for declarative forms, */
+  /** with declarative forms, */
   forms: part("tools/form-tools", "forms"),
-  /** for pages that name `EventSource`, */
+  /** with `EventSource`, */
   events: part("parts/event-source-part", "events"),
-  /** what few pages name, */
+  /** with rarely used features, */
   seldom: part("parts/seldom-part", "seldom"),
-  /** forms with files, */
+  /** with forms that have files, */
   files: part("parts/form-data-part", "files"),
-  /** files with a digest, */
+  /** with subresource integrity, */
   integrity: part("parts/integrity-part", "integrity"),
-  /** bodies as one buffer, */
+  /** with bodies read as one buffer, */
   buffers: part("parts/buffers-part", "buffers"),
-  /** `data:` URLs that are fetched, */
-  /** `XMLHttpRequest`, */
+  /** with `XMLHttpRequest`, */
   xhr: part("parts/xhr-part", "xhr"),
-  /** `WebSocket`, */
+  /** with `WebSocket`, */
   sockets: part("page/sockets", "sockets"),
-  /** `alert`, `confirm` and `prompt`, */
+  /** with `alert`, `confirm` or `prompt`, */
   dialogs: part("parts/dialogs-part", "dialogs"),
-  /** code that is made of a text, */
+  /** with code in strings, */
   code: part("parts/code-part", "code"),
-  /** `location`, as the packer has found, */
+  /** with `location`, */
   location: part("parts/location-part", "location"),
-  /** the app's other pages, */
+  /** with other pages of the app, */
   pages: part("parts/pages-part", "pages"),
-  /** storage, cookies or the history, */
+  /** with storage, cookies or the history, */
   shims: part("parts/shims-part", "shims"),
-  /** or the rules of style sheets; */
+  /** with rules of style sheets, */
   sheets: part("parts/sheets-part", "sheets"),
-  /** for pages whose pictures and sheets are the backend's, where they are in no host, */
+  /** with images and style sheets of the backend, for use outside of a host, */
   alone: part("parts/alone-part", "alone"),
-  /** for pages that write their document anew, */
+  /** with code that rewrites the document, */
   rewritten: part("parts/rewritten-part", "rewritten"),
-  /** for pages that may load files of other sites, */
+  /** that may load files of other sites, */
   external: part("parts/external-part", "external"),
-  /** for pages with scripts of the backend, */
+  /** with scripts of the backend, */
   late: part("parts/late-part", "late"),
-  /** and for apps that keep their storage on the gateway. */
+  /** and of apps whose storage the gateway saves. */
   storage: part("parts/storage-part", "storage"),
   /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */
   module: {
@@ -133,7 +136,7 @@ const bundles: Record<string, InlineConfig> = {
           cpSync("src/module/fallback.css", "dist/fallback.css");
           cpSync("../LICENSE", "dist/LICENSE");
           execFileSync("node_modules/.bin/tsc", ["-p", "tsconfig.module.json"], { stdio: "inherit" });
-          // Node's own resolution wants whole names of files, in types, too.
+          // Node resolves only complete file names, also in types.
           for (const file of globSync("dist/types/**/*.d.ts")) {
             writeFileSync(file, readFileSync(file, "utf8").replace(/(from |import\()"(\.[^"]*)"/g, '$1"$2.js"'));
           }
@@ -150,7 +153,7 @@ const bundles: Record<string, InlineConfig> = {
       lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "host.js" },
     },
   },
-  /** No part of a page: what the packer runs with Node, the linker of modules beside the library that does the work. */
+  /** Not for pages: the module linker that the packer runs with Node, and its library. */
   pack: {
     build: {
       outDir: "../gateway/static/pack",

@@ -140,7 +140,7 @@ def complaints(page: Page) -> list[str]:
     return errors
 
 
-@pytest.mark.parametrize("script", ["", WRAPPING], ids=["plain", "wrapped"])
+@pytest.mark.parametrize("script", ["", WRAPPING], ids=["plain", "wrap"])
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("page_kind", PAGES)
 async def test_a_page_has_one_speaker(

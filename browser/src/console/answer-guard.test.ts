@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { AnswerGuard, SETTLE } from "./answer-guard";
+import { AnswerGuard, SETTLE_TIME } from "./answer-guard";
 
 const GOOD = { inView: true, focused: true, uncovered: true };
 const PRESS = { isTrusted: true, pointerType: "mouse" };
@@ -7,7 +7,7 @@ const CLICK = { ...PRESS, detail: 1 };
 
 function armedGuard(): AnswerGuard {
   const guard = new AnswerGuard();
-  guard.see(GOOD, 0);
+  guard.observeSight(GOOD, 0);
   return guard;
 }
 
@@ -18,13 +18,13 @@ function answers(guard: AnswerGuard, press: object, click: object, down: number,
 
 test("it is armed 800 ms after everything is in order", () => {
   const guard = armedGuard();
-  expect([guard.armed(SETTLE - 1), guard.armed(SETTLE), guard.wait(300)]).toEqual([false, true, SETTLE - 300]);
+  expect([guard.armed(SETTLE_TIME - 1), guard.armed(SETTLE_TIME), guard.wait(300)]).toEqual([false, true, SETTLE_TIME - 300]);
 });
 
 test.each(["inView", "focused", "uncovered"])("the time begins anew when %s is lost", (lost) => {
   const guard = armedGuard();
-  guard.see({ ...GOOD, [lost]: false }, 500);
-  guard.see(GOOD, 600);
+  guard.observeSight({ ...GOOD, [lost]: false }, 500);
+  guard.observeSight(GOOD, 600);
   expect([guard.armed(1300), guard.armed(1400)]).toEqual([false, true]);
 });
 
@@ -42,7 +42,7 @@ test("a question that moved between press and release is not answered", () => {
   const guard = armedGuard();
   guard.press(PRESS, 900);
   guard.restart();
-  guard.see(GOOD, 901);
+  guard.observeSight(GOOD, 901);
   expect(guard.accepts(CLICK, 2000)).toBe(false);
 });
 

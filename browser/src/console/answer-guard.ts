@@ -1,6 +1,6 @@
 /** When an approval may be answered: after the person had it in sight, undisturbed, for 800 ms. No elements, no clock. */
 
-export const SETTLE = 800;
+export const SETTLE_TIME = 800;
 
 /** The conditions that must hold until the answer. */
 export interface Sight {
@@ -17,7 +17,7 @@ export class AnswerGuard {
   private pressed = false;
 
   /** Report the conditions at `now` (milliseconds); any that fails restarts the time. */
-  see(sight: Sight, now: number): void {
+  observeSight(sight: Sight, now: number): void {
     if (!(sight.inView && sight.focused && sight.uncovered)) this.restart();
     else this.since ??= now;
   }
@@ -29,12 +29,12 @@ export class AnswerGuard {
   }
 
   armed(now: number): boolean {
-    return this.since !== undefined && now - this.since >= SETTLE;
+    return this.since !== undefined && now - this.since >= SETTLE_TIME;
   }
 
   /** Milliseconds until it is armed; undefined while a condition fails. */
   wait(now: number): number | undefined {
-    return this.since === undefined ? undefined : Math.max(0, SETTLE - (now - this.since));
+    return this.since === undefined ? undefined : Math.max(0, SETTLE_TIME - (now - this.since));
   }
 
   press(event: Press, now: number): void {

@@ -40,13 +40,13 @@ export class Api {
   /** Answer a question; `grant` approves all calls under its rule for a while. A yes may require the touch of a key. */
   async answer(approval: string, answer: Answer, grant = false): Promise<void> {
     const place = `api/approvals/${encodeURIComponent(approval)}`;
-    const needed = answer === "approve" ? (await this.say(`${place}/touch`, { grant }))["touch"] : null;
+    const needed = answer === "approve" ? (await this.postJson(`${place}/touch`, { grant }))["touch"] : null;
     const assertion = isObject(needed) ? await touch(needed) : null;
-    await this.say(place, { answer, ...(grant && { grant }), ...(assertion && { assertion }) });
+    await this.postJson(place, { answer, ...(grant && { grant }), ...(assertion && { assertion }) });
   }
 
   async revoke(grant: string): Promise<void> {
-    await this.say(`api/grants/${encodeURIComponent(grant)}/revoke`, {});
+    await this.postJson(`api/grants/${encodeURIComponent(grant)}/revoke`, {});
   }
 
   /** Whether an approval requires the touch of a key, and the person's keys. */
@@ -56,16 +56,16 @@ export class Api {
 
   /** Add a key; a person who has one touches it first. */
   async addKey(name: string): Promise<void> {
-    const begun = await this.say("api/keys/begin", {});
+    const begun = await this.postJson("api/keys/begin", {});
     const assertion = isObject(begun["touch"]) ? await touch(begun["touch"]) : null;
     const credential = await create(begun["create"] as JsonObject);
-    await this.say("api/keys", { name, credential, assertion });
+    await this.postJson("api/keys", { name, credential, assertion });
   }
 
   async removeKey(key: string): Promise<void> {
     const place = `api/keys/${encodeURIComponent(key)}`;
-    const assertion = await touch(await this.say(`${place}/begin`, {}));
-    await this.say(`${place}/remove`, { assertion });
+    const assertion = await touch(await this.postJson(`${place}/begin`, {}));
+    await this.postJson(`${place}/remove`, { assertion });
   }
 
   async connections(): Promise<Accounts> {
@@ -121,7 +121,7 @@ export class Api {
     return Date.now() / 1000 + this.clockOffset;
   }
 
-  private async say(path: string, body: JsonObject): Promise<JsonObject> {
+  private async postJson(path: string, body: JsonObject): Promise<JsonObject> {
     const said: unknown = await (await this.send(path, this.post(body))).json();
     return isObject(said) ? said : {};
   }

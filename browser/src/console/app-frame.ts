@@ -16,11 +16,11 @@ export interface MountOptions {
   container: HTMLElement;
   app: AppInfo;
   /** The view was opened, with this handle. */
-  opened(view: string): void;
+  onOpen(view: string): void;
   /** The view ended without being closed here. */
-  lost(reason: string): void;
+  onLost(reason: string): void;
   /** The content security policy blocked a feature that the configuration of the app's MCP server can permit. */
-  blocked(what: string): void;
+  onBlocked(what: string): void;
 }
 
 export type Mount = (options: MountOptions) => Promise<Mounted>;
@@ -171,7 +171,7 @@ export class AppFrame extends LitElement {
 
   override disconnectedCallback(): void {
     super.disconnectedCallback();
-    this.end("opening");
+    this.endView("opening");
   }
 
   protected override updated(changed: PropertyValues): void {
@@ -203,7 +203,7 @@ export class AppFrame extends LitElement {
           title="Close the view"
           aria-label="Close the view"
           ?disabled=${!open}
-          @click=${() => this.end("closed")}
+          @click=${() => this.endView("closed")}
         >
           ${icon("cross")}
         </button>
@@ -275,7 +275,7 @@ export class AppFrame extends LitElement {
   }
 
   private async openView(): Promise<void> {
-    this.end("opening");
+    this.endView("opening");
     this.blocked = new Set();
     const turn = this.turn;
     const mine = (): boolean => turn === this.turn;
@@ -284,9 +284,9 @@ export class AppFrame extends LitElement {
       const mounted = await this.mount({
         container: this.container,
         app: this.app,
-        opened: (view) => mine() && this.show(view),
-        lost: (why) => mine() && this.end("closed", why),
-        blocked: (what) => mine() && !this.blocked.has(what) && (this.blocked = new Set([...this.blocked, what])),
+        onOpen: (view) => mine() && this.show(view),
+        onLost: (why) => mine() && this.endView("closed", why),
+        onBlocked: (what) => mine() && !this.blocked.has(what) && (this.blocked = new Set([...this.blocked, what])),
       });
       if (!mine()) return mounted.close();
       this.mounted = mounted;
@@ -306,25 +306,25 @@ export class AppFrame extends LitElement {
     }
   }
 
-  private end(is: "opening" | "closed", why?: string): void {
+  private endView(is: "opening" | "closed", why?: string): void {
     this.turn++;
     this.mounted?.close();
     this.mounted = undefined;
     this.phase = is === "closed" && why !== undefined ? { is, why } : { is };
-    this.tell("");
+    this.announceView("");
   }
 
   private show(view: string): void {
     this.phase = { is: "open" };
-    this.tell(view);
+    this.announceView(view);
   }
 
   private fail(problem: string): void {
-    this.end("closed");
+    this.endView("closed");
     this.phase = { is: "failed", problem };
   }
 
-  private tell(view: string): void {
+  private announceView(view: string): void {
     if (view === this.view) return;
     this.view = view;
     this.dispatchEvent(new CustomEvent<string>("view", { detail: view }));

@@ -11,7 +11,7 @@ import { base, buttons, chips } from "./styles";
 import type { Answer, Question } from "./types";
 
 /** Milliseconds between two checks of the card's position and the page's focus. */
-const LOOK = 100;
+const CHECK_INTERVAL = 100;
 
 @customElement("gateway-approval")
 export class ApprovalCard extends LitElement {
@@ -163,7 +163,7 @@ export class ApprovalCard extends LitElement {
 
   override connectedCallback(): void {
     super.connectedCallback();
-    this.timer = window.setInterval(() => this.look(), LOOK);
+    this.timer = window.setInterval(() => this.checkSight(), CHECK_INTERVAL);
   }
 
   override disconnectedCallback(): void {
@@ -196,7 +196,7 @@ export class ApprovalCard extends LitElement {
         ${guard([this.question], () => rawRequest(this.question))}
       </details>
       ${this.buttons()}
-      <p class="hint ${this.problem ? "bad" : "muted"}" role="status">${this.problem || this.hint || this.wait()}</p>
+      <p class="hint ${this.problem ? "bad" : "muted"}" role="status">${this.problem || this.hint || this.waitText()}</p>
     </article>`;
   }
 
@@ -209,7 +209,7 @@ export class ApprovalCard extends LitElement {
         data-testid=${lasting ? "grant" : answer}
         ?disabled=${off}
         @pointerdown=${(event: PointerEvent) => this.press(event)}
-        @click=${(event: PointerEvent) => this.chosen(event, answer, lasting)}
+        @click=${(event: PointerEvent) => this.choose(event, answer, lasting)}
         @keydown=${(event: KeyboardEvent) => this.key(event)}
       >
         ${icon(lasting ? "clock" : answer === "approve" ? "check" : "cross")}
@@ -222,7 +222,7 @@ export class ApprovalCard extends LitElement {
     </div>`;
   }
 
-  private wait(): string | typeof nothing {
+  private waitText(): string | typeof nothing {
     if (this.sending) return nothing;
     if (this.left <= 0) return "This has expired: nothing was sent.";
     if (this.ready) return "Nothing is sent unless you approve.";
@@ -235,7 +235,7 @@ export class ApprovalCard extends LitElement {
     this.observer = new IntersectionObserver(
       (entries) => {
         for (const entry of entries) this.seen.set(entry.target, entry.intersectionRatio >= 0.95);
-        this.look();
+        this.checkSight();
       },
       { threshold: [0, 0.95, 1] },
     );
@@ -252,26 +252,26 @@ export class ApprovalCard extends LitElement {
     };
   }
 
-  private look(): void {
+  private checkSight(): void {
     if (!this.question || !this.actions) return;
     const { left, top } = this.actions.getBoundingClientRect();
     const place = `${Math.round(left)},${Math.round(top)}`;
     if (place !== this.place) this.guard.restart();
     this.place = place;
     const now = performance.now();
-    this.guard.see(this.sight(), now);
+    this.guard.observeSight(this.sight(), now);
     this.left = this.question.expires - this.now();
     this.ready = this.guard.armed(now) && this.left > 0;
     this.arming = this.guard.wait(now) !== undefined;
   }
 
   private press(event: PointerEvent): void {
-    this.look();
+    this.checkSight();
     this.guard.press(event, performance.now());
   }
 
-  private chosen(event: PointerEvent, answer: Answer, lasting: boolean): void {
-    this.look();
+  private choose(event: PointerEvent, answer: Answer, lasting: boolean): void {
+    this.checkSight();
     if (!this.guard.accepts(event, performance.now())) return this.explain();
     void this.send(answer, lasting);
   }

@@ -85,14 +85,14 @@ export class ApprovalPage extends LitElement {
   private content(): TemplateResult {
     const question = this.questions.find((one) => one.id === this.approval);
     if (this.answered === "approve")
-      return done("check", "Approved", "The call goes on. You can close this page.", "approve");
-    if (this.answered) return done("cross", "Declined", "The call was refused; nothing was sent.");
+      return outcomeTemplate("check", "Approved", "The call goes on. You can close this page.", "approve");
+    if (this.answered) return outcomeTemplate("cross", "Declined", "The call was refused; nothing was sent.");
     if (question) return this.card(question);
-    if (this.loading) return done("clock", "One moment", "Asking the gateway for this approval.");
+    if (this.loading) return outcomeTemplate("clock", "One moment", "Asking the gateway for this approval.");
     if (this.known)
-      return done("clock", "No longer open", "It was answered elsewhere, expired, or its caller gave up.");
+      return outcomeTemplate("clock", "No longer open", "It was answered elsewhere, expired, or its caller gave up.");
     const words = "It was answered already, has expired, is for somebody else to answer, or never existed.";
-    return done("unknown", "No such approval", words);
+    return outcomeTemplate("unknown", "No such approval", words);
   }
 
   private card(question: Question): TemplateResult {
@@ -107,7 +107,7 @@ export class ApprovalPage extends LitElement {
   }
 }
 
-function done(
+function outcomeTemplate(
   name: "check" | "cross" | "clock" | "unknown",
   heading: string,
   words: string,

@@ -112,7 +112,7 @@ export class ApprovalsPanel extends LitElement {
   }
 
   private async askToNotify(): Promise<void> {
-    this.permission = (await this.notifier?.ask()) ?? "none";
+    this.permission = (await this.notifier?.requestPermission()) ?? "none";
   }
 
   private cards(): unknown {

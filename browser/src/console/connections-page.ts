@@ -7,7 +7,7 @@ import { base, buttons } from "./styles";
 import type { Account, Accounts } from "./types";
 
 /** The session storage key for the secret of a login that this window began; other windows and sites cannot read it. */
-const KEPT = "webmcp-gateway-connect";
+const SECRET_KEY = "webmcp-gateway-connect";
 
 @customElement("gateway-connections")
 export class ConnectionsPage extends LitElement {
@@ -73,7 +73,7 @@ export class ConnectionsPage extends LitElement {
 
   override connectedCallback(): void {
     super.connectedCallback();
-    void this.work(async () => {
+    void this.runTask(async () => {
       if (this.route.answer) await this.finish(this.route.answer);
       await this.load();
     });
@@ -121,15 +121,15 @@ export class ConnectionsPage extends LitElement {
   }
 
   private begin(one: Account): Promise<void> {
-    return this.work(async () => {
+    return this.runTask(async () => {
       const { location: target, secret } = await this.api.connect(one.credential, this.route.audience);
-      sessionStorage.setItem(KEPT, secret);
+      sessionStorage.setItem(SECRET_KEY, secret);
       location.assign(target);
     });
   }
 
   private disconnect(one: Account): Promise<void> {
-    return this.work(async () => {
+    return this.runTask(async () => {
       const told = await this.api.disconnect(one.credential);
       this.news = told ? `${one.title} is disconnected.` : `${one.title} is forgotten here; end it at ${one.title} too.`;
       await this.load();
@@ -137,14 +137,14 @@ export class ConnectionsPage extends LitElement {
   }
 
   private async finish(answer: Record<string, string>): Promise<void> {
-    const secret = sessionStorage.getItem(KEPT) ?? "";
-    sessionStorage.removeItem(KEPT);
+    const secret = sessionStorage.getItem(SECRET_KEY) ?? "";
+    sessionStorage.removeItem(SECRET_KEY);
     history.replaceState(null, "", connectionsHash()); // the answer is used up, and private
     const one = await this.api.finish(secret, answer);
     this.news = `${one.title} is connected${one.account ? ` as ${one.account}` : ""}. You can close this page.`;
   }
 
-  private async work(what: () => Promise<void>): Promise<void> {
+  private async runTask(what: () => Promise<void>): Promise<void> {
     this.busy = true;
     this.problem = "";
     try {

@@ -103,7 +103,7 @@ export class ConsoleApp extends LitElement {
       ${store.state && store.link === "lost" ? this.banner(store) : nothing}
       ${store.notices.length ? html`<gateway-problems .problems=${store.notices}></gateway-problems>` : nothing}
       <div class="quiet" role="alert">${this.news}</div>
-      ${route.page === "connections" ? this.connections(store, route) : route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noApp(store)}`;
+      ${route.page === "connections" ? this.connections(store, route) : route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noAppPage(store)}`;
   }
 
   private main(store: Store, app: AppInfo): TemplateResult {
@@ -129,7 +129,7 @@ export class ConsoleApp extends LitElement {
           .titles=${this.titles}
           .now=${this.now}
           .answer=${this.answer}
-          .grants=${store.held}
+          .grants=${store.currentGrants}
           .revoke=${this.revoke}
           .api=${store.api}
           .notifier=${this.notifier}
@@ -165,17 +165,17 @@ export class ConsoleApp extends LitElement {
   }
 
   private connections({ api, state: gateway }: Store, route: ConnectionsRoute): TemplateResult | typeof nothing {
-    if (!gateway) return alone("One moment", "Connecting to the gateway…");
+    if (!gateway) return messagePage("One moment", "Connecting to the gateway…");
     return html`<gateway-connections .api=${api} .route=${route} .person=${gateway.principal.name}></gateway-connections>`;
   }
 
-  private noApp({ state: gateway, link, problem }: Store): TemplateResult {
-    if (!gateway && link === "lost") return alone("The gateway does not answer", `${problem} Trying again…`);
-    if (!gateway) return alone("One moment", "Connecting to the gateway…");
-    if (gateway.apps.length === 0 && gateway.excluded) return alone("You may not use any app here", EXCLUDED);
-    if (gateway.apps.length === 0) return alone("No apps yet", NO_APPS);
+  private noAppPage({ state: gateway, link, problem }: Store): TemplateResult {
+    if (!gateway && link === "lost") return messagePage("The gateway does not answer", `${problem} Trying again…`);
+    if (!gateway) return messagePage("One moment", "Connecting to the gateway…");
+    if (gateway.apps.length === 0 && gateway.excluded) return messagePage("You may not use any app here", EXCLUDED);
+    if (gateway.apps.length === 0) return messagePage("No apps yet", NO_APPS);
     const links = gateway.apps.map((app) => html`<li><a class="button" href=${appHash(app.id)}>${app.title}</a></li>`);
-    return alone(
+    return messagePage(
       "There is no such app here",
       "This gateway has:",
       html`<ul>
@@ -199,11 +199,11 @@ export class ConsoleApp extends LitElement {
   private follow(store: Store): void {
     this.following?.abort();
     this.following = new AbortController();
-    store.addEventListener("change", () => this.changed(store), { signal: this.following.signal });
+    store.addEventListener("change", () => this.onStoreChange(store), { signal: this.following.signal });
     void store.run(this.following.signal);
   }
 
-  private changed(store: Store): void {
+  private onStoreChange(store: Store): void {
     const fresh = store.questions.filter((question) => !this.known.has(question.id));
     this.known = new Set(store.questions.map((question) => question.id));
     this.titles = new Map(store.state?.apps.map((app) => [app.id, app.title]));
@@ -250,7 +250,7 @@ export class ConsoleApp extends LitElement {
   );
 }
 
-function alone(heading: string, words: string, more: TemplateResult | typeof nothing = nothing): TemplateResult {
+function messagePage(heading: string, words: string, more: TemplateResult | typeof nothing = nothing): TemplateResult {
   return html`<main class="alone">
     <h1>${heading}</h1>
     <p>${words}</p>

@@ -8,7 +8,7 @@ const file = (uri: string, blob = btoa("abc")) => ({ type: "resource" as const, 
 function saving(answers: boolean[], active = false, closed = new AbortController().signal) {
   const done: string[] = [];
   const save = fileSaver({
-    active: () => active,
+    isActive: () => active,
     closed,
     ask: async (message, names) => done.push(`${message} ${names}`) > 0 && answers.shift() === true,
     record: async (files, answered) => void done.push(`${answered ? "yes" : "no"} to ${files.map(({ name, blob }) => `${name} ${blob.size}`)}`),
@@ -41,7 +41,7 @@ test("of a question whose app is closed nothing is recorded", async () => {
 test("what cannot be recorded is not saved", async () => {
   const done: string[] = [];
   const save = fileSaver({
-    active: () => true,
+    isActive: () => true,
     ask: async () => true,
     closed: new AbortController().signal,
     record: () => Promise.reject(new ApiError(503, "the record cannot be written")),

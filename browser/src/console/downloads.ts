@@ -8,10 +8,10 @@ import { size } from "./format";
 type Contents = McpUiDownloadFileRequest["params"]["contents"];
 
 /** Files of one question. */
-const MOST = 16;
-const LONGEST_NAME = 150;
+const MAX_FILES = 16;
+const MAX_NAME = 150;
 /** Characters that are unsafe in file names: controls, bidirectional marks, separators. */
-const UNFIT = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\\/:*?"<>|]/gu;
+const INVALID_CHARACTERS = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\\/:*?"<>|]/gu;
 
 export interface SavedFile {
   name: string;
@@ -21,7 +21,7 @@ export interface SavedFile {
 /** The dependencies of saving files. */
 export interface Saving {
   /** Whether a person has just acted on the page. */
-  active(): boolean;
+  isActive(): boolean;
   ask(message: string, names: string): Promise<boolean>;
   /** Aborts once the app is closed, and the answer no longer matters. */
   closed: AbortSignal;
@@ -38,7 +38,7 @@ export function fileSaver(by: Saving): (contents: Contents) => Promise<boolean> 
   let declined = false;
   return async (contents) => {
     const files = filesIn(contents);
-    if (busy || files.length === 0 || (declined && !by.active())) return false;
+    if (busy || files.length === 0 || (declined && !by.isActive())) return false;
     busy = true;
     try {
       const answered = await by.ask(question(files), files.map(({ name, blob }) => `${name} (${size(blob.size)})`).join("\n"));
@@ -63,25 +63,25 @@ function question(files: SavedFile[]): string {
 
 /** The files; empty if one of them is a link, which this page does not follow. */
 export function filesIn(contents: Contents): SavedFile[] {
-  const files = contents.slice(0, MOST + 1).map((content) => {
+  const files = contents.slice(0, MAX_FILES + 1).map((content) => {
     if (content.type !== "resource") return null;
     const { resource } = content;
     const data = "text" in resource ? resource.text : (attempt(() => fromBase64(resource.blob)) ?? null);
     // Never a type that a browser would display: it is saved, under its name.
-    return data === null ? null : { name: nameOf(resource.uri), blob: new Blob([data], { type: "application/octet-stream" }) };
+    return data === null ? null : { name: fileNameOf(resource.uri), blob: new Blob([data], { type: "application/octet-stream" }) };
   });
-  return files.length > MOST || files.includes(null) ? [] : (files as SavedFile[]);
+  return files.length > MAX_FILES || files.includes(null) ? [] : (files as SavedFile[]);
 }
 
 /** A plain file name: no path, nothing invisible, not hidden. */
-function nameOf(uri: string): string {
+function fileNameOf(uri: string): string {
   const last = uri.replace(/[?#].*$/s, "").split("/").pop() ?? "";
-  const whole = (attempt(() => decodeURIComponent(last)) ?? last).normalize("NFC").replace(UNFIT, "_").replace(/^[.\s]+/, "");
+  const whole = (attempt(() => decodeURIComponent(last)) ?? last).normalize("NFC").replace(INVALID_CHARACTERS, "_").replace(/^[.\s]+/, "");
   let length = whole.length;
   // By hand: a regular expression would be quadratic on a long row of dots.
   while (length > 0 && /[.\s]/.test(whole.charAt(length - 1))) length--;
   const name = whole.slice(0, length);
   const end = /\.[^.]{1,10}$/.exec(name)?.[0] ?? "";
-  const short = name.length <= LONGEST_NAME ? name || "download" : name.slice(0, LONGEST_NAME - end.length) + end;
+  const short = name.length <= MAX_NAME ? name || "download" : name.slice(0, MAX_NAME - end.length) + end;
   return short.replace(/\p{Cs}/gu, "_"); // a lone surrogate, also of a truncated character: no record can contain it
 }

@@ -18,7 +18,7 @@ async function followed(answers: (() => Response)[]): Promise<{ told: unknown[];
     grants: (grants) => told.push(["grants", grants[0]?.id]),
     record: (line) => told.push(["record", line.id]),
     connection: (state, detail) => told.push(detail ? [state, detail] : [state]),
-    unknown: () => told.push(["unknown"]),
+    onUnknown: () => told.push(["unknown"]),
   };
   await follow("http://gateway.localhost/api/events", listener, controller.signal, {
     fetch: async () => (answers.shift() as () => Response)(),

@@ -14,26 +14,26 @@ export interface Listener {
   record(line: Line): void;
   connection(state: Connection, detail: string): void;
   /** The person is not (or no longer) authenticated. */
-  unknown(): void;
+  onUnknown(): void;
 }
 
 /** Milliseconds of silence after which a stream whose server sends pings is closed. */
-const SILENCE = 45_000;
+const SILENCE_LIMIT = 45_000;
 const PAUSES = [300, 1000, 2000, 3000];
 
 /** The dependencies of following the stream. */
-export interface Surroundings {
+export interface Network {
   fetch: typeof fetch;
   pause(milliseconds: number, signal: AbortSignal): Promise<void>;
 }
 
-const BROWSER: Surroundings = { fetch: (input, init) => fetch(input, init), pause };
+const BROWSER: Network = { fetch: (input, init) => fetch(input, init), pause };
 
 /** Follow the stream at `url` until `signal` aborts. */
 export async function follow(url: string, listener: Listener, signal: AbortSignal, around = BROWSER): Promise<void> {
   let failures = 0;
   while (!signal.aborted) {
-    const problem = await once(url, listener, signal, around.fetch, () => (failures = 0));
+    const problem = await readStream(url, listener, signal, around.fetch, () => (failures = 0));
     if (signal.aborted) return;
     listener.connection("lost", problem);
     await around.pause(PAUSES[Math.min(failures++, PAUSES.length - 1)] ?? 3000, signal);
@@ -41,27 +41,27 @@ export async function follow(url: string, listener: Listener, signal: AbortSigna
 }
 
 /** One connection, from opening to its end; returns the reason for the end in words. */
-async function once(
+async function readStream(
   url: string,
   listener: Listener,
   signal: AbortSignal,
   get: typeof fetch,
   opened: () => void,
 ): Promise<string> {
-  const silence = new Silence(signal);
+  const silence = new SilenceTimer(signal);
   try {
     const response = await get(url, {
       headers: { accept: "text/event-stream" },
       cache: "no-store",
       signal: silence.signal,
     });
-    if (response.status === 401) listener.unknown();
+    if (response.status === 401) listener.onUnknown();
     if (!response.ok) throw new ApiError(response.status, await problemText(response));
     opened();
     listener.connection("open", "");
     for await (const event of events(response, () => silence.ping())) {
-      silence.heard();
-      deliver(event, listener);
+      silence.reset();
+      dispatchEvent(event, listener);
     }
     return "The gateway closed the connection.";
   } catch (error) {
@@ -71,7 +71,7 @@ async function once(
   }
 }
 
-function deliver({ event, data }: ServerEvent, listener: Listener): void {
+function dispatchEvent({ event, data }: ServerEvent, listener: Listener): void {
   const value = attempt((): unknown => JSON.parse(data));
   if (event === "approvals" && Array.isArray(value)) listener.approvals(value as Question[]);
   else if (event === "views" && Array.isArray(value)) listener.views(value as LiveView[]);
@@ -88,7 +88,7 @@ function isLine(value: unknown): value is Line & { [key: string]: never } {
 }
 
 /** Aborts when pings stop; inactive until a first ping was received. */
-class Silence {
+class SilenceTimer {
   private readonly controller = new AbortController();
   private readonly stop: () => void;
   private readonly outer: AbortSignal;
@@ -107,13 +107,13 @@ class Silence {
 
   ping(): void {
     this.pings = true;
-    this.heard();
+    this.reset();
   }
 
-  heard(): void {
+  reset(): void {
     if (!this.pings) return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(this.stop, SILENCE);
+    this.timer = setTimeout(this.stop, SILENCE_LIMIT);
   }
 
   end(): void {

@@ -8,9 +8,9 @@ import { icon } from "./icons";
 import { base, buttons } from "./styles";
 
 /** Milliseconds between two checks of the page's focus. */
-const LOOK = 100;
+const CHECK_INTERVAL = 100;
 /** Milliseconds for which a refusal is shown. */
-const SHOWN = 8000;
+const MESSAGE_DURATION = 8000;
 
 /** The dialog's texts for its buttons. */
 export interface Words {
@@ -21,7 +21,7 @@ export interface Words {
 
 const OPENING: Words = { does: "Open", then: "It opens in a new tab." };
 
-interface Asked {
+interface LinkQuestion {
   message: string;
   url: string;
   words: Words;
@@ -102,7 +102,7 @@ export class LinkDialog extends LitElement {
     `,
   ];
 
-  @state() private asked: Asked | undefined;
+  @state() private asked: LinkQuestion | undefined;
   @state() private ready = false;
   @state() private hint = "";
   @state() private refusal = "";
@@ -116,7 +116,7 @@ export class LinkDialog extends LitElement {
   override disconnectedCallback(): void {
     super.disconnectedCallback();
     clearTimeout(this.fading);
-    this.end(false);
+    this.answerQuestion(false);
   }
 
   /** Whether the person agrees to `url`; false if another question is open, or the app is closed before the answer. */
@@ -125,11 +125,11 @@ export class LinkDialog extends LitElement {
     uncover();
     this.refusal = this.hint = "";
     const answer = new Promise<boolean>((resolve) => (this.asked = { message, url, words, closed, answer: resolve }));
-    closed.addEventListener("abort", this.drop);
+    closed.addEventListener("abort", this.cancelQuestion);
     await this.updateComplete;
     if (!this.asked) return answer;
     this.dialog.showModal();
-    this.looking = window.setInterval(() => this.look(), LOOK);
+    this.looking = window.setInterval(() => this.checkSight(), CHECK_INTERVAL);
     return answer;
   }
 
@@ -137,11 +137,11 @@ export class LinkDialog extends LitElement {
   refuse(words: string): void {
     this.refusal = words;
     clearTimeout(this.fading);
-    this.fading = window.setTimeout(() => (this.refusal = ""), SHOWN);
+    this.fading = window.setTimeout(() => (this.refusal = ""), MESSAGE_DURATION);
   }
 
   protected override render(): TemplateResult {
-    return html`<dialog aria-labelledby="question" data-testid="link-dialog" @close=${() => this.end(false)}>
+    return html`<dialog aria-labelledby="question" data-testid="link-dialog" @close=${() => this.answerQuestion(false)}>
         ${this.asked ? this.question(this.asked) : nothing}
       </dialog>
       <div role="status">
@@ -155,51 +155,51 @@ export class LinkDialog extends LitElement {
       </div>`;
   }
 
-  private question({ message, url, words }: Asked): TemplateResult {
+  private question({ message, url, words }: LinkQuestion): TemplateResult {
     return html`<h2 id="question">${visible(message)}</h2>
       <pre data-testid="link-url">${url.split("\n").map(visibleLine).join("\n")}</pre>
       <p class="muted hint" role="status">${this.hint || (this.ready ? words.then : `Read first: ${words.does} works in a moment.`)}</p>
       <div class="actions">
-        <button autofocus data-testid="link-cancel" @click=${() => this.end(false)}>${icon("cross")} Cancel</button>
+        <button autofocus data-testid="link-cancel" @click=${() => this.answerQuestion(false)}>${icon("cross")} Cancel</button>
         <button
           class="primary"
           data-testid="link-open"
           ?disabled=${!this.ready}
           @pointerdown=${(event: PointerEvent) => this.press(event)}
-          @click=${(event: PointerEvent) => this.chosen(event)}
+          @click=${(event: PointerEvent) => this.choose(event)}
         >
           ${icon("open")} ${words.does}
         </button>
       </div>`;
   }
 
-  private look(): void {
+  private checkSight(): void {
     const focused = document.hasFocus() && document.visibilityState === "visible";
     const now = performance.now();
     // A modal dialog is above everything else of the page.
-    this.guard.see({ inView: true, focused, uncovered: !document.fullscreenElement }, now);
+    this.guard.observeSight({ inView: true, focused, uncovered: !document.fullscreenElement }, now);
     this.ready = this.guard.armed(now);
   }
 
   private press(event: PointerEvent): void {
-    this.look();
+    this.checkSight();
     this.guard.press(event, performance.now());
   }
 
-  private chosen(event: PointerEvent): void {
-    this.look();
-    if (this.guard.accepts(event, performance.now())) this.end(true);
+  private choose(event: PointerEvent): void {
+    this.checkSight();
+    if (this.guard.accepts(event, performance.now())) this.answerQuestion(true);
     else this.hint = "Answer with the mouse or by touch: a key pressed in passing must not do anything.";
   }
 
-  private readonly drop = (): void => {
-    this.end(false);
+  private readonly cancelQuestion = (): void => {
+    this.answerQuestion(false);
     this.refuse("The app was closed.");
   };
 
-  private end(open: boolean): void {
+  private answerQuestion(open: boolean): void {
     const { asked } = this;
-    asked?.closed.removeEventListener("abort", this.drop);
+    asked?.closed.removeEventListener("abort", this.cancelQuestion);
     clearInterval(this.looking);
     this.guard.restart();
     this.asked = undefined;

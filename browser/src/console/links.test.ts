@@ -10,7 +10,7 @@ const ASK: LinkDecision = { decision: "ask", message: "Open the shop?", url: URL
 function opening(told: (LinkDecision | ApiError)[], person: Partial<Opening> = {}) {
   const done: unknown[][] = [];
   const by: Opening = {
-    active: () => true,
+    isActive: () => true,
     decide: async (...asked) => {
       done.push(["decide", ...asked]);
       const answer = told.shift();
@@ -36,7 +36,7 @@ test("a link that the policy allows opens", async () => {
 });
 
 test("without a gesture the gateway is not even asked", async () => {
-  const { done, open } = opening([{ decision: "open" }], { active: () => false });
+  const { done, open } = opening([{ decision: "open" }], { isActive: () => false });
   expect(await open(URL)).toBe(false);
   expect(done).toEqual([]);
 });

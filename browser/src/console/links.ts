@@ -5,7 +5,7 @@ import type { LinkDecision } from "./types";
 /** The dependencies of opening a link. */
 export interface Opening {
   /** Whether a person has just acted on the page: an app may not open windows by itself. */
-  active(): boolean;
+  isActive(): boolean;
   decide(url: string, answered?: boolean): Promise<LinkDecision>;
   ask(message: string, url: string): Promise<boolean>;
   /** Aborts once the app is closed, and the answer no longer matters. */
@@ -19,7 +19,7 @@ export interface Opening {
 export function linkOpener(by: Opening): (url: string) => Promise<boolean> {
   let busy = false;
   return async (url) => {
-    if (busy || !by.active()) return false;
+    if (busy || !by.isActive()) return false;
     busy = true;
     try {
       return await openLink(url, by);

@@ -59,7 +59,7 @@ export class Model implements ModelClient {
     let cursor: string | undefined;
     do {
       const result = await this.request("tools/list", cursor ? { cursor } : {}, {}, signal);
-      tools.push(...listed(result["tools"]));
+      tools.push(...readTools(result["tools"]));
       cursor = text(result["nextCursor"]);
     } while (cursor);
     return tools;
@@ -138,7 +138,7 @@ function unwrap(answer: unknown, status: number): JsonObject {
   throw new ModelError(status, `The gateway answered ${status} without a result.`);
 }
 
-function listed(tools: Json | undefined): ListedTool[] {
+function readTools(tools: Json | undefined): ListedTool[] {
   return (Array.isArray(tools) ? tools : []).filter(isObject).map((tool) => ({
     name: String(tool["name"]),
     description: text(tool["description"]) ?? "",

@@ -10,7 +10,7 @@ import { parseRoute } from "./route";
 import type { GatewayState } from "./types";
 
 /** Milliseconds that a browser may take to begin a download. */
-const KEPT = 60_000;
+const DOWNLOAD_LIFETIME = 60_000;
 
 export interface MountContext {
   api: Api;
@@ -55,11 +55,11 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
   let current = "";
   const closing = new AbortController();
   const { signal } = closing;
-  const openOutside = outside(() => current, signal, context);
-  const saveFiles = saver(() => current, signal, context);
-  const themed = (): void => mounted?.setHostContext(hostContext(dark.matches));
+  const openOutside = outsideOpener(() => current, signal, context);
+  const saveFiles = downloadSaver(() => current, signal, context);
+  const updateTheme = (): void => mounted?.setHostContext(hostContext(dark.matches));
   let mounted: MountedApp | undefined;
-  dark.addEventListener("change", themed, { signal });
+  dark.addEventListener("change", updateTheme, { signal });
   try {
     mounted = await mountApp({
       container,
@@ -72,17 +72,17 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
       showsApprovals: context.state().asks,
       onview: (view) => {
         current = view;
-        options.opened(view);
+        options.onOpen(view);
       },
       // The frame fills its container, whatever height the page requests.
       onsizechange: () => {},
       onopenlink: (url) => openLink(url, openOutside, context),
       ondownloadfile: ({ contents }) => saveFiles(contents),
       onlog: ({ level, data }) => console.debug(`${app.id} (${level}):`, data),
-      onblocked: (what) => options.blocked(what),
+      onblocked: (what) => options.onBlocked(what),
       onended: ({ text }) => {
         closing.abort();
-        if (mounted && text) options.lost(text);
+        if (mounted && text) options.onLost(text);
       },
     });
   } catch (error) {
@@ -119,9 +119,9 @@ function openLink(url: URL, openOutside: (url: string) => Promise<boolean>, cont
   return isApproval;
 }
 
-function saver(view: () => string, closed: AbortSignal, { api, links }: MountContext): ReturnType<typeof fileSaver> {
+function downloadSaver(view: () => string, closed: AbortSignal, { api, links }: MountContext): ReturnType<typeof fileSaver> {
   return fileSaver({
-    active: () => navigator.userActivation.isActive,
+    isActive: () => navigator.userActivation.isActive,
     ask: (message, names) => links.ask(message, names, closed, { does: "Save", then: "It is saved as a download." }),
     closed,
     record: (files, answered) => api.download(view(), files, answered),
@@ -129,14 +129,14 @@ function saver(view: () => string, closed: AbortSignal, { api, links }: MountCon
     save: ({ name, blob }) => {
       const url = URL.createObjectURL(blob);
       Object.assign(document.createElement("a"), { href: url, download: name }).click();
-      setTimeout(() => URL.revokeObjectURL(url), KEPT);
+      setTimeout(() => URL.revokeObjectURL(url), DOWNLOAD_LIFETIME);
     },
   });
 }
 
-function outside(view: () => string, closed: AbortSignal, { api, links }: MountContext): (url: string) => Promise<boolean> {
+function outsideOpener(view: () => string, closed: AbortSignal, { api, links }: MountContext): (url: string) => Promise<boolean> {
   return linkOpener({
-    active: () => navigator.userActivation.isActive,
+    isActive: () => navigator.userActivation.isActive,
     decide: (url, answered) => api.link(view(), url, answered),
     ask: (message, url) => links.ask(message, url, closed),
     closed,

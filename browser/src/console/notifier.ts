@@ -13,7 +13,7 @@ export class Notifier {
   }
 
   /** Ask the person; may be called only from a click. */
-  async ask(): Promise<Permission> {
+  async requestPermission(): Promise<Permission> {
     return "Notification" in globalThis ? Notification.requestPermission() : "none";
   }
 

@@ -39,12 +39,12 @@ export const rawStyles = css`
 export function rawRequest({ method, target, headers, body, size }: Question): TemplateResult {
   return html`<div class="call" data-testid="raw" tabindex="0" role="region" aria-label="Raw request">
     <p>${visibleLine(`${method} ${target}`)}</p>
-    ${headers.map(([name, value]) => header(name, value))}
+    ${headers.map(([name, value]) => headerTemplate(name, value))}
     <p class="size" data-testid="body-size">${size ? `Body, ${bodySize(size)}` : "No body"}</p>
     ${size ? html`<pre data-testid="body">${visible(pretty(body))}</pre>` : ""}
   </div>`;
 }
 
-function header(name: string, value: string): TemplateResult {
+function headerTemplate(name: string, value: string): TemplateResult {
   return html`<p data-testid="header"><span class="muted">${visibleLine(name)}:</span> ${visibleLine(value)}</p>`;
 }

@@ -62,7 +62,7 @@ export class SecurityKeys extends LitElement {
 
   override connectedCallback(): void {
     super.connectedCallback();
-    void this.run(async () => {});
+    void this.runTask(async () => {});
   }
 
   protected override render(): TemplateResult | typeof nothing {
@@ -71,7 +71,7 @@ export class SecurityKeys extends LitElement {
     if (!this.keys.length)
       return html`<section aria-label="Your security keys">
         <p class="muted">Here you approve by touching a security key. Add yours first.</p>
-        ${this.adding("primary")} ${problem}
+        ${this.addingTemplate("primary")} ${problem}
       </section>`;
     return html`<details>
       <summary class="muted" data-testid="keys">
@@ -81,12 +81,12 @@ export class SecurityKeys extends LitElement {
         <ul>
           ${this.keys.map((key) => this.line(key))}
         </ul>
-        ${this.adding("")} ${problem}
+        ${this.addingTemplate("")} ${problem}
       </section>
     </details>`;
   }
 
-  private adding(kind: string): TemplateResult {
+  private addingTemplate(kind: string): TemplateResult {
     return html`<div class="add">
       <button class=${kind} data-testid="add-key" ?disabled=${this.busy} @click=${this.add}>
         ${icon("shield")} ${this.busy ? "Touch the key…" : "Add a security key"}
@@ -97,17 +97,17 @@ export class SecurityKeys extends LitElement {
   private line(key: SecurityKey): TemplateResult {
     return html`<li data-testid="key">
       ${icon("shield")}<span>${key.name}</span><span class="muted">${dateTime(key.created)}</span>
-      <button class="bare" ?disabled=${this.busy} @click=${() => void this.run((api) => api.removeKey(key.id))}>
+      <button class="bare" ?disabled=${this.busy} @click=${() => void this.runTask((api) => api.removeKey(key.id))}>
         Remove
       </button>
     </li>`;
   }
 
   private add(): void {
-    void this.run((api) => api.addKey(`Key ${this.keys.length + 1}`));
+    void this.runTask((api) => api.addKey(`Key ${this.keys.length + 1}`));
   }
 
-  private async run(work: (api: Api) => Promise<void>): Promise<void> {
+  private async runTask(work: (api: Api) => Promise<void>): Promise<void> {
     if (!this.api) return;
     this.busy = true;
     this.problem = "";

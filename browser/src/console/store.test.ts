@@ -20,16 +20,16 @@ function gateway(answer: () => Response): Store {
 }
 
 test("who is not known goes to the login", () => {
-  gateway(() => Response.json({})).unknown();
+  gateway(() => Response.json({})).onUnknown();
   expect(went).toEqual([LOGIN]);
 });
 
 test("who leaves goes where the logout leads, whatever the stream hears on the way", async () => {
   const store = gateway(() => Response.json({ to: "https://issuer.example/end" }));
   const leaving = store.leave();
-  store.unknown();
+  store.onUnknown();
   await leaving;
-  store.unknown();
+  store.onUnknown();
   expect(went).toEqual(["https://issuer.example/end"]);
 });
 

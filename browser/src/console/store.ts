@@ -7,8 +7,8 @@ import type { Answer, AppInfo, Connection, GatewayState, Grant, Line, LiveView, 
 /** Milliseconds after which the state is requested again. */
 const RETRY = 2000;
 /** Milliseconds until a change is shown, and between two successive ones: the apps of this page need time, too. */
-const SOON = 40;
-const CALMLY = 300;
+const NOTIFY_DELAY = 40;
+const HIDDEN_NOTIFY_DELAY = 300;
 
 export class Store extends EventTarget implements Listener {
   readonly api: Api;
@@ -19,15 +19,15 @@ export class Store extends EventTarget implements Listener {
   questions: readonly Question[] = [];
   liveViews: readonly LiveView[] = [];
   /** The grants. */
-  held: readonly Grant[] = [];
+  currentGrants: readonly Grant[] = [];
   lines: readonly Line[] = [];
   /** The problems of the configuration. */
   notices: readonly Problem[] = [];
   /** Whether the lists of questions and of the record were received once. */
   asked = false;
   private leaving = false;
-  private due = 0;
-  private told = -Infinity;
+  private notifyTimer = 0;
+  private lastNotified = -Infinity;
 
   constructor(api: Api) {
     super();
@@ -49,7 +49,7 @@ export class Store extends EventTarget implements Listener {
     else this.set(link, detail);
   }
 
-  unknown(): void {
+  onUnknown(): void {
     if (!this.leaving) location.assign(this.api.loginUrl(location));
   }
 
@@ -71,17 +71,17 @@ export class Store extends EventTarget implements Listener {
 
   views(views: LiveView[]): void {
     this.liveViews = views;
-    this.changed();
+    this.scheduleNotify();
   }
 
   grants(grants: Grant[]): void {
-    this.held = grants;
-    this.changed();
+    this.currentGrants = grants;
+    this.scheduleNotify();
   }
 
   problems(problems: Problem[]): void {
     this.notices = problems;
-    this.changed();
+    this.scheduleNotify();
   }
 
   apps(apps: AppInfo[]): void {
@@ -90,13 +90,13 @@ export class Store extends EventTarget implements Listener {
     // The bridge serves the apps that it was opened for.
     if (identity(state) !== identity(this.state)) return location.reload();
     this.state = state;
-    this.changed();
+    this.scheduleNotify();
     void this.load(); // the rights of this person may be others, too
   }
 
   record(line: Line): void {
     this.lines = withLine(this.lines, line);
-    this.changed();
+    this.scheduleNotify();
   }
 
   private async load(): Promise<void> {
@@ -119,11 +119,11 @@ export class Store extends EventTarget implements Listener {
   }
 
   /** Many lines at once are one change. */
-  private changed(): void {
-    const wait = Math.max(SOON, this.told + CALMLY - performance.now());
-    this.due ||= window.setTimeout(() => {
-      this.due = 0;
-      this.told = performance.now();
+  private scheduleNotify(): void {
+    const wait = Math.max(NOTIFY_DELAY, this.lastNotified + HIDDEN_NOTIFY_DELAY - performance.now());
+    this.notifyTimer ||= window.setTimeout(() => {
+      this.notifyTimer = 0;
+      this.lastNotified = performance.now();
       this.dispatchEvent(new Event("change"));
     }, wait);
   }

@@ -31,8 +31,8 @@ export interface Stage {
 }
 
 /** Milliseconds for which a caption is shown before its step, and its outcome after. */
-const READ = 1600;
-const LOOK = 1400;
+const CAPTION_TIME = 1600;
+const RESULT_TIME = 1400;
 
 /** Play to the end, to a failure, or until `signal` aborts; never throws. */
 export async function play(
@@ -44,20 +44,20 @@ export async function play(
 ): Promise<void> {
   for (const [index, step] of story.steps.entries()) {
     tell({ state: "running", step: index });
-    const problem = await pause(READ, signal)
-      .then(() => act(step, stage, signal))
+    const problem = await pause(CAPTION_TIME, signal)
+      .then(() => runStep(step, stage, signal))
       .catch((error: unknown) => (error instanceof Error ? error.message : String(error)));
     if (signal.aborted) return tell({ state: "stopped", step: index });
     if (problem && !step.otherwise) return tell({ state: "failed", step: index, problem });
     if (problem && step.otherwise) tell({ state: "running", step: index, note: `${step.otherwise} ${problem}` });
-    await pause(LOOK, signal).catch(() => {});
+    await pause(RESULT_TIME, signal).catch(() => {});
     if (signal.aborted) return tell({ state: "stopped", step: index });
   }
   tell({ state: "done", step: story.steps.length - 1 });
 }
 
 /** Run one step; returns the error, if any. */
-async function act(step: Step, stage: Stage, signal: AbortSignal): Promise<string | undefined> {
+async function runStep(step: Step, stage: Stage, signal: AbortSignal): Promise<string | undefined> {
   if (step.list) await stage.list(signal);
   if (!step.tool) return undefined;
   const result = await stage.call(step.tool, step.arguments ?? {}, signal);

@@ -29,8 +29,8 @@ export function detailsTemplate(entry: Entry): TemplateResult {
       ${row("Address", address(entry), true)}
       ${row("Decision", [text(fields["decision"]), ...reasonsOf(entry)].filter(Boolean).join(" · "))}
       ${row("Refused", entry.reason, true)} ${row("In words", text(fields["detail"]) ?? text(fields["message"]))}
-      ${PLAIN.map(([field, label]) => row(label, shown(fields[field]), true))} ${row("Sizes", sizes(entry))}
-      ${row("Arguments", shown(fields["arguments"]), true)} ${row("Record", entry.id, true)}
+      ${PLAIN.map(([field, label]) => row(label, displayText(fields[field]), true))} ${row("Sizes", sizes(entry))}
+      ${row("Arguments", displayText(fields["arguments"]), true)} ${row("Record", entry.id, true)}
     </dl>
     ${entry.steps.length ? bars(entry) : nothing}
   </div>`;
@@ -48,7 +48,7 @@ function row(label: string, value: string | undefined, code = false): TemplateRe
   </div>`;
 }
 
-function shown(value: Json | undefined): string | undefined {
+function displayText(value: Json | undefined): string | undefined {
   if (value === undefined || value === null || value === "") return undefined;
   return typeof value === "string" ? value : JSON.stringify(value);
 }

@@ -18,12 +18,12 @@ const STATUS: Record<Status, { icon: IconName; word: string }> = {
 };
 
 /** The ids of the expanded entries. */
-export interface Opened {
+export interface OpenEntries {
   has(id: string): boolean;
   toggle(id: string, open: boolean): void;
 }
 
-export function groupTemplate(group: Group, opened: Opened): TemplateResult {
+export function groupTemplate(group: Group, opened: OpenEntries): TemplateResult {
   const { head, entries, initiator } = group;
   const around = initiatorWord(initiator, group.evidence);
   const item = (entry: Entry): TemplateResult =>
@@ -40,7 +40,7 @@ export function groupTemplate(group: Group, opened: Opened): TemplateResult {
   </li>`;
 }
 
-function entryTemplate(entry: Entry, opened: Opened, line: TemplateResult): TemplateResult {
+function entryTemplate(entry: Entry, opened: OpenEntries, line: TemplateResult): TemplateResult {
   const open = opened.has(entry.id);
   return html`<details
     class="record ${entry.status}"

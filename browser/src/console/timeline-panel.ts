@@ -6,16 +6,16 @@ import { count } from "./format";
 import { icon } from "./icons";
 import { INITIATORS, initiatorWord } from "./initiators";
 import { base, chips, panel } from "./styles";
-import { entriesOf, groupsOf, idsOf, newestOf, onlyOf, portionOf, sizeOf, type Entry, type Group } from "./timeline";
-import { groupTemplate, type Opened } from "./timeline-entry";
+import { entriesOf, groupsOf, idsOf, newestGroups, groupsOfInitiator, drawnGroups, sizeOf, type Entry, type Group } from "./timeline";
+import { groupTemplate, type OpenEntries } from "./timeline-entry";
 import { timelineStyles } from "./timeline-styles";
 import type { Initiator, Line, Question } from "./types";
 
 /** Entries that are shown, and how many more at a click. */
-const SHOWN = 30;
+const INITIAL_ENTRIES = 30;
 /** Drawing blocks the apps of this page: at most so many new entries are drawn at a time, at intervals of so many milliseconds. */
-const PORTION = 8;
-const NEXT = 300;
+const DRAW_PORTION = 8;
+const DRAW_DELAY = 300;
 
 @customElement("gateway-timeline")
 export class TimelinePanel extends LitElement {
@@ -31,23 +31,23 @@ export class TimelinePanel extends LitElement {
 
   @state() private only: Initiator | undefined;
   @state() private opened: ReadonlySet<string> = new Set();
-  @state() private most = SHOWN;
+  @state() private most = INITIAL_ENTRIES;
 
   private drawn: ReadonlySet<string> = new Set();
   /** How many new entries this draw may bring: unlimited for a person's action. */
-  private portion = PORTION;
+  private portion = DRAW_PORTION;
   private next = 0;
 
   protected override willUpdate(changed: PropertyValues): void {
-    this.portion = changed.has("only") || changed.has("most") ? Infinity : PORTION;
+    this.portion = changed.has("only") || changed.has("most") ? Infinity : DRAW_PORTION;
   }
 
   protected override render(): TemplateResult {
     const mine = (of: { app: string }): boolean => !this.app || !of.app || of.app === this.app || of.app === this.upstream;
     const entries = entriesOf(this.lines, this.now()).filter(mine);
-    const groups = onlyOf(groupsOf(entries, this.questions.filter(mine)), this.only);
+    const groups = groupsOfInitiator(groupsOf(entries, this.questions.filter(mine)), this.only);
     const size = sizeOf(groups);
-    const shown = this.portionOf(newestOf(groups, this.most));
+    const shown = this.portionOf(newestGroups(groups, this.most));
     return html`<section class="panel" aria-labelledby="title">
       <header>
         ${icon("list")}
@@ -72,14 +72,14 @@ export class TimelinePanel extends LitElement {
   }
 
   private portionOf(groups: readonly Group[]): readonly Group[] {
-    const shown = portionOf(groups, this.drawn, this.portion);
+    const shown = drawnGroups(groups, this.drawn, this.portion);
     this.drawn = idsOf(shown);
     clearTimeout(this.next);
-    if (this.drawn.size < idsOf(groups).size) this.next = window.setTimeout(() => this.requestUpdate(), NEXT);
+    if (this.drawn.size < idsOf(groups).size) this.next = window.setTimeout(() => this.requestUpdate(), DRAW_DELAY);
     return shown;
   }
 
-  private readonly toggles: Opened = {
+  private readonly toggles: OpenEntries = {
     has: (id) => this.opened.has(id),
     toggle: (id, open) => {
       if (open === this.opened.has(id)) return;
@@ -91,7 +91,7 @@ export class TimelinePanel extends LitElement {
   };
 
   private older(left: number): TemplateResult {
-    return html`<button class="older" data-testid="older" @click=${() => (this.most += 2 * SHOWN)}>
+    return html`<button class="older" data-testid="older" @click=${() => (this.most += 2 * INITIAL_ENTRIES)}>
       Show older, ${left} more
     </button>`;
   }

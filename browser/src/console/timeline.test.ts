@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { CAP, entriesOf, groupsOf, idsOf, newestOf, onlyOf, portionOf, sizeOf, withLine } from "./timeline";
+import { MAX_ENTRIES, entriesOf, groupsOf, idsOf, newestGroups, groupsOfInitiator, drawnGroups, sizeOf, withLine } from "./timeline";
 import type { Json, Line, Question } from "./types";
 
 const NOW = 1000;
@@ -154,21 +154,21 @@ test("a call that waits has one entry, from its question to its answer", () => {
 
 test("the filter keeps a call with its requests and leaves the others out", () => {
   const groups = groupsOf(entriesOf([...CALL, line("p", "outcome", 50, { initiator: "person", cause: "g" })], NOW));
-  expect(onlyOf(groups, "model").map((group) => group.key)).toEqual(["call:t1"]);
-  expect(onlyOf(groups, "person").map((group) => group.key)).toEqual(["cause:g"]);
-  expect(onlyOf(groups, undefined)).toHaveLength(2);
+  expect(groupsOfInitiator(groups, "model").map((group) => group.key)).toEqual(["call:t1"]);
+  expect(groupsOfInitiator(groups, "person").map((group) => group.key)).toEqual(["cause:g"]);
+  expect(groupsOfInitiator(groups, undefined)).toHaveLength(2);
   const quiet = groupsOf(entriesOf([line("t2", "outcome", 60, { kind: "tool", initiator: "model" })], NOW));
-  expect(onlyOf(quiet, "model")).toHaveLength(1);
+  expect(groupsOfInitiator(quiet, "model")).toHaveLength(1);
 });
 
 test("so many entries are shown, the newest of a large group, and a call without any is one", () => {
   const breath = Array.from({ length: 40 }, (_, index) => line(`h${index}`, "intent", 10 + index / 100, { kind: "http" }));
   const call = line("t9", "intent", 20, { kind: "tool", initiator: "model", tool: "ping" });
   const groups = groupsOf(entriesOf([...breath, call], NOW));
-  const shown = newestOf(groups, 30);
-  expect([sizeOf(groups), sizeOf(shown), newestOf(groups, 1).length]).toEqual([41, 30, 1]);
+  const shown = newestGroups(groups, 30);
+  expect([sizeOf(groups), sizeOf(shown), newestGroups(groups, 1).length]).toEqual([41, 30, 1]);
   expect(shown[1]?.entries.map(({ id }) => id)).toEqual(Array.from({ length: 29 }, (_, index) => `h${index + 11}`));
-  expect(newestOf(groups, 41)[1]?.entries).toHaveLength(40);
+  expect(newestGroups(groups, 41)[1]?.entries).toHaveLength(40);
 });
 
 test("a line that comes twice, as after a reconnect, counts once", () => {
@@ -177,9 +177,9 @@ test("a line that comes twice, as after a reconnect, counts once", () => {
 });
 
 test("no more than the newest 500 entries are kept", () => {
-  const many = Array.from({ length: CAP + 5 }, (_, index) => line(`${index}`, "outcome", index * 10, {}));
+  const many = Array.from({ length: MAX_ENTRIES + 5 }, (_, index) => line(`${index}`, "outcome", index * 10, {}));
   const entries = entriesOf(many, NOW);
-  expect([entries.length, entries[0]?.id]).toEqual([CAP, "5"]);
+  expect([entries.length, entries[0]?.id]).toEqual([MAX_ENTRIES, "5"]);
 });
 
 function question(given: Partial<Question>): Question {
@@ -200,7 +200,7 @@ test.each<[status: string, lines: Line[]]>([
 });
 
 const drawnOf = (groups: ReturnType<typeof groupsOf>, drawn: readonly string[], most: number): string[] => [
-  ...idsOf(portionOf(groups, new Set(drawn), most)),
+  ...idsOf(drawnGroups(groups, new Set(drawn), most)),
 ];
 
 test("the newest entries are drawn first, a few at a time, until all are", () => {

@@ -36,11 +36,11 @@ export interface Group {
   started: number;
 }
 
-export const CAP = 500;
+export const MAX_ENTRIES = 500;
 /** An intent without outcome is "result unknown" after so many seconds. */
-const LOST_AFTER = 600;
+const LOST_AFTER_SECONDS = 600;
 /** Actions of a page itself within so many seconds are shown together. */
-const SAME_BREATH = 1.5;
+const BURST_SECONDS = 1.5;
 
 const FAILED = new Set([
   "backend-unreachable",
@@ -59,10 +59,10 @@ const FAILED = new Set([
 /** The lines with one more, each line once, the oldest dropped beyond the cap; the same array if nothing is new. */
 export function withLine(lines: readonly Line[], line: Line): readonly Line[] {
   const known = lines.some((other) => other.id === line.id && other.phase === line.phase);
-  return known ? lines : [...lines, line].slice(-2 * CAP);
+  return known ? lines : [...lines, line].slice(-2 * MAX_ENTRIES);
 }
 
-/** The entries of the lines, oldest first, at most `CAP`; `now` in seconds. */
+/** The entries of the lines, oldest first, at most `MAX_ENTRIES`; `now` in seconds. */
 export function entriesOf(lines: readonly Line[], now: number): Entry[] {
   const byId = new Map<string, Line[]>();
   for (const line of lines) {
@@ -70,15 +70,15 @@ export function entriesOf(lines: readonly Line[], now: number): Entry[] {
     if (group) group.push(line);
     else byId.set(line.id, [line]);
   }
-  const entries = [...byId.values()].map((same) => knownOf(same) ?? entryOf(same, now));
-  return entries.sort((one, other) => one.started - other.started).slice(-CAP);
+  const entries = [...byId.values()].map((same) => cachedEntry(same) ?? entryOf(same, now));
+  return entries.sort((one, other) => one.started - other.started).slice(-MAX_ENTRIES);
 }
 
 /** The groups of the entries, newest first; a pending question without an entry is placed by its own time. */
 export function groupsOf(entries: readonly Entry[], pending: readonly Question[] = []): Group[] {
   const groups = new Map<string, Group>();
   let last: Group | undefined;
-  const all = withPending(parkedOf(entries, pending), pending);
+  const all = withPending(parkedEntries(entries, pending), pending);
   const tools = new Set(all.filter((entry) => entry.kind === "tool").map((entry) => entry.id));
   const asking = new Map(
     all.filter((entry) => entry.kind !== "approval").map((entry) => [approvalOf(entry) ?? "", entry]),
@@ -86,7 +86,7 @@ export function groupsOf(entries: readonly Entry[], pending: readonly Question[]
   for (const entry of all) {
     // An answer is shown with the call that it answers.
     const placed = (entry.kind === "approval" && asking.get(approvalOf(entry) ?? entry.id)) || entry;
-    const key = keyOf(placed, tools) ?? breath(placed, last) ?? `alone:${placed.id}`;
+    const key = keyOf(placed, tools) ?? burstKey(placed, last) ?? `alone:${placed.id}`;
     const group = groups.get(key) ?? {
       key,
       initiator: placed.initiator,
@@ -105,7 +105,7 @@ export function groupsOf(entries: readonly Entry[], pending: readonly Question[]
 }
 
 /** Only entries of `initiator`; a call is kept with its requests. */
-export function onlyOf(groups: readonly Group[], initiator: Initiator | undefined): readonly Group[] {
+export function groupsOfInitiator(groups: readonly Group[], initiator: Initiator | undefined): readonly Group[] {
   if (!initiator) return groups;
   return groups
     .map((group) => ({ ...group, entries: group.entries.filter((entry) => entry.initiator === initiator) }))
@@ -113,7 +113,7 @@ export function onlyOf(groups: readonly Group[], initiator: Initiator | undefine
 }
 
 /** The newest groups with `most` entries in total; the last one may be cut to its newest. */
-export function newestOf(groups: readonly Group[], most: number): readonly Group[] {
+export function newestGroups(groups: readonly Group[], most: number): readonly Group[] {
   const newest: Group[] = [];
   for (const group of groups) {
     if (most <= 0) break;
@@ -124,7 +124,7 @@ export function newestOf(groups: readonly Group[], most: number): readonly Group
 }
 
 /** The part of the groups that is drawn next: the entries in `drawn`, and the newest `most` of the others. */
-export function portionOf(groups: readonly Group[], drawn: ReadonlySet<string>, most: number): readonly Group[] {
+export function drawnGroups(groups: readonly Group[], drawn: ReadonlySet<string>, most: number): readonly Group[] {
   const isDrawn = ({ id }: Entry): boolean => drawn.has(id) || most-- > 0;
   return groups.flatMap((group) => {
     if (group.head && !isDrawn(group.head)) return [];
@@ -144,10 +144,10 @@ export function sizeOf(groups: readonly Group[]): number {
 }
 
 /** Finished entries are immutable: a cache of the entries of outcomes, with their number of lines. */
-const ended = new WeakMap<Line, { entry: Entry; lines: number }>();
+const endedEntries = new WeakMap<Line, { entry: Entry; lines: number }>();
 
-function knownOf(lines: readonly Line[]): Entry | undefined {
-  const known = lines.map((line) => ended.get(line)).find((found) => found);
+function cachedEntry(lines: readonly Line[]): Entry | undefined {
+  const known = lines.map((line) => endedEntries.get(line)).find((found) => found);
   return known && known.lines >= lines.length ? known.entry : undefined;
 }
 
@@ -176,15 +176,15 @@ function entryOf(lines: readonly Line[], now: number): Entry {
     steps,
     fields,
   };
-  if (outcome) ended.set(outcome, { entry, lines: lines.length });
+  if (outcome) endedEntries.set(outcome, { entry, lines: lines.length });
   return entry;
 }
 
 function statusOf(fields: JsonObject, done: boolean, age: number): Status {
   // The person is asked about a link at once, and may have left without an answer.
-  if (!done && fields["kind"] === "link") return age > LOST_AFTER ? "unknown" : "waiting";
+  if (!done && fields["kind"] === "link") return age > LOST_AFTER_SECONDS ? "unknown" : "waiting";
   if (!done && fields["kind"] === "approval") return "waiting";
-  if (!done) return age > LOST_AFTER ? "unknown" : "running";
+  if (!done) return age > LOST_AFTER_SECONDS ? "unknown" : "running";
   if (fields["kind"] === "approval") return fields["decision"] === "approved" ? "ok" : "refused";
   const reason = text(fields["reason"]);
   if (reason) return FAILED.has(reason) ? "failed" : "refused";
@@ -219,7 +219,7 @@ function keyOf(entry: Entry, tools: ReadonlySet<string>): string | undefined {
 }
 
 /** The previous group, if the same page did that by itself just before. */
-function breath(entry: Entry, last: Group | undefined): string | undefined {
+function burstKey(entry: Entry, last: Group | undefined): string | undefined {
   const before = last?.entries.at(-1);
   if (!last?.key.startsWith("alone:") || !before) return undefined;
   const same =
@@ -227,11 +227,11 @@ function breath(entry: Entry, last: Group | undefined): string | undefined {
     before.view === entry.view &&
     before.initiator === entry.initiator &&
     before.evidence === entry.evidence;
-  return same && entry.started - before.started < SAME_BREATH ? last.key : undefined;
+  return same && entry.started - before.started < BURST_SECONDS ? last.key : undefined;
 }
 
 /** A call that waits for a person has one line for that, and another one once it ran: one entry is shown. */
-function parkedOf(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
+function parkedEntries(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
   const calls = entries.filter((entry) => entry.kind !== "approval");
   const ran = new Set(calls.filter((entry) => !isParked(entry)).map(approvalOf));
   const open = new Set(pending.map((question) => question.id));
@@ -240,7 +240,7 @@ function parkedOf(entries: readonly Entry[], pending: readonly Question[]): Entr
   );
   return entries
     .filter((entry) => !isParked(entry) || !ran.has(approvalOf(entry)))
-    .map((entry) => (isParked(entry) ? { ...entry, ...standing(entry, open, answers) } : entry));
+    .map((entry) => (isParked(entry) ? { ...entry, ...statusFromApproval(entry, open, answers) } : entry));
 }
 
 function isParked(entry: Entry): boolean {
@@ -248,7 +248,7 @@ function isParked(entry: Entry): boolean {
   return kind !== "approval" && code === 202 && approvalOf(entry) !== undefined && !("answered_by" in fields);
 }
 
-function standing(
+function statusFromApproval(
   entry: Entry,
   open: ReadonlySet<string>,
   answers: ReadonlyMap<string | undefined, Entry>,

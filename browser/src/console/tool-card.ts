@@ -253,10 +253,10 @@ export class ToolCard extends LitElement {
     if (this.running || !this.enabled) return;
     const filled = toArguments(this.fields, this.values);
     if (filled.ok) void this.run(filled.arguments);
-    else void this.point(filled.errors);
+    else void this.focusFirstError(filled.errors);
   }
 
-  private async point(errors: Record<string, string>): Promise<void> {
+  private async focusFirstError(errors: Record<string, string>): Promise<void> {
     // A closed form has not been filled in yet: it is opened without errors.
     this.errors = this.open ? errors : {};
     this.open = true;

@@ -9,13 +9,13 @@ type Parsers = {
 /** The assertion of a touched key for `options`. */
 export async function touch(options: JsonObject): Promise<JsonObject> {
   const publicKey = parsers().parseRequestOptionsFromJSON(options);
-  return written(await asked(navigator.credentials.get({ publicKey })));
+  return toJson(await requireCredential(navigator.credentials.get({ publicKey })));
 }
 
 /** The attestation of a new key. */
 export async function create(options: JsonObject): Promise<JsonObject> {
   const publicKey = parsers().parseCreationOptionsFromJSON(options);
-  return written(await asked(navigator.credentials.create({ publicKey })));
+  return toJson(await requireCredential(navigator.credentials.create({ publicKey })));
 }
 
 function parsers(): Parsers {
@@ -24,7 +24,7 @@ function parsers(): Parsers {
   throw new Error("This browser can not use security keys here. A newer one can.");
 }
 
-async function asked(answer: Promise<Credential | null>): Promise<Credential> {
+async function requireCredential(answer: Promise<Credential | null>): Promise<Credential> {
   const credential = await answer.catch((cause: unknown) => {
     throw new Error("No key was touched.", { cause });
   });
@@ -32,6 +32,6 @@ async function asked(answer: Promise<Credential | null>): Promise<Credential> {
   return credential;
 }
 
-function written(credential: Credential): JsonObject {
+function toJson(credential: Credential): JsonObject {
   return (credential as unknown as { toJSON(): JsonObject }).toJSON();
 }

@@ -3,7 +3,7 @@ import { bodyNamed, failure, idOf, IN_FLIGHT_LIMIT, isLarge, joinBody, readMessa
 import type { Channel, Frame, Id, JsonObject } from "../mux";
 import { rejectOnAbort } from "../view/abort";
 import { createGate } from "../view/http/gate";
-import { Bulk, bytesNamed, takeBlob, withBytes } from "./bulk";
+import { Bulk, bytesReference, extractBlob, withBytes } from "./bulk";
 import { randomId, type GatewayHttp } from "./gateway-http";
 
 /** A failed call: refused, busy, or `connection-lost`. `code` is that of JSON-RPC. */
@@ -56,7 +56,7 @@ interface Waiting {
 
 const CONNECTION_LOST = -32000;
 /** Concurrent calls; the others wait. For the gateway, an abandoned one stays in flight for a moment. */
-const AT_ONCE = IN_FLIGHT_LIMIT - 8;
+const MAX_CALLS = IN_FLIGHT_LIMIT - 8;
 
 export class BridgeView {
   readonly id: string;
@@ -71,7 +71,7 @@ export class BridgeView {
   private readonly prefix = randomId();
   private readonly waiting = new Map<Id, Waiting>();
   private readonly serving = new Set<Id>();
-  private readonly inTurn = createGate(AT_ONCE);
+  private readonly callGate = createGate(MAX_CALLS);
   private count = 0;
 
   constructor(wire: Wire, events: ViewEvents, opened: Extract<Frame, { type: "opened" }>, app: string) {
@@ -92,11 +92,11 @@ export class BridgeView {
   async call(method: string, given: JsonObject, options: CallOptions = {}): Promise<JsonObject> {
     const { signal } = options;
     signal?.throwIfAborted();
-    return rejectOnAbort(this.inTurn(() => this.send(method, given, options)), signal);
+    return rejectOnAbort(this.callGate(() => this.send(method, given, options)), signal);
   }
 
   private send(method: string, given: JsonObject, { signal, onprogress }: CallOptions): Promise<JsonObject> {
-    const { params, blob } = takeBlob(given);
+    const { params, blob } = extractBlob(given);
     const id = `${this.prefix}-${(this.count += 1)}`;
     const message = { jsonrpc: "2.0", id, method, params: onprogress ? withProgressToken(params, id) : params };
     return new Promise<JsonObject>((resolve, reject) => {
@@ -105,7 +105,7 @@ export class BridgeView {
       const over = new AbortController();
       const settle = (): void => {
         over.abort(); // a running upload is aborted
-        if (blob) this.bulk.leave(id);
+        if (blob) this.bulk.release(id);
         this.waiting.delete(id);
         signal?.removeEventListener("abort", abort);
       };
@@ -146,16 +146,16 @@ export class BridgeView {
   /** Bridge: a message of the gateway arrived. */
   async receive(channel: Channel, named: JsonObject): Promise<void> {
     const body = bodyNamed(named);
-    const bytes = channel === "ui" ? bytesNamed(named) : null;
+    const bytes = channel === "ui" ? bytesReference(named) : null;
     // A complete message is not delayed: an answer must not overtake its call.
     const message =
-      body !== null ? await this.joined(named, body) : bytes !== null ? await this.filled(named, bytes) : named;
+      body !== null ? await this.withDownloadedBody(named, body) : bytes !== null ? await this.withDownloadedBytes(named, bytes) : named;
     if (channel === "webmcp") this.receiveWebmcp(message);
     else this.receiveUi(message);
   }
 
   /** Bridge: the connection is lost, and every call with it. */
-  drop(): void {
+  onDisconnect(): void {
     this.failAll("connection-lost");
     for (const requestId of this.serving) {
       const params = { requestId, reason: "connection-lost" };
@@ -165,14 +165,14 @@ export class BridgeView {
   }
 
   /** Bridge: the gateway closed the view. */
-  closed(reason: string): void {
-    this.drop();
+  receiveClose(reason: string): void {
+    this.onDisconnect();
     this.events.closed(reason);
   }
 
   /** Bridge: the gateway does not know the view any more. */
-  lost(): void {
-    this.drop();
+  loseConnection(): void {
+    this.onDisconnect();
     this.events.lost();
   }
 
@@ -238,7 +238,7 @@ export class BridgeView {
       if (this.wire.connection !== connection) return this.failUnsent("ui", message, "connection-lost");
       this.wire.send(this.frame("ui", { ...message, params: { ...(message["params"] as JsonObject), $bytes } }));
     } catch (error) {
-      this.failUnsent("ui", message, notHandedOver(error));
+      this.failUnsent("ui", message, unsentMessage(error));
     }
   }
 
@@ -250,7 +250,7 @@ export class BridgeView {
     try {
       await this.wire[channel === "ui" ? "uiHttp" : "http"].putBody(body, text, signal);
     } catch (error) {
-      this.failUnsent(channel, whole, notHandedOver(error));
+      this.failUnsent(channel, whole, unsentMessage(error));
       return;
     }
     if (signal?.aborted) return;
@@ -267,7 +267,7 @@ export class BridgeView {
     this.wire.send(this.frame(channel, { jsonrpc: "2.0", id, result: { isError: true, content } }));
   }
 
-  private async filled(named: JsonObject, bytes: string): Promise<JsonObject> {
+  private async withDownloadedBytes(named: JsonObject, bytes: string): Promise<JsonObject> {
     try {
       return withBytes(named, await this.wire.http.takeBytes(bytes));
     } catch {
@@ -275,7 +275,7 @@ export class BridgeView {
     }
   }
 
-  private async joined(named: JsonObject, body: string): Promise<JsonObject> {
+  private async withDownloadedBody(named: JsonObject, body: string): Promise<JsonObject> {
     try {
       return joinBody(named, await this.wire.http.takeBody(body));
     } catch {
@@ -294,7 +294,7 @@ export class BridgeView {
   }
 }
 
-function notHandedOver(error: unknown): string {
+function unsentMessage(error: unknown): string {
   return `the body was not handed over: ${error instanceof Error ? error.message : String(error)}`;
 }
 

@@ -1,13 +1,13 @@
 /** The host page's end of the bridge: one WebSocket for all views, which reconnects when it drops. */
 import { Connection, MuxError, type Frame, type MessageFrame } from "../mux";
 import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-view";
-import { gatewayHttp, sparing, type GatewayHttp } from "./gateway-http";
+import { gatewayHttp, limitUploads, type GatewayHttp } from "./gateway-http";
 import { Outbox } from "./outbox";
 
 const SUBPROTOCOL = "webmcp-gateway.v1";
 
 /** Milliseconds after which a connection counts as stable, and the next attempt is made at once. */
-const STABLE = 5000;
+const STABLE_AFTER = 5000;
 
 /** `waiting`: between two attempts to connect. */
 export type BridgeState = "connecting" | "open" | "waiting" | "closed";
@@ -69,7 +69,7 @@ export class Bridge implements Wire {
   constructor(options: Required<Pick<BridgeOptions, "http" | "connect" | "pause">> & BridgeOptions & { base: URL }) {
     this.options = options;
     this.http = options.http;
-    this.uiHttp = sparing(options.http);
+    this.uiHttp = limitUploads(options.http);
   }
 
   /** Open a view of `app`, as soon as there is a connection. Rejects with BridgeError if the gateway refuses. */
@@ -84,8 +84,8 @@ export class Bridge implements Wire {
 
   /** End the connection; the gateway closes the views. */
   close(): void {
-    this.enter("closed");
-    this.outbox?.give(Infinity);
+    this.setState("closed");
+    this.outbox?.drain(Infinity);
     this.socket?.close(1000);
     for (const opening of this.openings.values()) opening.reject(new BridgeError(-32000, "the bridge is closed"));
     this.openings.clear();
@@ -94,10 +94,10 @@ export class Bridge implements Wire {
   /** Reconnect until `close()`. */
   async run(): Promise<void> {
     while (this.state !== "closed") {
-      this.enter("connecting");
+      this.setState("connecting");
       await this.connectOnce().catch(() => undefined);
       if (this.isClosed()) return;
-      this.enter("waiting");
+      this.setState("waiting");
       await this.options.pause(this.attempt);
       this.attempt += 1;
     }
@@ -107,7 +107,7 @@ export class Bridge implements Wire {
     const { connection } = this;
     if (frame.type === "close") this.views.delete(frame.view);
     if (!connection) {
-      if (frame.type === "message") this.views.get(frame.view)?.drop();
+      if (frame.type === "message") this.views.get(frame.view)?.onDisconnect();
       return;
     }
     // A view that is being resumed has nothing to attest, and one that was not resumed nothing to close.
@@ -115,7 +115,7 @@ export class Bridge implements Wire {
     if (needsOpen && !connection.views.includes(frame.view)) return;
     const replies = connection.send(frame);
     this.flush(connection, frame);
-    for (const reply of replies) this.take(reply);
+    for (const reply of replies) this.receiveFrame(reply);
   }
 
   /** One connection, from its ticket to its end. */
@@ -127,18 +127,18 @@ export class Bridge implements Wire {
     const socket = this.options.connect(url);
     this.socket = socket;
     await new Promise<void>((resolve) => {
-      socket.onopen = () => this.greet(ticket, socket);
+      socket.onopen = () => this.sayHello(ticket, socket);
       socket.onmessage = ({ data }: MessageEvent<unknown>) => this.receive(data);
       socket.onclose = () => resolve();
     });
     this.dropConnection();
   }
 
-  private greet(ticket: string, socket: Socket): void {
+  private sayHello(ticket: string, socket: Socket): void {
     this.connection = new Connection("host");
     this.outbox = new Outbox(socket);
     this.connected = performance.now();
-    this.enter("open");
+    this.setState("open");
     this.send({ type: "hello", ticket });
     for (const view of this.views.values()) this.send({ type: "resume", view: view.id, token: view.token });
     for (const [ref, { app }] of this.openings) this.send({ type: "open", ref, app });
@@ -151,8 +151,8 @@ export class Bridge implements Wire {
       if (typeof data !== "string") throw new MuxError("bad-frame", "frames are text");
       const events = connection.receiveData(data);
       this.flush(connection);
-      this.outbox?.give(); // timers of a hidden page are throttled
-      for (const event of events) this.take(event);
+      this.outbox?.drain(); // timers of a hidden page are throttled
+      for (const event of events) this.receiveFrame(event);
     } catch (error) {
       if (!(error instanceof MuxError)) throw error;
       console.error(`webmcp-gateway: the bridge ends: ${error.code}: ${error.message}`);
@@ -160,24 +160,24 @@ export class Bridge implements Wire {
     }
   }
 
-  private take(event: Frame): void {
+  private receiveFrame(event: Frame): void {
     switch (event.type) {
       case "opened":
-        return this.takeOpened(event);
+        return this.receiveOpened(event);
       case "resume":
-        return this.takeResume(event.view, event.token);
+        return this.receiveResume(event.view, event.token);
       case "message":
-        return this.takeMessage(event);
+        return this.receiveMessage(event);
       case "close":
-        return this.takeOut(event.view)?.closed(event.reason);
+        return this.removeView(event.view)?.receiveClose(event.reason);
       case "error":
-        return this.takeError(event);
+        return this.receiveError(event);
       default:
         return; // hello, open, gesture and focus are sent by the host only
     }
   }
 
-  private takeOpened(opened: Extract<Frame, { type: "opened" }>): void {
+  private receiveOpened(opened: Extract<Frame, { type: "opened" }>): void {
     const opening = this.openings.get(opened.ref);
     this.openings.delete(opened.ref);
     if (!opening) return this.send({ type: "close", view: opened.view, reason: "gone" });
@@ -186,20 +186,20 @@ export class Bridge implements Wire {
     opening.resolve(view);
   }
 
-  private takeResume(id: string, token: string): void {
+  private receiveResume(id: string, token: string): void {
     const view = this.views.get(id);
     if (view) view.token = token;
     else this.send({ type: "close", view: id, reason: "gone" });
   }
 
-  private takeMessage({ view, channel, message }: MessageFrame): void {
+  private receiveMessage({ view, channel, message }: MessageFrame): void {
     this.views
       .get(view)
       ?.receive(channel, message)
       .catch((error: unknown) => console.warn("webmcp-gateway: a message of the gateway was lost:", error));
   }
 
-  private takeError(event: Extract<Frame, { type: "error" }>): void {
+  private receiveError(event: Extract<Frame, { type: "error" }>): void {
     if (event.ref !== undefined) {
       this.openings.get(event.ref)?.reject(new BridgeError(-32000, `${event.code}: ${event.detail}`));
       this.openings.delete(event.ref);
@@ -207,23 +207,23 @@ export class Bridge implements Wire {
       console.warn(`webmcp-gateway: the gateway ends the bridge: ${event.code}: ${event.detail}`);
       this.socket?.close(1000);
     } else if (!this.connection?.views.includes(event.view)) {
-      this.takeOut(event.view)?.lost();
+      this.removeView(event.view)?.loseConnection();
     }
   }
 
-  private takeOut(id: string): BridgeView | undefined {
+  private removeView(id: string): BridgeView | undefined {
     const view = this.views.get(id);
     this.views.delete(id);
     return view;
   }
 
   private dropConnection(): void {
-    if (performance.now() - this.connected > STABLE) this.attempt = 0;
+    if (performance.now() - this.connected > STABLE_AFTER) this.attempt = 0;
     this.connection = null;
     this.socket = null;
     this.outbox?.clear();
     this.outbox = null;
-    for (const view of this.views.values()) view.drop();
+    for (const view of this.views.values()) view.onDisconnect();
   }
 
   /** Write the core's pending output: `frame`, or its own answer to a received one. */
@@ -231,7 +231,7 @@ export class Bridge implements Wire {
     for (const text of connection.pendingOutput()) this.outbox?.put(text, frame);
   }
 
-  private enter(state: BridgeState): void {
+  private setState(state: BridgeState): void {
     if (this.state === "closed") return;
     this.state = state;
     this.options.onstate?.(state);

@@ -1,18 +1,18 @@
 /** Answers with separate bytes, and the limit of concurrent uploads. */
 import { expect, test } from "vitest";
-import { Bulk, bytesNamed } from "./bulk";
+import { Bulk, bytesReference } from "./bulk";
 import type { GatewayHttp } from "./gateway-http";
 
 const answer = (name: unknown) => ({ jsonrpc: "2.0", id: 1, result: { content: [], _meta: { "webmcp-gateway/bytes": name } } }) as never;
 
 test("bytes have a name that the gateway made", () => {
-  expect(bytesNamed(answer("A".repeat(22)))).toBe("A".repeat(22));
+  expect(bytesReference(answer("A".repeat(22)))).toBe("A".repeat(22));
 });
 
 test.each(["../../api/state", "..", "", "A".repeat(21), `${"A".repeat(22)}/../x`, `${"A".repeat(22)}?x`, "//evil.example/x", 7, null, ["A".repeat(22)]])(
   "no name leads elsewhere, such as %j",
   (name) => {
-    expect(bytesNamed(answer(name))).toBe(null);
+    expect(bytesReference(answer(name))).toBe(null);
   },
 );
 
@@ -37,8 +37,8 @@ test("no more is under way than the largest has, and the others wait in their or
   const all = [40, 30, 20, 10].map((size, call) => bulk.put(call, blob(size)));
   await all[0];
   expect(begun).toEqual([40]);
-  bulk.leave(2); // abandoned while it waits
-  bulk.leave(0);
+  bulk.release(2); // abandoned while it waits
+  bulk.release(0);
   await Promise.all([all[1], all[3]]);
   expect(begun).toEqual([40, 30, 10]);
 });

@@ -4,11 +4,11 @@ import { toBase64Url } from "../view/base64";
 import { createGate } from "../view/http/gate";
 
 /** Concurrent uploads of pages: browsers have six connections per origin, and a model's call may need one, too. */
-const UPLOADS = 2;
+const MAX_UPLOADS = 2;
 /** Bytes of the largest JSON body. */
-const LARGEST = 16 * 1024 * 1024;
+const MAX_BODY = 16 * 1024 * 1024;
 
-export type Sent = (bytes: number) => void;
+export type OnUploadProgress = (bytes: number) => void;
 type Send = (url: URL, init: RequestInit) => Promise<Response>;
 
 export interface GatewayHttp {
@@ -19,7 +19,7 @@ export interface GatewayHttp {
   /** Download the text of a body that a message refers to; it is available once. */
   takeBody(id: string): Promise<string>;
   /** Upload the bytes of a request's body; `sent` receives the progress in bytes. */
-  putBytes(id: string, bytes: Blob, signal?: AbortSignal, sent?: Sent): Promise<void>;
+  putBytes(id: string, bytes: Blob, signal?: AbortSignal, sent?: OnUploadProgress): Promise<void>;
   /** Download the bytes of an answer's body; they are available once. */
   takeBytes(id: string): Promise<ArrayBuffer>;
 }
@@ -42,7 +42,7 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
     async putBody(id, text, signal) {
       const size = byteLength(text);
       // The gateway would end the connection before it has read that much, and its answer would be lost.
-      if (size > LARGEST) throw new Error(`it is too large: it has ${size} bytes, and ${LARGEST} are the most`);
+      if (size > MAX_BODY) throw new Error(`it is too large: it has ${size} bytes, and ${MAX_BODY} are the most`);
       await call(`bridge/bodies/${id}`, { method: "PUT", body: text, ...(signal && { signal }) });
     },
     async takeBody(id) {
@@ -50,7 +50,7 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
     },
     async putBytes(id, bytes, signal, sent) {
       const type = { "content-type": "application/octet-stream" };
-      await call(`bridge/bodies/${id}`, { method: "PUT", body: bytes, headers: type, ...(signal && { signal }) }, sent && telling(sent));
+      await call(`bridge/bodies/${id}`, { method: "PUT", body: bytes, headers: type, ...(signal && { signal }) }, sent && fetchWithProgress(sent));
     },
     async takeBytes(id) {
       return (await call(`bridge/bodies/${id}`, { method: "GET" })).arrayBuffer();
@@ -59,7 +59,7 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
 }
 
 /** `fetch` with upload progress, which the browser's own does not report. */
-function telling(sent: Sent): Send {
+function fetchWithProgress(sent: OnUploadProgress): Send {
   return (url, { method, headers, body, signal }) =>
     new Promise((resolve, reject) => {
       signal?.throwIfAborted();
@@ -83,8 +83,8 @@ async function detailOf(response: Response): Promise<string> {
 }
 
 /** `http` with fewer concurrent uploads, for requests of pages. */
-export function sparing(http: GatewayHttp): GatewayHttp {
-  const gate = createGate(UPLOADS);
+export function limitUploads(http: GatewayHttp): GatewayHttp {
+  const gate = createGate(MAX_UPLOADS);
   return {
     ...http,
     putBody: (...given) => gate(() => http.putBody(...given)),

@@ -1,7 +1,7 @@
 /** The writes to a socket, whose peer reads only on request of the test. */
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { decode, encode, type Channel, type Frame } from "../mux";
-import { HELD, Outbox } from "./outbox";
+import { MAX_BUFFERED, Outbox } from "./outbox";
 
 const VIEW = "A".repeat(22);
 const LARGE = 200 * 1024;
@@ -58,7 +58,7 @@ test("an answer to a model stands behind no more than the socket may hold", () =
 
 test("what the socket may hold is counted in bytes, in whatever script a text is written", () => {
   for (const id of ["1", "2", "3"]) say("ui", id, LARGE / 4, "中");
-  expect(socket.bufferedAmount).toBeLessThanOrEqual(HELD);
+  expect(socket.bufferedAmount).toBeLessThanOrEqual(MAX_BUFFERED);
   expect(taken()).toEqual(["1"]);
 });
 
@@ -68,7 +68,7 @@ test("the rest follows in its order as the far side takes it, and nothing is los
   const all = taken();
   for (let looks = 0; looks < 10; looks++) {
     vi.advanceTimersByTime(10);
-    expect(socket.bufferedAmount).toBeLessThanOrEqual(HELD);
+    expect(socket.bufferedAmount).toBeLessThanOrEqual(MAX_BUFFERED);
     all.push(...taken());
   }
   expect(all).toEqual(ids);
@@ -77,9 +77,9 @@ test("the rest follows in its order as the far side takes it, and nothing is los
 
 test("one text that is larger than all that may be held goes alone", () => {
   say("ui", "small");
-  say("ui", "huge", HELD * 2);
+  say("ui", "huge", MAX_BUFFERED * 2);
   expect(taken()).toEqual(["small"]);
-  outbox.give();
+  outbox.drain();
   expect(taken()).toEqual(["huge"]);
 });
 
@@ -88,10 +88,10 @@ test("a gesture keeps its place, and is as old as it is when it is told", () => 
   say("ui", "2", LARGE);
   put({ type: "gesture", view: VIEW, age: 40 });
   taken();
-  socket.bufferedAmount = HELD;
+  socket.bufferedAmount = MAX_BUFFERED;
   vi.advanceTimersByTime(1000);
   taken();
-  outbox.give();
+  outbox.drain();
   expect(taken()).toEqual(["2", { type: "gesture", view: VIEW, age: 1040 }]);
 });
 
@@ -99,10 +99,10 @@ test("a gesture that waited too long is not told", () => {
   say("ui", "1", LARGE);
   say("ui", "2", LARGE);
   put({ type: "gesture", view: VIEW, age: 40 });
-  socket.bufferedAmount = HELD;
+  socket.bufferedAmount = MAX_BUFFERED;
   vi.advanceTimersByTime(5000);
   taken();
-  outbox.give();
+  outbox.drain();
   expect(taken()).toEqual(["2"]);
 });
 

@@ -30,7 +30,7 @@ beforeEach(() => {
   });
   const note = (name: string) => (...given: unknown[]) => void heard.push([name, ...given]);
   link = new PageLink(page, ORIGIN, {
-    webmcp: note("webmcp"), gesture: note("gesture"), reloaded: note("reloaded"), emptied: note("emptied"), left: note("left"), blocked: note("blocked"), flooded: note("flooded"),
+    onWebmcp: note("webmcp"), onGesture: note("gesture"), onReload: note("reloaded"), onEmpty: note("emptied"), onLeave: note("left"), onBlocked: note("blocked"), onFlood: note("flooded"),
   });
 });
 

@@ -11,23 +11,23 @@ const PER_SECOND = 1000;
 /** A message costs one, and one more for each so many characters of its texts. */
 const CHARACTERS = 64 * 1024;
 /** Messages that a reloaded page may send before its new view is open. */
-const HELD = 256;
+const MAX_HELD = 256;
 
 export interface PageEvents {
   /** A message of the page's tools. */
-  webmcp(message: JsonObject): void;
+  onWebmcp(message: JsonObject): void;
   /** The proxy saw a person act in the page at most `age` milliseconds ago. */
-  gesture(age: number): void;
+  onGesture(age: number): void;
   /** The page reloaded in place and sent `ui/initialize` again; its messages are held until the next `uiTransport()`. */
-  reloaded(): void;
+  onReload(): void;
   /** The sandbox proxy itself was reloaded, and is empty. */
-  emptied(): void;
+  onEmpty(): void;
   /** Another document has replaced the page: the frame navigated. */
-  left(): void;
+  onLeave(): void;
   /** A violation of the content security policy by the page. */
-  blocked(what: Blocked): void;
+  onBlocked(what: Blocked): void;
   /** The page exceeded its budget; its messages are ignored from now on. */
-  flooded(): void;
+  onFlood(): void;
 }
 
 export class PageLink {
@@ -53,11 +53,11 @@ export class PageLink {
     this.page = page;
     this.origin = origin;
     this.events = events;
-    window.addEventListener("message", this.hear);
+    window.addEventListener("message", this.onMessage);
   }
 
   close(): void {
-    window.removeEventListener("message", this.hear);
+    window.removeEventListener("message", this.onMessage);
     this.closePort();
     this.ui = null;
   }
@@ -83,14 +83,14 @@ export class PageLink {
   expectTools(): void {
     this.closePort();
     this.tools = "silent";
-    if (this.announced) this.ask();
+    if (this.announced) this.requestTools();
   }
 
-  private ask(): void {
+  private requestTools(): void {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = ({ data }) => {
-      const sorted = this.affords(data) ? sortToolMessage(data) : null;
-      if (sorted?.kind === "webmcp") this.hearTools(sorted.payload, true);
+      const sorted = this.withinBudget(data) ? sortToolMessage(data) : null;
+      if (sorted?.kind === "webmcp") this.receiveTools(sorted.payload, true);
       else if (sorted?.kind === "refused") port1.postMessage(envelope(sorted.answer));
     };
     this.port = port1;
@@ -98,23 +98,23 @@ export class PageLink {
     this.page.postMessage(envelope("mcp-check-ready"), this.origin, [port2]);
   }
 
-  private readonly hear = (event: MessageEvent<unknown>): void => {
+  private readonly onMessage = (event: MessageEvent<unknown>): void => {
     if (event.source !== this.page || event.origin !== this.origin) return;
-    if (!this.affords(event.data)) return;
+    if (!this.withinBudget(event.data)) return;
     const sorted = sortPageMessage(event.data);
     switch (sorted.kind) {
       case "ui":
-        return this.hearUi(sorted.message, sorted.initialize);
+        return this.receiveUi(sorted.message, sorted.initialize);
       case "proxy-ready":
-        return this.hearProxy(sorted.message);
+        return this.receiveProxyReady(sorted.message);
       case "gesture":
-        return this.events.gesture(sorted.age);
+        return this.events.onGesture(sorted.age);
       case "left":
-        return this.events.left();
+        return this.events.onLeave();
       case "webmcp":
-        return this.hearTools(sorted.payload, false);
+        return this.receiveTools(sorted.payload, false);
       case "blocked":
-        return this.events.blocked(sorted.what);
+        return this.events.onBlocked(sorted.what);
       case "refused":
         return sorted.channel === "ui" ? this.post(sorted.answer) : this.postWebmcp(sorted.answer);
       case "garbage":
@@ -123,40 +123,40 @@ export class PageLink {
   };
 
   /** Whether the message is within the budget, wherever it arrives; else the link is closed. */
-  private affords(data: unknown): boolean {
-    if (this.budget.take(1 + weigh(data) / CHARACTERS, performance.now())) return true;
+  private withinBudget(data: unknown): boolean {
+    if (this.budget.take(1 + messageCost(data) / CHARACTERS, performance.now())) return true;
     this.close();
-    this.events.flooded();
+    this.events.onFlood();
     return false;
   }
 
-  private hearUi(message: JsonObject, initialize: boolean): void {
+  private receiveUi(message: JsonObject, initialize: boolean): void {
     if (initialize && this.initialized) {
       this.ui = null;
       this.held = [];
       this.forTools.length = 0;
       this.announced = false;
       this.expectTools();
-      this.events.reloaded();
+      this.events.onReload();
     }
     this.initialized ||= initialize;
     this.deliver(message);
   }
 
-  private hearProxy(message: JsonObject): void {
-    if (this.proxyReady) return this.events.emptied();
+  private receiveProxyReady(message: JsonObject): void {
+    if (this.proxyReady) return this.events.onEmpty();
     this.proxyReady = true;
     this.deliver(message);
   }
 
-  private hearTools(payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped", byPort: boolean): void {
+  private receiveTools(payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped", byPort: boolean): void {
     if (payload === "mcp-server-stopped") {
       this.announced = false;
       return this.expectTools();
     }
-    if (payload !== "mcp-server-ready") return this.tools === "ready" ? this.events.webmcp(payload) : undefined;
+    if (payload !== "mcp-server-ready") return this.tools === "ready" ? this.events.onWebmcp(payload) : undefined;
     if (!byPort) this.announced = true;
-    if (this.tools === "silent") return this.ask();
+    if (this.tools === "silent") return this.requestTools();
     if (this.tools === "unwanted" || (this.tools === "ready" && !byPort)) return;
     this.tools = "ready";
     this.byPort = byPort;
@@ -179,7 +179,7 @@ export class PageLink {
 
   private deliver(message: JsonObject): void {
     if (this.ui) this.ui.onmessage?.(message as unknown as JSONRPCMessage);
-    else if (this.held.length < HELD) this.held.push(message);
+    else if (this.held.length < MAX_HELD) this.held.push(message);
     else if (has(message, "method")) this.refuse(message);
   }
 
@@ -228,7 +228,7 @@ class UiTransport implements Transport {
  * The approximate number of characters in a message; inspects at most 10,000 values. A `Blob` counts as a name: the
  * bridge bounds uploads.
  */
-function weigh(data: unknown): number {
+function messageCost(data: unknown): number {
   let characters = 0;
   const left: unknown[] = [data];
   for (let looked = 0; left.length > 0 && looked < 10_000; looked++) {

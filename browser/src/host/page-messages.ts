@@ -59,10 +59,10 @@ function sortEnvelope(data: JsonObject): PageMessage {
   if (data["type"] !== "mcp" || data["direction"] !== "server-to-client") return GARBAGE;
   if (payload === "mcp-server-ready" || payload === "mcp-server-stopped") return { kind: "webmcp", payload };
   if (!isObject(payload)) return GARBAGE;
-  const fault = faultOf(payload);
+  const fault = invalidReason(payload);
   if (fault === null) return { kind: "webmcp", payload };
   const id = idOf(payload);
-  if (has(payload, "method") || id === null) return refusedOn("webmcp", payload, fault);
+  if (has(payload, "method") || id === null) return refuse("webmcp", payload, fault);
   // The model's call must not wait for another answer.
   return { kind: "webmcp", payload: failure(id, INTERNAL, `the page's answer is no message: ${fault}`) };
 }
@@ -70,8 +70,8 @@ function sortEnvelope(data: JsonObject): PageMessage {
 function sortUi(data: JsonObject): PageMessage {
   const refused = refusal(data);
   if (refused) return { kind: "refused", channel: "ui", answer: refused as unknown as JsonObject };
-  const fault = faultOf(data);
-  if (fault !== null) return refusedOn("ui", data, fault);
+  const fault = invalidReason(data);
+  if (fault !== null) return refuse("ui", data, fault);
   const method = data["method"];
   if (method === "ui/notifications/sandbox-gesture") return sortGesture(data);
   if (method === "ui/notifications/sandbox-page-left") return { kind: "left" };
@@ -88,7 +88,7 @@ function sortGesture(data: JsonObject): PageMessage {
 }
 
 /** Why `message` is no valid message; null if it is one. */
-function faultOf(message: JsonObject): string | null {
+function invalidReason(message: JsonObject): string | null {
   try {
     readMessage(message);
     return null;
@@ -99,7 +99,7 @@ function faultOf(message: JsonObject): string | null {
 }
 
 /** A message with this fault: a call is answered. */
-function refusedOn(channel: Channel, { jsonrpc, id, method }: JsonObject, fault: string): PageMessage {
+function refuse(channel: Channel, { jsonrpc, id, method }: JsonObject, fault: string): PageMessage {
   const isCall = jsonrpc === "2.0" && method !== undefined && (typeof id === "string" || typeof id === "number");
   return isCall ? { kind: "refused", channel, answer: failure(id, BAD_MESSAGE, fault) } : GARBAGE;
 }

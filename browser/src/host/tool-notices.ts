@@ -21,7 +21,7 @@ export function noticeOf(message: JsonObject): ToolNotice | null {
 }
 
 /** Notify the page. */
-export function pass(apps: AppBridge, notice: ToolNotice): Promise<void> {
+export function sendNotice(apps: AppBridge, notice: ToolNotice): Promise<void> {
   switch (notice.is) {
     case "tool-input":
       return apps.sendToolInput(notice.params);

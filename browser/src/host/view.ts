@@ -9,17 +9,17 @@ import type {
 import type { JsonObject } from "../mux";
 import { fromBase64 } from "../view/base64";
 import type { BridgeView, ViewEvents } from "./bridge-view";
-import { answerPage, type PersonAnswers } from "./answers";
-import { allowOf } from "./sandbox/rules";
+import { answerPage, type PersonAnswers } from "./page-requests";
+import { allowAttribute } from "./sandbox/rules";
 import { PageLink } from "./page-link";
 import { withFirstScript } from "./first-script";
 import type { Blocked } from "./page-messages";
-import { noticeOf, OPENED_BY_PERSON, pass, type ToolNotice } from "./tool-notices";
+import { noticeOf, OPENED_BY_PERSON, sendNotice, type ToolNotice } from "./tool-notices";
 
 const TEARDOWN_TIMEOUT = 1000;
 const LARGEST_HEIGHT = 10_000;
 /** Notifications that wait for a page. */
-const MOST_CALLS = 64;
+const MAX_NOTICES = 64;
 
 /** Why an app is no longer shown; `text` is for the person. */
 export interface Ending {
@@ -95,8 +95,8 @@ export class MountedApp {
     if (!this.url.searchParams.has("host")) this.url.searchParams.set("host", location.origin);
     this.origin = this.url.origin;
     if (this.origin === location.origin) throw new TypeError("the sandbox must be of another origin than this page");
-    this.hostContext = this.withOwn(options.hostContext);
-    window.addEventListener("blur", this.noticeFocus);
+    this.hostContext = this.withGatewayContext(options.hostContext);
+    window.addEventListener("blur", this.reportFocus);
   }
 
   /** The id of the current view. */
@@ -122,24 +122,24 @@ export class MountedApp {
   /** Show the app anew: another iframe, another view. */
   async reload(): Promise<void> {
     if (this.ended) return;
-    await this.takeDown("reload");
+    await this.tearDown("reload");
     if (!this.ended) await this.show();
   }
 
   /** Let the page save its state, then end it. */
   async close(): Promise<void> {
     if (this.ended) return;
-    await this.takeDown("gone");
+    await this.tearDown("gone");
     this.end({ reason: "closed", text: "" });
   }
 
   /** Change theme, locale and the like. */
   setHostContext(context: McpUiHostContext): void {
-    this.hostContext = this.withOwn(context);
+    this.hostContext = this.withGatewayContext(context);
     if (this.initialized) this.apps?.setHostContext(this.hostContext);
   }
 
-  private withOwn(context?: McpUiHostContext): McpUiHostContext {
+  private withGatewayContext(context?: McpUiHostContext): McpUiHostContext {
     return { ...context, "webmcp-gateway": { bridge: true, approvals: this.options.showsApprovals === true } };
   }
 
@@ -154,8 +154,8 @@ export class MountedApp {
     if (another) {
       this.calls = [notice];
       void this.renew();
-    } else if (this.apps && this.greeted && !this.renewing) void pass(this.apps, notice);
-    else if (this.calls.length < MOST_CALLS) this.calls.push(notice);
+    } else if (this.apps && this.greeted && !this.renewing) void sendNotice(this.apps, notice);
+    else if (this.calls.length < MAX_NOTICES) this.calls.push(notice);
   }
 
   /** End at once; a text replaces the iframe. */
@@ -163,7 +163,7 @@ export class MountedApp {
     if (this.ended) return;
     this.ended = true;
     this.generation += 1;
-    window.removeEventListener("blur", this.noticeFocus);
+    window.removeEventListener("blur", this.reportFocus);
     this.open?.close(ending.reason);
     this.open = null;
     this.dropFrame();
@@ -190,7 +190,7 @@ export class MountedApp {
     const opening = this.options.bridge.open(this.options.app, {
       webmcp: (message) => isMine() && this.tellTools(message),
       notification: (message) => isMine() && this.passNotification(message),
-      closed: (reason) => isMine() && this.closedByGateway(reason),
+      closed: (reason) => isMine() && this.closeByGateway(reason),
       lost: () => isMine() && void this.reopen(),
     });
     return opening.then((view) => (mine = view));
@@ -230,7 +230,7 @@ export class MountedApp {
     frame.style.cssText = "display:block;width:100%;border:0";
     // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
     frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
-    frame.allow = allowOf(meta.permissions);
+    frame.allow = allowAttribute(meta.permissions);
     // Before it is inserted into the document: an empty frame there would have this page's origin, of which browsers
     // warn.
     frame.src = url.href;
@@ -248,16 +248,16 @@ export class MountedApp {
 
   private linkTo(page: Window): PageLink {
     return new PageLink(page, this.origin, {
-      webmcp: (message) => this.hearTools(message),
-      gesture: (age) => this.open?.gesture(age),
-      reloaded: () => void this.reloadedInPlace(),
-      emptied: () => void this.reload(),
-      left: () => {
+      onWebmcp: (message) => this.receiveTools(message),
+      onGesture: (age) => this.open?.gesture(age),
+      onReload: () => void this.handleReload(),
+      onEmpty: () => void this.reload(),
+      onLeave: () => {
         const text = `${this.options.app} went to another page, which cannot be shown in its place.`;
         this.end({ reason: "left", text });
       },
-      blocked: (what) => this.options.onblocked?.(what),
-      flooded: () => {
+      onBlocked: (what) => this.options.onblocked?.(what),
+      onFlood: () => {
         this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` });
       },
     });
@@ -271,7 +271,7 @@ export class MountedApp {
       hostContext: this.hostContext,
     });
     answerPage(apps, () => this.open, options);
-    apps.onsizechange = options.onsizechange ?? (({ height }) => this.follow(height));
+    apps.onsizechange = options.onsizechange ?? (({ height }) => this.resizeFrame(height));
     apps.onrequestteardown = () => void this.close();
     apps.addEventListener("initialized", () => void this.greet(apps));
     if (html !== null) {
@@ -293,13 +293,13 @@ export class MountedApp {
     apps.setHostContext(this.hostContext); // sends changes since then
     if (!this.calls.length) {
       this.told = true;
-      await pass(apps, OPENED_BY_PERSON);
+      await sendNotice(apps, OPENED_BY_PERSON);
       const outcome = await this.opening();
       if (apps !== this.apps) return; // another page has replaced it
       if (outcome) this.calls.unshift(outcome);
     }
     this.greeted = true;
-    for (const notice of this.calls.splice(0)) await pass(apps, notice);
+    for (const notice of this.calls.splice(0)) await sendNotice(apps, notice);
   }
 
   /** The initial data of an app that the person opened: the result of its tool, if it has one. */
@@ -314,7 +314,7 @@ export class MountedApp {
     }
   }
 
-  private async reloadedInPlace(): Promise<void> {
+  private async handleReload(): Promise<void> {
     const { link } = this;
     this.open?.close("reload");
     void this.apps?.close();
@@ -323,7 +323,7 @@ export class MountedApp {
     if (link && reopened) await this.connect(link, null);
   }
 
-  private hearTools(message: JsonObject): void {
+  private receiveTools(message: JsonObject): void {
     this.open?.sendWebmcp(message);
     if (message["method"] === "notifications/tools/list_changed") this.options.onToolsChanged?.();
   }
@@ -344,12 +344,12 @@ export class MountedApp {
     }
   }
 
-  private closedByGateway(reason: string): void {
+  private closeByGateway(reason: string): void {
     this.open = null;
     this.end({ reason: "closed-by-gateway", text: `The gateway closed ${this.options.app}: ${reason}` });
   }
 
-  private async takeDown(reason: string): Promise<void> {
+  private async tearDown(reason: string): Promise<void> {
     this.generation += 1;
     if (this.initialized) await this.apps?.teardownResource({}, { timeout: TEARDOWN_TIMEOUT }).catch(() => undefined);
     this.open?.close(reason);
@@ -372,13 +372,13 @@ export class MountedApp {
     this.options.container.append(notice);
   }
 
-  private follow(height: number | undefined): void {
+  private resizeFrame(height: number | undefined): void {
     if (!this.frame || height === undefined) return;
     this.frame.style.height = `${Math.min(Math.max(0, height), LARGEST_HEIGHT)}px`;
   }
 
   /** The window loses the focus to the iframe. */
-  private readonly noticeFocus = (): void => {
+  private readonly reportFocus = (): void => {
     const root = this.frame?.getRootNode();
     // In a shadow root the document reports only its host as focused.
     if ((root instanceof Document || root instanceof ShadowRoot) && root.activeElement === this.frame) this.open?.focus();

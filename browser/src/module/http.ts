@@ -84,23 +84,23 @@ export type McpHttpHandle = McpFetchHandle & McpXhrHandle;
 /** The tool's error in place of an answer: the published adapter rejects with its text. */
 class ToolError extends TypeError {}
 
-function answered(result: Values): Values {
+function unwrapResult(result: Values): Values {
   if (!result["isError"]) return result;
   const [first] = (result["content"] ?? []) as { text?: string }[];
   throw new ToolError(first?.text || "The tool gave an error");
 }
 
 /** The client's timeout must not end a long answer before the gateway's. */
-const PATIENCE = 300000;
+const CALL_TIMEOUT = 300000;
 
 /** The milliseconds as an argument of the tool; undefined for no limit. */
-const limitOf = (given = 0): number | undefined => (given > 0 && given < Infinity ? Math.min(Math.ceil(given), Number.MAX_SAFE_INTEGER) : undefined);
+const toTimeout = (given = 0): number | undefined => (given > 0 && given < Infinity ? Math.min(Math.ceil(given), Number.MAX_SAFE_INTEGER) : undefined);
 
 function createCalls(app: McpApp, { toolName = "http_request", timeoutMs: given }: McpHttpBaseOptions): Calls {
-  const timeoutMs = limitOf(given);
+  const timeoutMs = toTimeout(given);
   const later = (run: () => void, milliseconds: number): number => window.setTimeout(run, milliseconds);
   const call = async (name: string, args: Values, signal?: AbortSignal): Promise<Values> => {
-    const options = { timeout: PATIENCE, ...(signal && { signal }) };
+    const options = { timeout: CALL_TIMEOUT, ...(signal && { signal }) };
     return (await app.callServerTool({ name, arguments: args }, options)) as Values;
   };
   const notice = createNotice(async (url) => {
@@ -109,7 +109,7 @@ function createCalls(app: McpApp, { toolName = "http_request", timeoutMs: given 
   });
   const ends: PendingEnds = { stream: (args, signal) => call("http_stream", args, signal), notice, later };
   return {
-    http: async (read, signal) => answered(await awaitFinalResult(await call(toolName, { ...(await read()), ...(timeoutMs && { timeoutMs }) }, signal), ends, signal)),
+    http: async (read, signal) => unwrapResult(await awaitFinalResult(await call(toolName, { ...(await read()), ...(timeoutMs && { timeoutMs }) }, signal), ends, signal)),
     stream: ends.stream,
     acceptsBlobs: async () => false,
   } as Partial<Calls> as Calls;
@@ -119,25 +119,25 @@ function matches(path: string, prefix: string): boolean {
   return path === prefix || path.startsWith(prefix.endsWith("/") ? prefix : `${prefix}/`);
 }
 
-export interface Carrier {
+export interface Interceptor {
   fetch: typeof fetch;
   native: typeof fetch;
-  /** Sends a request in any case, whatever `carries` returns for it. */
-  carry: typeof fetch;
+  /** Sends a request in any case, whatever `intercepts` returns for it. */
+  send: typeof fetch;
   /** Whether other requests use the browser's own functions. */
-  fallsBack(): boolean;
+  usesNative(): boolean;
   /** Logs how a request is sent. */
-  tell(method: string, url: string, mine: boolean): void;
+  log(method: string, url: string, mine: boolean): void;
   /** Whether `request` is intercepted. */
-  carries(request: Request): boolean;
+  intercepts(request: Request): boolean;
   resolve(url: string): string;
   active: boolean;
 }
 
-export const notCarried = (): TypeError => new TypeError("Failed to fetch", { cause: "this request is not carried, and fallbackToNative is false" });
+export const notInterceptedError = (): TypeError => new TypeError("Failed to fetch", { cause: "this request is not carried, and fallbackToNative is false" });
 
 /** `decides` receives the absolute URL of a request, and path and query if it is of the app's own site. */
-function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldIntercept">, decides?: (request: Request, url: string, address: string) => boolean): Carrier {
+function createInterceptor(app: McpApp, options: Omit<McpFetchOptions, "shouldIntercept">, decides?: (request: Request, url: string, address: string) => boolean): Interceptor {
   const { interceptPaths = ["/"], allowAbsoluteUrls = false, fallbackToNative = true, interceptEnabled = true, debug } = options;
   const native = options.fetch ?? window.fetch.bind(window);
   const served = /^https?:$/.test(location.protocol);
@@ -146,13 +146,13 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const Rebased = withResolvedRequests(NativeRequest, addresses.resolve);
   // The page keeps its own class.
   Object.defineProperty(NativeRequest.prototype, "constructor", { value: NativeRequest, configurable: true, writable: true });
-  const say = typeof debug === "function" ? debug : debug ? (line: string) => console.debug(line) : undefined;
+  const writeLine = typeof debug === "function" ? debug : debug ? (line: string) => console.debug(line) : undefined;
   const hasHost = options.isMcpApp ?? (() => !!(app.getHostCapabilities?.() as Values | undefined)?.["serverTools"]);
   const calls = createCalls(app, options);
 
   watchBlobs(URL);
   installIntegrityCheck();
-  const carried = withJoinedBuffers(createFetch({
+  const intercepted = withJoinedBuffers(createFetch({
     addresses,
     calls: {
       ...calls,
@@ -163,20 +163,20 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
     warn: (line) => console.warn(`webmcp-gateway: ${line}`),
   }));
 
-  const carrier: Carrier = {
+  const interceptor: Interceptor = {
     active: true,
     native,
     resolve: addresses.resolve,
-    carry: (...given) => {
+    send: (...given) => {
       const request = new Rebased(...given);
-      carrier.tell(request.method, request.url, true);
-      return carried(request);
+      interceptor.log(request.method, request.url, true);
+      return intercepted(request);
     },
-    fallsBack: () => fallbackToNative || !carrier.active,
-    tell: (method, url, mine) => say?.(`webmcp-gateway-view: ${method} ${url}: ${mine ? "carried" : "the browser's own"}`),
-    carries(request) {
+    usesNative: () => fallbackToNative || !interceptor.active,
+    log: (method, url, mine) => writeLine?.(`webmcp-gateway-view: ${method} ${url}: ${mine ? "carried" : "the browser's own"}`),
+    intercepts(request) {
       const enabled = typeof interceptEnabled === "function" ? interceptEnabled() : interceptEnabled;
-      if (!carrier.active || !enabled) return false;
+      if (!interceptor.active || !enabled) return false;
       const url = addresses.resolve(request.url);
       const address = addresses.toWire(url.replace(/#.*/s, ""));
       const own = address.startsWith("/");
@@ -190,14 +190,14 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
     fetch: Object.defineProperty(
       async (input: RequestInfo | URL, ...rest: [RequestInit?]): Promise<Response> => {
         const request = new Rebased(input, ...rest);
-        const mine = carrier.carries(request);
-        carrier.tell(request.method, request.url, mine);
+        const mine = interceptor.intercepts(request);
+        interceptor.log(request.method, request.url, mine);
         if (mine) {
-          return carried(request).catch((error: Error) => {
+          return intercepted(request).catch((error: Error) => {
             throw error.cause instanceof ToolError ? error.cause : error;
           });
         }
-        if (!carrier.fallsBack()) throw notCarried();
+        if (!interceptor.usesNative()) throw notInterceptedError();
         // A `Request` was consumed by the new one with its body.
         return input instanceof NativeRequest ? native(request) : native(input, ...rest);
       },
@@ -205,20 +205,20 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
       { value: "fetch" },
     ),
   };
-  return carrier;
+  return interceptor;
 }
 
-function handle(carrier: Carrier, putBack: () => void): McpHandle {
+function handle(interceptor: Interceptor, restoreGlobal: () => void): McpHandle {
   let over = false;
   return {
-    stop: () => void (carrier.active = false),
-    start: () => void (carrier.active = !over),
-    isActive: () => carrier.active,
+    stop: () => void (interceptor.active = false),
+    start: () => void (interceptor.active = !over),
+    isActive: () => interceptor.active,
     restore() {
       if (over) return;
       over = true;
-      carrier.active = false;
-      putBack();
+      interceptor.active = false;
+      restoreGlobal();
     },
   };
 }
@@ -233,34 +233,34 @@ function install<Name extends "fetch" | "XMLHttpRequest">(name: Name, value: (ty
   };
 }
 
-/** Adapts a `shouldIntercept` by URL and request to a carrier's `decides`. */
-function byUrl({ shouldIntercept }: McpFetchOptions): Parameters<typeof createCarrier>[2] {
+/** Adapts a `shouldIntercept` by URL and request to an interceptor's `decides`. */
+function decideByUrl({ shouldIntercept }: McpFetchOptions): Parameters<typeof createInterceptor>[2] {
   return shouldIntercept && ((request, url) => shouldIntercept(new URL(url), request));
 }
 
 /** Intercepts `fetch` of the page by `app`. Call it before or after `app.connect()`. */
 export function initMcpFetch(app: McpApp, options: McpFetchOptions = {}): McpFetchHandle {
-  const carrier = createCarrier(app, options, byUrl(options));
-  const putBack = install("fetch", carrier.fetch, options.installGlobal);
-  return { fetch: carrier.fetch, ...handle(carrier, putBack) };
+  const interceptor = createInterceptor(app, options, decideByUrl(options));
+  const putBack = install("fetch", interceptor.fetch, options.installGlobal);
+  return { fetch: interceptor.fetch, ...handle(interceptor, putBack) };
 }
 
 /** Intercepts `XMLHttpRequest` of the page by `app`. */
 export function initMcpXhr(app: McpApp, options: McpXhrOptions = {}): McpXhrHandle {
   const { shouldIntercept } = options;
-  const carrier = createCarrier(app, options, shouldIntercept && (({ method }, _, address) => shouldIntercept(method, address)));
-  const made = createXhrOf(carrier);
-  return { XMLHttpRequest: made, ...handle(carrier, install("XMLHttpRequest", made, options.installGlobal)) };
+  const interceptor = createInterceptor(app, options, shouldIntercept && (({ method }, _, address) => shouldIntercept(method, address)));
+  const made = createXhrOf(interceptor);
+  return { XMLHttpRequest: made, ...handle(interceptor, install("XMLHttpRequest", made, options.installGlobal)) };
 }
 
 /** Intercepts both. */
 export function initMcpHttp(app: McpApp, options: McpHttpOptions = {}): McpHttpHandle {
   const { installGlobal = true, patchFetch = true, patchXhr = true } = options;
-  const carrier = createCarrier(app, options, byUrl(options));
-  const made = createXhrOf(carrier);
+  const interceptor = createInterceptor(app, options, decideByUrl(options));
+  const made = createXhrOf(interceptor);
   const putBack = [
-    install("fetch", carrier.fetch, installGlobal && patchFetch),
+    install("fetch", interceptor.fetch, installGlobal && patchFetch),
     install("XMLHttpRequest", made, installGlobal && patchXhr),
   ];
-  return { fetch: carrier.fetch, XMLHttpRequest: made, ...handle(carrier, () => putBack.forEach((undo) => undo())) };
+  return { fetch: interceptor.fetch, XMLHttpRequest: made, ...handle(interceptor, () => putBack.forEach((undo) => undo())) };
 }

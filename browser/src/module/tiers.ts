@@ -2,18 +2,18 @@
 
 import type { Params } from "../view/host/json-rpc";
 import type { ToolResult } from "../view/tools/results";
-import type { Interaction, PageApi, Tier } from "../view/host/tiers";
+import type { Interaction, PageSide, Tier } from "../view/host/tiers";
 
-export type { Interaction, PageApi as PageSide, Tier, ToolResult };
+export type { Interaction, PageSide as PageSide, Tier, ToolResult };
 
 declare global {
   interface Window {
     /** Defined in pages with the view runtime. */
-    webmcpGateway?: PageApi;
+    webmcpGateway?: PageSide;
   }
 }
 
-const runtime = (): PageApi | undefined => (typeof window === "undefined" ? undefined : window.webmcpGateway);
+const runtime = (): PageSide | undefined => (typeof window === "undefined" ? undefined : window.webmcpGateway);
 
 // On the app's own site no runtime sets it for style sheets.
 if (typeof document !== "undefined" && !runtime()) document.documentElement.dataset["tier"] = "standalone";
@@ -26,9 +26,9 @@ export function getTier(): Tier | undefined {
 
 /** Calls `listener` after each change; the returned function unregisters it. */
 export function onTierChange(listener: (tier: Tier | undefined) => void): () => void {
-  const told = (): void => listener(getTier());
-  document.addEventListener("tierchange", told);
-  return () => document.removeEventListener("tierchange", told);
+  const notify = (): void => listener(getTier());
+  document.addEventListener("tierchange", notify);
+  return () => document.removeEventListener("tierchange", notify);
 }
 
 /** Calls the page's own tool `name`, else, unless `localOnly`, the server's, or reports the call to the model. Never rejects. */

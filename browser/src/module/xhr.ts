@@ -3,13 +3,13 @@
 import { attempt } from "../view/attempt";
 import { defineClass, defineConstants, defineHandler } from "../view/http/handlers";
 import { createXhr, hasListeners, CONSTRUCT, XhrEventTarget, Upload } from "../view/http/xhr";
-import { notCarried, type Carrier } from "./http";
+import { notInterceptedError, type Interceptor } from "./http";
 
 type Xhr = XMLHttpRequest;
 
-const READ = ["readyState", "status", "statusText", "responseURL", "response", "responseText", "responseXML"] as const;
-const WRITTEN = ["responseType", "timeout", "withCredentials"] as const;
-const CALLED = ["setRequestHeader", "abort", "getResponseHeader", "getAllResponseHeaders"] as const;
+const READ_ONLY = ["readyState", "status", "statusText", "responseURL", "response", "responseText", "responseXML"] as const;
+const READ_WRITE = ["responseType", "timeout", "withCredentials"] as const;
+const METHODS = ["setRequestHeader", "abort", "getResponseHeader", "getAllResponseHeaders"] as const;
 const TYPES = ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"];
 
 /** Dispatches each event of `from` at `to`. */
@@ -23,15 +23,15 @@ function forward(from: EventTarget, to: EventTarget, types: string[], wanted: ()
   }
 }
 
-export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
-  const Native = window.XMLHttpRequest;
+export function createXhrOf(interceptor: Interceptor): typeof XMLHttpRequest {
+  const NativeXhr = window.XMLHttpRequest;
   const ends = {
-    resolve: carrier.resolve,
+    resolve: interceptor.resolve,
     later: (run: () => void, milliseconds: number) => window.setTimeout(run, milliseconds),
     cancelTimer: (timer: number | undefined) => window.clearTimeout(timer),
   };
-  const Carried = createXhr({ ...ends, fetch: carrier.carry });
-  const Refused = createXhr({ ...ends, fetch: () => Promise.reject(notCarried()) });
+  const InterceptedXhr = createXhr({ ...ends, fetch: interceptor.send });
+  const RefusedXhr = createXhr({ ...ends, fetch: () => Promise.reject(notInterceptedError()) });
 
   class McpXhr extends XhrEventTarget {
     readonly #upload = new Upload(CONSTRUCT);
@@ -40,7 +40,7 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
 
     constructor() {
       super(CONSTRUCT);
-      this.#take(carrier.active || !Native ? Carried : Native);
+      this.#useInner(interceptor.active || !NativeXhr ? InterceptedXhr : NativeXhr);
     }
 
     /** The inner request to which this one delegates. */
@@ -52,15 +52,15 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
 
     open(...given: Parameters<Xhr["open"]>) {
       const [method, url, ...rest] = given as [string, string | URL, ...unknown[]];
-      const request = attempt(() => new Request(carrier.resolve(`${url}`), { method: `${method}` }));
+      const request = attempt(() => new Request(interceptor.resolve(`${url}`), { method: `${method}` }));
       // An invalid request is refused by ours.
-      const mine = !request || carrier.carries(request);
+      const mine = !request || interceptor.intercepts(request);
       if (mine && rest.length && !rest[0]) {
         throw new DOMException("Failed to execute 'open' on 'XMLHttpRequest': Synchronous XMLHttpRequest is not supported in MCP Apps.", "InvalidAccessError");
       }
-      const wanted = mine ? Carried : carrier.fallsBack() ? Native : Refused;
-      if (!(this.#inner instanceof wanted)) this.#take(wanted);
-      if (wanted === Native && request) carrier.tell(request.method, request.url, false);
+      const wanted = mine ? InterceptedXhr : interceptor.usesNative() ? NativeXhr : RefusedXhr;
+      if (!(this.#inner instanceof wanted)) this.#useInner(wanted);
+      if (wanted === NativeXhr && request) interceptor.log(request.method, request.url, false);
       this.#inner.open(...given);
     }
 
@@ -76,12 +76,12 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
       inner.send(body);
     }
 
-    #take(wanted: typeof XMLHttpRequest) {
+    #useInner(wanted: typeof XMLHttpRequest) {
       const former = this.#inner as Xhr | undefined;
       const inner = (this.#inner = new wanted());
       forward(inner, this, ["readystatechange", ...TYPES], () => this.#inner === inner);
       if (!former) return;
-      for (const name of WRITTEN) if (former[name]) Object.assign(inner, { [name]: former[name] });
+      for (const name of READ_WRITE) if (former[name]) Object.assign(inner, { [name]: former[name] });
       if (this.#mime !== undefined) inner.overrideMimeType(this.#mime);
       former.abort();
     }
@@ -89,11 +89,11 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
 
   const { prototype } = McpXhr;
   const define = (name: string, descriptor: PropertyDescriptor): unknown => Object.defineProperty(prototype, name, { configurable: true, enumerable: true, ...descriptor });
-  for (const name of [...READ, ...WRITTEN]) {
-    const set = WRITTEN.includes(name as never) && { set(this: McpXhr, value: unknown) { Object.assign(McpXhr.of(this), { [name]: value }); } };
+  for (const name of [...READ_ONLY, ...READ_WRITE]) {
+    const set = READ_WRITE.includes(name as never) && { set(this: McpXhr, value: unknown) { Object.assign(McpXhr.of(this), { [name]: value }); } };
     define(name, { get(this: McpXhr) { return McpXhr.of(this)[name]; }, ...set });
   }
-  for (const name of CALLED) {
+  for (const name of METHODS) {
     define(name, {
       writable: true,
       value(this: McpXhr, ...given: unknown[]) { return (McpXhr.of(this)[name] as Function).apply(McpXhr.of(this), given); },

@@ -34,7 +34,7 @@ export function splitBody(message: JsonObject, body: string): { message: JsonObj
 }
 
 /** The id of the body that this message refers to, if any. Throws MuxError `bad-message` for an invalid one. */
-export function bodyNamed(message: JsonObject): string | null {
+export function namedBody(message: JsonObject): string | null {
   const place = placeOf(message);
   const value = place === null ? null : (message[place] as Json);
   if (!isName(value)) return null;

@@ -82,17 +82,17 @@ export function encode(frame: Frame): string {
 export function decode(text: string): Frame {
   checkSize(text);
   const value = parse(text);
-  if (!isObject(value)) throw bad("a frame is a JSON object");
+  if (!isObject(value)) throw badFrame("a frame is a JSON object");
   const names = Object.keys(value);
   if (names.length === 3 && ["view", "channel", "message"].every((name) => names.includes(name))) return message(value);
   const [name] = names;
-  if (name === undefined || names.length !== 1) throw bad("a frame is a message, or has one member");
+  if (name === undefined || names.length !== 1) throw badFrame("a frame is a message, or has one member");
   return content(name, value[name] as Json);
 }
 
 function message(value: JsonObject): MessageFrame {
   const { view, channel, message } = value;
-  if (channel !== "ui" && channel !== "webmcp") throw bad("channel: ui or webmcp");
+  if (channel !== "ui" && channel !== "webmcp") throw badFrame("channel: ui or webmcp");
   if (!isObject(message)) throw new MuxError("bad-message", "not one JSON-RPC 2.0 object");
   check("view", view as Json, "view");
   return { type: "message", view: view as string, channel, message };
@@ -100,20 +100,20 @@ function message(value: JsonObject): MessageFrame {
 
 function content(type: string, value: Json): Frame {
   const members = MEMBERS.get(type);
-  if (!members) throw bad(`a frame is a message, or has one member of ${[...MEMBERS.keys()].join(", ")}`);
+  if (!members) throw badFrame(`a frame is a message, or has one member of ${[...MEMBERS.keys()].join(", ")}`);
   const names: readonly string[] = [...members.needed, ...(members.either ?? [])];
   if (!isObject(value) || !Object.keys(value).every((name) => names.includes(name))) {
-    throw bad(`${type}: an object of ${names.join(", ")}`);
+    throw badFrame(`${type}: an object of ${names.join(", ")}`);
   }
   for (const name of members.needed) check(`${type}.${name}`, value[name], name);
   const given = (members.either ?? []).filter((name) => Object.hasOwn(value, name));
-  if (given.length > 1) throw bad(`${type}: ${given.join(" or ")}, not both`);
+  if (given.length > 1) throw badFrame(`${type}: ${given.join(" or ")}, not both`);
   for (const name of given) check(`${type}.${name}`, value[name], name);
   return { type, ...value } as unknown as Frame;
 }
 
 function check(where: string, value: Json | undefined, member: Member): void {
-  if (value === undefined || !CHECKS[member](value)) throw bad(`${where}: not of the form that it has`);
+  if (value === undefined || !CHECKS[member](value)) throw badFrame(`${where}: not of the form that it has`);
 }
 
 function pattern(form: RegExp): Check {
@@ -126,6 +126,6 @@ function checkSize(text: string): void {
   }
 }
 
-function bad(detail: string): MuxError {
+function badFrame(detail: string): MuxError {
   return new MuxError("bad-frame", detail);
 }

@@ -1,5 +1,5 @@
 /** The bridge protocol without I/O, as in `gateway/mux`; `tests/mux/vectors.json` is shared by both. */
-export { BODY_LIMIT, bodyNamed, isBodyId, isLarge, joinBody, splitBody } from "./bodies";
+export { BODY_LIMIT, namedBody as bodyNamed, isBodyId, isLarge, joinBody, splitBody } from "./bodies";
 export { Connection } from "./connection";
 export { MuxError } from "./errors";
 export { decode, encode, FRAME_LIMIT, GESTURE_LIMIT } from "./frames";

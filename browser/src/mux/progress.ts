@@ -45,7 +45,7 @@ export class Progress {
 
   private advanceReference(speaker: Role, frame: OpeningFrame, reference: string): true {
     const state = this.opening.has(reference) ? "opening" : "absent";
-    if (following(speaker, frame, state) === "opening") {
+    if (nextState(speaker, frame, state) === "opening") {
       this.opening.add(reference);
       return true;
     }
@@ -61,7 +61,7 @@ export class Progress {
 
   private advanceView(speaker: Role, frame: Frame, view: string): boolean {
     const state = this.views.get(view) ?? (this.closed.has(view) ? "closed" : "absent");
-    const next = following(speaker, frame, state);
+    const next = nextState(speaker, frame, state);
     if (state === "closed") return false;
     if (next === "open" || next === "resuming") {
       this.views.set(view, next);
@@ -79,7 +79,7 @@ export class Progress {
   }
 }
 
-function following(speaker: Role, frame: Frame, state: State): State {
+function nextState(speaker: Role, frame: Frame, state: State): State {
   const next = TRANSITIONS[speaker][state]?.[frame.type];
   if (next === undefined) throw unexpected(`the ${speaker} may not send ${frame.type} where the view is ${state}`);
   return next;

@@ -8,7 +8,7 @@ import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
 import { text } from "node:stream/consumers";
 import { type ProgramNode, rollup, type Plugin } from "@rollup/wasm-node";
-import { joined } from "./parts";
+import { joinChunks } from "./parts";
 
 export interface Job {
   /** The folder of the app; `base` is its path on the app's site. */
@@ -49,42 +49,42 @@ const WORKER_FILE =
   "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with " +
   "?worker&inline, and let the page go on without where its host blocks workers";
 
-const NAMED_LATE =
+const COMPUTED_IMPORT =
   "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its name, " +
   "or build the app with a bundler";
 
 const NO_UTF_8 = "this is not UTF-8, as modules are: browsers replace such characters; save it as UTF-8";
 
-class Unpackable extends Error {}
+class UnpackableError extends Error {}
 
 async function bundle(job: Job): Promise<Bundled> {
   const root = realpathSync(job.root);
   const bundled: Bundled = { codes: [], styles: [], problems: [] };
-  const shown = (file: string): string => relative(root, file).split(sep).join("/");
+  const displayName = (file: string): string => relative(root, file).split(sep).join("/");
   const inline = (id: string) => (id.startsWith(INLINE) ? job.scripts[Number(id.slice(INLINE.length))] : undefined);
 
   /** The file of `source`, imported by the file or inline script `importer`. */
-  function found(source: string, importer: string): string {
+  function resolveFile(source: string, importer: string): string {
     const writer = inline(importer)?.file ?? importer;
     const beside = dirname(writer);
-    const mapped = within(job.home, mappedBy(namesIn(job, new URL(shown(writer), job.home).href), source)) ?? source;
-    if (/^(data|blob):/i.test(mapped)) throw new Unpackable(`imports a ${mapped.slice(0, 5)} URL, which hosts block: save it in the app's folder`);
+    const mapped = pathWithin(job.home, mapImport(namesIn(job, new URL(displayName(writer), job.home).href), source)) ?? source;
+    if (/^(data|blob):/i.test(mapped)) throw new UnpackableError(`imports a ${mapped.slice(0, 5)} URL, which hosts block: save it in the app's folder`);
     if (/^([a-z][a-z0-9+.-]*:|\/\/)/i.test(mapped)) {
-      throw new Unpackable(`imports ${source} of another site, which hosts block: save it in the app's folder`);
+      throw new UnpackableError(`imports ${source} of another site, which hosts block: save it in the app's folder`);
     }
     if (!/^\.{0,2}\//.test(mapped)) {
-      throw new Unpackable(`imports ${source}, which is no path: build the app with a bundler, and pack what it wrote`);
+      throw new UnpackableError(`imports ${source}, which is no path: build the app with a bundler, and pack what it wrote`);
     }
     const path = decodeURIComponent(mapped.replace(/[?#].*$/, ""));
     const inside = path.startsWith(job.base) ? path.slice(job.base.length) : path;
     const file = path.startsWith("/") ? join(root, inside) : join(beside, path);
     if (!existsSync(file) || !statSync(file).isFile()) {
-      throw new Unpackable(`imports ${source}: there is no such file in the app's folder`);
+      throw new UnpackableError(`imports ${source}: there is no such file in the app's folder`);
     }
     const real = realpathSync(file);
-    if (!real.startsWith(root + sep)) throw new Unpackable(`imports ${source}, which lies outside of the app's folder`);
+    if (!real.startsWith(root + sep)) throw new UnpackableError(`imports ${source}, which lies outside of the app's folder`);
     if (!/\.([cm]?js|json)$/i.test(real)) {
-      throw new Unpackable(`imports ${source}, which is not JavaScript: build the app with a bundler, and pack what it wrote`);
+      throw new UnpackableError(`imports ${source}, which is not JavaScript: build the app with a bundler, and pack what it wrote`);
     }
     return real;
   }
@@ -95,7 +95,7 @@ async function bundle(job: Job): Promise<Bundled> {
     const line = before.split("\n").length;
     const column = offset - before.lastIndexOf("\n");
     bundled.problems.push({
-      file: shown(script?.file ?? id),
+      file: displayName(script?.file ?? id),
       line: line + (script?.line ?? 1) - 1,
       column: line === 1 ? column + (script?.column ?? 1) - 1 : column,
       message,
@@ -107,9 +107,9 @@ async function bundle(job: Job): Promise<Bundled> {
     resolveId(source, importer) {
       if (importer === undefined) return source;
       try {
-        return found(source, importer);
+        return resolveFile(source, importer);
       } catch (error) {
-        if (error instanceof Unpackable) return `${LOST}${source}`;
+        if (error instanceof UnpackableError) return `${LOST}${source}`;
         throw error;
       }
     },
@@ -147,20 +147,20 @@ async function bundle(job: Job): Promise<Bundled> {
         if (!source) continue;
         const name = nameOf(source);
         if (name === undefined) {
-          if (isPath(source)) report(id, code, node.start, NAMED_LATE);
+          if (isPath(source)) report(id, code, node.start, COMPUTED_IMPORT);
           continue;
         }
         try {
-          found(name, id);
+          resolveFile(name, id);
         } catch (error) {
-          if (!(error instanceof Unpackable)) throw error;
+          if (!(error instanceof UnpackableError)) throw error;
           report(id, code, node.start, error.message);
         }
       }
       return { code: withoutPreloads(code, id), map: null };
     },
     resolveImportMeta(property, { moduleId }) {
-      const { href } = new URL(shown(inline(moduleId)?.file ?? moduleId), job.home);
+      const { href } = new URL(displayName(inline(moduleId)?.file ?? moduleId), job.home);
       if (property === "url") return JSON.stringify(href);
       return property === "resolve" ? resolver(namesIn(job, href), href) : null;
     },
@@ -172,7 +172,7 @@ async function bundle(job: Job): Promise<Bundled> {
       for (const name of JSON.parse(list) as string[]) {
         if (!name.endsWith(".css")) continue;
         const file = [join(root, name), join(dirname(id), name)].find(existsSync);
-        if (file && !bundled.styles.includes(shown(file))) bundled.styles.push(shown(file));
+        if (file && !bundled.styles.includes(displayName(file))) bundled.styles.push(displayName(file));
       }
       return `${start}[]${middle}[]`;
     });
@@ -194,12 +194,12 @@ async function bundle(job: Job): Promise<Bundled> {
       const named = ({ facadeModuleId: id }: { facadeModuleId: string | null }) => ids.get(id) ?? (ids.set(id, `${ids.size}.js`), ids.get(id)!);
       const apart = await linked.generate({ format: "system", preserveModules: true, entryFileNames: named, hoistTransitiveImports: false });
       const chunks = apart.output.filter((each) => each.type === "chunk");
-      bundled.codes = joined(chunks, entries.map((id) => chunks.find((each) => each.facadeModuleId === id)!.fileName));
+      bundled.codes = joinChunks(chunks, entries.map((id) => chunks.find((each) => each.facadeModuleId === id)!.fileName));
     }
   } catch (error) {
     const { id, loc, message } = error as { id?: string; loc?: { file?: string; line: number; column: number }; message: string };
     const script = inline(id ?? "");
-    const file = shown(script?.file ?? loc?.file ?? id ?? job.scripts[0]?.file ?? "");
+    const file = displayName(script?.file ?? loc?.file ?? id ?? job.scripts[0]?.file ?? "");
     const at = { line: (loc?.line ?? 1) + (script?.line ?? 1) - 1, column: (loc?.column ?? 0) + 1 };
     if (bundled.problems.length === 0) bundled.problems.push({ file, ...at, message: firstLine(message) });
   }
@@ -232,7 +232,7 @@ function namesIn({ home, imports, scopes }: Job, importer: string): [string, str
 }
 
 /** Maps `source` by these entries; undefined if none applies. Its text is also written into pages for `import.meta.resolve`. */
-const mappedBy = (names: [string, string][], source: string): string | undefined => {
+const mapImport = (names: [string, string][], source: string): string | undefined => {
   const [name, to] = names.find(([one]) => one === source || (one.endsWith("/") && source.startsWith(one))) ?? [];
   return name === undefined ? undefined : to + source.slice(name.length);
 };
@@ -240,14 +240,14 @@ const mappedBy = (names: [string, string][], source: string): string | undefined
 /** `import.meta.resolve` of the file at `base`, for the page. */
 function resolver(names: [string, string][], base: string): string {
   return `((name) => {
-    const found = (${mappedBy})(${JSON.stringify(names)}, (name = String(name)));
+    const found = (${mapImport})(${JSON.stringify(names)}, (name = String(name)));
     if (found === undefined && !/^(\\.{0,2}\\/|[a-z][a-z0-9+.-]*:)/i.test(name)) throw new TypeError("Failed to resolve module specifier '" + name + "'");
     return new URL(found ?? name, ${JSON.stringify(base)}).href;
   })`;
 }
 
 /** The path of an address on the site of `home`, or the address of another site. */
-function within(home: string, address: string | undefined): string | undefined {
+function pathWithin(home: string, address: string | undefined): string | undefined {
   if (address === undefined || !URL.canParse(address, home)) return undefined;
   const url = new URL(address, home);
   return url.origin === new URL(home).origin ? url.pathname : url.href;

@@ -1,7 +1,7 @@
 import { createContext, runInContext } from "node:vm";
 import { expect, test } from "vitest";
-import { OWN } from "../view/page/own";
-import { asking } from "./location";
+import { OWN } from "../view/page/part-keys";
+import { rewriteLocation } from "./location";
 
 /** Runs a script in a realm where `asked` implements the call: returns the value of its last expression, or its error. */
 function outcome(code: string, asked: (value: unknown) => unknown = (value) => value): unknown {
@@ -57,7 +57,7 @@ const READS = {
 };
 
 test.each(Object.entries(READS))("%s", (code, asked) => {
-  expect(asking({ code, kind: "script" })).toBe(asked);
+  expect(rewriteLocation({ code, kind: "script" })).toBe(asked);
 });
 
 const SPARED = [
@@ -69,7 +69,7 @@ const SPARED = [
 ];
 
 test.each(SPARED)("%s stays", (code) => {
-  expect(asking({ code, kind: "script" })).toBeUndefined();
+  expect(rewriteLocation({ code, kind: "script" })).toBeUndefined();
 });
 
 test.each([
@@ -77,14 +77,14 @@ test.each([
   "import location from 'a'; location = 1",
   "export { location } from 'a'",
 ])("of a module, names of others stay: %s", (code) => {
-  expect(asking({ code, kind: "module" })?.replace(`${OWN}(import.meta).`, "import.meta.") ?? code).toBe(code);
+  expect(rewriteLocation({ code, kind: "module" })?.replace(`${OWN}(import.meta).`, "import.meta.") ?? code).toBe(code);
 });
 
 test("an attribute is the body of a function, and modules wait at their top", () => {
-  expect(asking({ code: "return location.href", kind: "handler" })).toBe(`return ${OWN}(location).href`);
-  expect(asking({ code: "return location.href", kind: "script" })).toBeUndefined();
-  expect(asking({ code: "await location.x", kind: "module" })).toBe(`await ${OWN}(location).x`);
-  expect(asking({ code: "with (a) b = 010; <!-- x\nlocation.x", kind: "script" })).toContain(`${OWN}(location).x`);
+  expect(rewriteLocation({ code: "return location.href", kind: "handler" })).toBe(`return ${OWN}(location).href`);
+  expect(rewriteLocation({ code: "return location.href", kind: "script" })).toBeUndefined();
+  expect(rewriteLocation({ code: "await location.x", kind: "module" })).toBe(`await ${OWN}(location).x`);
+  expect(rewriteLocation({ code: "with (a) b = 010; <!-- x\nlocation.x", kind: "script" })).toContain(`${OWN}(location).x`);
 });
 
 /** All uses of that name as a variable, a property or a parameter; each returns what it read. */
@@ -138,30 +138,30 @@ const ODD = [
 ];
 
 test.each(ODD)("does as before: %s", (code) => {
-  const asked = asking({ code, kind: "script" });
+  const asked = rewriteLocation({ code, kind: "script" });
   expect(outcome(asked ?? code)).toBe(outcome(code));
   expect(asked === undefined || asked.split("\n").length === code.split("\n").length).toBe(true);
 });
 
 test("what is the window's is another's, and what is not stays", () => {
   const code = "const { location: a } = window; (function (location) { return [location.n, a.href, document.location.href, { location: 2 }.location] })({ n: 1 })";
-  const asked = asking({ code, kind: "script" })!;
+  const asked = rewriteLocation({ code, kind: "script" })!;
   const own = (value: unknown): unknown => (Object(value)["href"] || Object(value)["location"]?.href ? { href: "own", location: { href: "own" } } : value);
   expect(JSON.parse(outcome(asked, own) as string)[0]).toEqual([1, "own", "own", 2]);
 });
 
 test("a script with ever more of it takes no more time for each", () => {
   const code = "x.location = [location, { location }, a?.location.b];\n".repeat(5_000);
-  expect(asking({ code, kind: "script" })?.length).toBe(code.length + 5_000 * (4 * `${OWN}()`.length + "location: ".length));
+  expect(rewriteLocation({ code, kind: "script" })?.length).toBe(code.length + 5_000 * (4 * `${OWN}()`.length + "location: ".length));
 });
 
 test("a long chain of links takes no more time for each", () => {
   const code = `a?.b${".location".repeat(30_000)}`;
-  expect(asking({ code, kind: "script" })?.length).toBe(code.length + 30_000 * `${OWN}()?`.length);
+  expect(rewriteLocation({ code, kind: "script" })?.length).toBe(code.length + 30_000 * `${OWN}()?`.length);
 });
 
 test("modules are read as browsers read them", () => {
   const code = "const { location } = window; export const at = () => location.href; export default location;";
-  const asked = asking({ code, kind: "module" })!;
+  const asked = rewriteLocation({ code, kind: "module" })!;
   expect(asked).toBe(`const { location } = ${OWN}(window); export const at = () => ${OWN}(location).href; export default ${OWN}(location);`);
 });

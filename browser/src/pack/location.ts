@@ -7,7 +7,7 @@
  */
 import { text } from "node:stream/consumers";
 import { type Node, Parser } from "acorn";
-import { OWN } from "../view/page/own";
+import { OWN } from "../view/page/part-keys";
 
 export interface Script {
   code: string;
@@ -17,7 +17,7 @@ export interface Script {
 
 const NAME = "location";
 /** A page posts to its own window by its own origin, which the browser does not know. */
-const SPEAKS = "postMessage";
+const MESSAGE_METHOD = "postMessage";
 
 interface Any extends Node {
   [key: string]: unknown;
@@ -37,8 +37,8 @@ interface Scope {
 }
 
 /** Returns whether a node may contain one of these two names: they may also be written with escapes. */
-function speaking(code: string): (node: Node) => boolean {
-  const places = Array.from(code.matchAll(new RegExp(`${NAME}|${SPEAKS}|\\\\`, "g")), ({ index }) => index);
+function messageDetector(code: string): (node: Node) => boolean {
+  const places = Array.from(code.matchAll(new RegExp(`${NAME}|${MESSAGE_METHOD}|\\\\`, "g")), ({ index }) => index);
   return ({ start, end }) => {
     let [from, to] = [0, places.length];
     while (from < to) {
@@ -55,8 +55,8 @@ type Making = new (...given: unknown[]) => { input: string; finishNode(node: Any
 
 /** Discards the contents of blocks without those names: in large scripts, of most. */
 const Reader = Parser.extend((Made) => {
-  class Sparing extends (Made as unknown as Making) {
-    readonly #speaks = speaking(this.input);
+  class SpareParser extends (Made as unknown as Making) {
+    readonly #speaks = messageDetector(this.input);
 
     override finishNode(node: Any, type: string): Any {
       const made = super.finishNode(node, type);
@@ -68,11 +68,11 @@ const Reader = Parser.extend((Made) => {
     validateRegExpFlags(): void {}
     validateRegExpPattern(): void {}
   }
-  return Sparing as unknown as typeof Parser;
+  return SpareParser as unknown as typeof Parser;
 });
 
 /** The script with each read of `location` wrapped in a call; undefined if there is none, or it has a syntax error. */
-export function asking({ code, kind }: Script): string | undefined {
+export function rewriteLocation({ code, kind }: Script): string | undefined {
   if (!code.includes(NAME)) return undefined;
   let program: Node;
   try {
@@ -87,7 +87,7 @@ export function asking({ code, kind }: Script): string | undefined {
   } catch {
     return undefined; // invalid in browsers, too
   }
-  const insertions = insertionsOf(program as Any, code);
+  const insertions = findInsertions(program as Any, code);
   if (!insertions.length) return undefined;
   const parts: string[] = [];
   let done = 0;
@@ -99,7 +99,7 @@ export function asking({ code, kind }: Script): string | undefined {
 }
 
 /** Nothing is removed, and no line added: each error keeps its position. */
-function insertionsOf(program: Any, code: string): Insertion[] {
+function findInsertions(program: Any, code: string): Insertion[] {
   const found: Insertion[] = [];
   /** Names that are not reads. */
   const spared = new Set<unknown>();
@@ -111,7 +111,7 @@ function insertionsOf(program: Any, code: string): Insertion[] {
   const unused = new Set<unknown>();
   const assigned: [Any, Scope][] = [];
 
-  function ask(node: Any, before = "", after = ""): void {
+  function wrapRead(node: Any, before = "", after = ""): void {
     const [open, close] = called.has(node) ? ["(", ")"] : ["", ""];
     // For minified code: `return(a||b).location`.
     const gap = /\w/.test(code.charAt(node.start - 1)) ? " " : "";
@@ -119,10 +119,10 @@ function insertionsOf(program: Any, code: string): Insertion[] {
   }
 
   /** Wraps the object whose property `node` is. */
-  function askOwner(node: Any): void {
+  function wrapOwner(node: Any): void {
     const object = node["object"] as Any;
     if (object.type === "Super") return;
-    ask(object);
+    wrapRead(object);
     if (!optional.has(node) || node["optional"]) return;
     SPACE.lastIndex = object.end;
     SPACE.test(code);
@@ -130,7 +130,7 @@ function insertionsOf(program: Any, code: string): Insertion[] {
   }
 
   /** Marks the names that `pattern` assigns, and declares them if there is a scope. */
-  function spare(pattern: unknown, scope?: Scope): void {
+  function markUnwrapped(pattern: unknown, scope?: Scope): void {
     for (const target of targets(pattern)) {
       spared.add(target);
       if (scope && isName(target)) scope.declares = true;
@@ -138,15 +138,15 @@ function insertionsOf(program: Any, code: string): Insertion[] {
   }
 
   const see: { [type: string]: (node: Any, scope: Scope) => void } = {
-    Identifier: (node) => isName(node) && !spared.has(node) && ask(node),
-    MemberExpression: (node) => void (isNamed(node["property"], node["computed"]) && askOwner(node)),
+    Identifier: (node) => isName(node) && !spared.has(node) && wrapRead(node),
+    MemberExpression: (node) => void (isNamed(node["property"], node["computed"]) && wrapOwner(node)),
     CallExpression(node) {
       const callee = node["callee"] as Any;
       const [, to] = node["arguments"] as Any[];
       // Not a worker's postMessage, since workers have no such function.
       if (!to || /^(Array|Object)Expression|^Literal/.test(to.type)) return;
-      if (isName(callee, SPEAKS)) ask(callee);
-      else if (callee.type === "MemberExpression" && isNamed(callee["property"], callee["computed"], SPEAKS)) askOwner(callee);
+      if (isName(callee, MESSAGE_METHOD)) wrapRead(callee);
+      else if (callee.type === "MemberExpression" && isNamed(callee["property"], callee["computed"], MESSAGE_METHOD)) wrapOwner(callee);
     },
     ChainExpression(node) {
       const links: Any[] = [];
@@ -160,33 +160,33 @@ function insertionsOf(program: Any, code: string): Insertion[] {
       const value = node["value"] as Any;
       if (!node["shorthand"] || !isName(value) || spared.has(value)) return;
       spared.add(value);
-      ask(value, `${NAME}: `);
+      wrapRead(value, `${NAME}: `);
     },
     VariableDeclaration(node, scope) {
       let holder = scope;
       while (node["kind"] === "var" && holder.block) holder = holder.outer!;
       for (const { id, init } of node["declarations"] as Any[]) {
-        spare(id, holder);
-        if (init && takesLocation(id)) ask(init as Any);
+        markUnwrapped(id, holder);
+        if (init && takesLocation(id)) wrapRead(init as Any);
       }
     },
-    AssignmentPattern: (node) => void (takesLocation(node["left"]) && ask(node["right"] as Any)),
-    ExpressionStatement: (node) => void unused.add(bare(node["expression"])),
+    AssignmentPattern: (node) => void (takesLocation(node["left"]) && wrapRead(node["right"] as Any)),
+    ExpressionStatement: (node) => void unused.add(unparenthesized(node["expression"])),
     SequenceExpression(node) {
-      const all = (node["expressions"] as Any[]).map(bare);
+      const all = (node["expressions"] as Any[]).map(unparenthesized);
       for (const one of unused.has(node) ? all : all.slice(0, -1)) unused.add(one);
     },
     AssignmentExpression(node, scope) {
       const { left, right } = node as Any & { right: Any };
-      spare(left);
-      if (isName(bare(left))) assigned.push([node, scope]);
-      else if (takesLocation(left) && unused.has(node)) ask(right);
+      markUnwrapped(left);
+      if (isName(unparenthesized(left))) assigned.push([node, scope]);
+      else if (takesLocation(left) && unused.has(node)) wrapRead(right);
     },
-    UpdateExpression: (node) => spare(node["argument"]),
-    UnaryExpression: (node) => /typeof|delete/.test(String(node["operator"])) && spare(node["argument"]),
-    ForInStatement: (node) => spare(node["left"]),
-    ForOfStatement: (node) => spare(node["left"]),
-    CatchClause: (node, scope) => spare(node["param"], scope),
+    UpdateExpression: (node) => markUnwrapped(node["argument"]),
+    UnaryExpression: (node) => /typeof|delete/.test(String(node["operator"])) && markUnwrapped(node["argument"]),
+    ForInStatement: (node) => markUnwrapped(node["left"]),
+    ForOfStatement: (node) => markUnwrapped(node["left"]),
+    CatchClause: (node, scope) => markUnwrapped(node["param"], scope),
     // If a name may be a property, it is unchanged.
     WithStatement: (_, scope) => void (scope.declares = true),
     NewExpression(node) {
@@ -195,21 +195,21 @@ function insertionsOf(program: Any, code: string): Insertion[] {
         if (!/^(Member|TaggedTemplate)Expression$/.test(callee.type)) break;
       }
     },
-    ImportDeclaration: (node, scope) => (node["specifiers"] as Any[]).forEach(({ local }) => spare(local, scope)),
+    ImportDeclaration: (node, scope) => (node["specifiers"] as Any[]).forEach(({ local }) => markUnwrapped(local, scope)),
   };
-  for (const [node, scope] of nodesOf(program, speaking(code))) {
-    if (/^Class/.test(node.type)) spare(node["id"], scope);
+  for (const [node, scope] of nodesOf(program, messageDetector(code))) {
+    if (/^Class/.test(node.type)) markUnwrapped(node["id"], scope);
     if (isFunction(node)) {
-      spare(node["id"], scope.outer);
-      for (const parameter of node["params"] as Any[]) spare(parameter, scope);
+      markUnwrapped(node["id"], scope.outer);
+      for (const parameter of node["params"] as Any[]) markUnwrapped(parameter, scope);
     }
     see[node.type]?.(node, scope);
   }
   // `location = x` navigates, unless a variable has that name.
   for (const [node, scope] of assigned) {
     if (isDeclared(scope)) continue;
-    if (/^(\|\||\?\?)/.test(String(node["operator"]))) ask(node); // it always exists
-    else ask(bare(node["left"]), "", ".href");
+    if (/^(\|\||\?\?)/.test(String(node["operator"]))) wrapRead(node); // it always exists
+    else wrapRead(unparenthesized(node["left"]), "", ".href");
   }
   return found;
 }
@@ -261,7 +261,7 @@ function isNamed(property: unknown, computed: unknown, name = NAME): boolean {
 }
 
 /** The expression within parentheses, if `node` has any. */
-function bare(node: unknown): Any {
+function unparenthesized(node: unknown): Any {
   let inner = node as Any;
   while (inner.type === "ParenthesizedExpression") inner = inner["expression"] as Any;
   return inner;
@@ -269,7 +269,7 @@ function bare(node: unknown): Any {
 
 /** Whether a pattern reads the property of that name. */
 function takesLocation(pattern: unknown): boolean {
-  const { type, properties } = bare(pattern) as Any & { properties: Any[] };
+  const { type, properties } = unparenthesized(pattern) as Any & { properties: Any[] };
   return type === "ObjectPattern" && properties.some((one) => one.type === "Property" && isNamed(one["key"], one["computed"]));
 }
 
@@ -288,5 +288,5 @@ function* targets(pattern: unknown): Generator<Any> {
 
 if (process.argv[2] === "--stdin") {
   const scripts = JSON.parse(await text(process.stdin)) as Script[];
-  process.stdout.write(JSON.stringify(scripts.map((script) => asking(script) ?? null)));
+  process.stdout.write(JSON.stringify(scripts.map((script) => rewriteLocation(script) ?? null)));
 }

@@ -48,7 +48,7 @@ const run = (self) => {
 const SHARED = `globalThis[Symbol.for("webmcp-gateway.modules")]`;
 
 /** The scripts of a page with the modules `chunks`: the first contains them all, and each runs its own. */
-export function joined(chunks: readonly OutputChunk[], own: readonly string[]): string[] {
+export function joinChunks(chunks: readonly OutputChunk[], own: readonly string[]): string[] {
   const parts = chunks.map(({ fileName, code }) => code.replace("System.register(", () => `part(${nameOf(fileName)}, `));
   const shared = own.length > 1 ? `${SHARED} = (name) => run(link(name));\n` : "";
   return own.map((fileName, at) =>

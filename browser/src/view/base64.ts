@@ -1,6 +1,6 @@
 /** Bytes as base64 text and back, in the standard and the URL alphabet. */
 
-import { uncurryThis } from "./uncurried";
+import { uncurryThis } from "./uncurry-this";
 
 // Captured now: the view key is decoded here, and a page may replace these functions.
 const decode = atob;

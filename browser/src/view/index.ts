@@ -7,7 +7,7 @@ import { createAppTools } from "./tools/app-tools";
 import { toBase64Url } from "./base64";
 import { createCalls, NO_CALLS, NoHostError } from "./http/calls";
 import { readConfig, type Config } from "./host/config";
-import { createDefaults } from "./page/default";
+import { createDefaults } from "./page/default-actions";
 import { createEnvelope } from "./tools/envelope";
 import { watchElements } from "./page/elements";
 import { createFetch } from "./http/fetch";
@@ -30,7 +30,7 @@ import { watchSize } from "./page/size";
 import { createTiers, readSnapshot, standalone } from "./host/tiers";
 import { takeToolPart, type TakeTools } from "./tools/tool-part";
 import { createUi } from "./host/ui";
-import { wrap } from "./wrapped";
+import { wrap } from "./wrap";
 import { openWire, type Receivers, type Wire } from "./host/wire";
 
 /** Milliseconds after parsing in which a page may initialize by itself. */

@@ -1,7 +1,7 @@
 /** The browser's own functions, captured before a script of the page can replace them. */
 
 import { attempt } from "./attempt";
-import { uncurryThis } from "./uncurried";
+import { uncurryThis } from "./uncurry-this";
 
 /** The key of the real parent in the one that the page sees. */
 export const REAL = Symbol.for("webmcp-gateway");

@@ -1,7 +1,7 @@
 /** The `referrer` of a request that is of the app's own site (Fetch, 5.4), which the browser considers another site. */
 
-import { wrapFetch } from "./http/like-fetch";
-import { withIdentityOf, withGetter, wrap } from "./wrapped";
+import { wrapFetch } from "./http/wrap-fetch";
+import { withIdentityOf, withGetter, wrap } from "./wrap";
 
 interface Scope {
   Request: typeof globalThis.Request;

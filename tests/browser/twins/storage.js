@@ -18,7 +18,7 @@ for (const name of ["localStorage", "sessionStorage"]) {
     see(await failure(() => storage.setItem("alone")), await failure(() => storage.getItem()), storage.key("0"));
     Storage.prototype.setObject = function (key, value) { this.setItem(key, JSON.stringify(value)); };
     const { setItem } = Storage.prototype;
-    Storage.prototype.setItem = function (...given) { see("wrapped", given); return setItem.apply(this, given); };
+    Storage.prototype.setItem = function (...given) { see("wrap", given); return setItem.apply(this, given); };
     storage.setObject("object", { a: 1 });
     Object.assign(Storage.prototype, { setItem });
     delete Storage.prototype.setObject;

@@ -13,47 +13,47 @@ beforeEach(() => {
 });
 
 test("an app that loads, or loads again and answers, is there", () => {
-  presence.heard();
-  presence.loaded();
+  presence.messageReceived();
+  presence.documentLoaded();
   expect(ask).not.toHaveBeenCalled();
-  presence.loaded();
+  presence.documentLoaded();
   expect(ask).toHaveBeenCalledOnce();
-  presence.heard();
+  presence.messageReceived();
   vi.runAllTimers();
   expect(left).not.toHaveBeenCalled();
 });
 
 test("what loads after an app and is silent is another document", () => {
-  presence.loaded();
-  presence.heard();
-  presence.loaded();
+  presence.documentLoaded();
+  presence.messageReceived();
+  presence.documentLoaded();
   expect(left).not.toHaveBeenCalled();
   vi.runAllTimers();
   expect(left).toHaveBeenCalledOnce();
 });
 
 test("a page that never spoke may load as often as it likes", () => {
-  presence.loaded();
-  presence.loaded();
+  presence.documentLoaded();
+  presence.documentLoaded();
   vi.runAllTimers();
   expect(left).not.toHaveBeenCalled();
 });
 
 test("what loads after an address was refused is the browser's own page, even in place of the first", () => {
-  presence.blocked();
+  presence.block();
   expect(left).not.toHaveBeenCalled();
-  presence.loaded();
+  presence.documentLoaded();
   expect(left).toHaveBeenCalledOnce();
 });
 
 test("who is to know of an app that loads again hears of that once it speaks", () => {
   const again = vi.fn();
   presence = new Presence(ask, left, again);
-  presence.loaded();
-  presence.heard();
-  presence.loaded();
+  presence.documentLoaded();
+  presence.messageReceived();
+  presence.documentLoaded();
   expect(again).not.toHaveBeenCalled();
-  presence.heard();
-  presence.heard();
+  presence.messageReceived();
+  presence.messageReceived();
   expect(again).toHaveBeenCalledOnce();
 });

@@ -6,9 +6,9 @@
  */
 import { Gestures } from "./gesture";
 import { Presence } from "./presence";
-import { bytesOf, hostOrigin, isAnswer, isOwn, methodOf, notice, resourceOf, type Shown } from "./rules";
+import { bytesOf, hostOrigin, isAnswer, isProxyMessage, methodOf, notice, resourceOf, type AppResource } from "./rules";
 
-const LOOK_EVERY = 200;
+const UPDATE_INTERVAL = 200;
 /** Requests that a person may have caused: the gesture is reported to the host first. */
 const ATTESTED: ReadonlySet<unknown> = new Set(["tools/call", "ui/open-link"]);
 /** The proxy's own request to a page; its answer is not forwarded. */
@@ -27,7 +27,7 @@ function start(host: string): void {
   const presence = new Presence(
     () => toPage(PING),
     () => toHost(notice("page-left", {})),
-    // A page that reloads is under the rule of `stay`, too: the host shows it anew, with its frames.
+    // A page that reloads is subject to `preventNavigation`, too: the host shows it again, with its frames.
     framed ? () => location.reload() : undefined,
   );
 
@@ -35,25 +35,25 @@ function start(host: string): void {
     const resource = inner === null ? resourceOf(data) : null;
     if (resource) {
       inner = show(resource, () => {
-        if (framed) stay();
-        presence.loaded();
+        if (framed) preventNavigation();
+        presence.documentLoaded();
       });
-    } else if (!isOwn(data)) toPage(data, ports);
+    } else if (!isProxyMessage(data)) toPage(data, ports);
   }
 
   function fromPage(data: unknown): void {
-    presence.heard();
-    if (isOwn(data) || isAnswer(data, PING.id)) return;
+    presence.messageReceived();
+    if (isProxyMessage(data) || isAnswer(data, PING.id)) return;
     const { isActive } = navigator.userActivation;
     const age = ATTESTED.has(methodOf(data)) ? gestures.age(isActive, performance.now()) : null;
     if (age !== null) toHost(notice("gesture", { age }));
     toHost(data);
   }
 
-  setInterval(() => gestures.look(navigator.userActivation.isActive, performance.now()), LOOK_EVERY);
+  setInterval(() => gestures.update(navigator.userActivation.isActive, performance.now()), UPDATE_INTERVAL);
   // This document receives only the violations of its own frame, though both share the policy.
   document.addEventListener("securitypolicyviolation", ({ effectiveDirective, disposition }) => {
-    if (effectiveDirective === "frame-src" && disposition === "enforce") presence.blocked();
+    if (effectiveDirective === "frame-src" && disposition === "enforce") presence.block();
   });
   window.addEventListener("message", ({ source, origin, data, ports }) => {
     if (source === window.parent && origin === host) fromHost(data, ports);
@@ -62,7 +62,7 @@ function start(host: string): void {
   toHost(notice("proxy-ready", {}));
 }
 
-function show({ html, sandbox, allow }: Shown, loaded: () => void): HTMLIFrameElement {
+function show({ html, sandbox, allow }: AppResource, loaded: () => void): HTMLIFrameElement {
   const frame = document.createElement("iframe");
   // Set from here, since the app's policy may forbid inline styles.
   frame.style.cssText = "position:fixed;inset:0;width:100%;height:100%;border:0";
@@ -75,7 +75,7 @@ function show({ html, sandbox, allow }: Shown, loaded: () => void): HTMLIFrameEl
 }
 
 /** From now on the frame may navigate to none of the sites in the app's policy: those are for frames of the page itself. */
-function stay(): void {
+function preventNavigation(): void {
   const rule = document.createElement("meta");
   rule.httpEquiv = "content-security-policy";
   rule.content = "frame-src 'none'";

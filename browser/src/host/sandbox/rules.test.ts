@@ -1,6 +1,6 @@
 /** The messages and options that the sandbox proxy passes. */
 import { expect, test } from "vitest";
-import { bytesOf, hostOrigin, isAnswer, isOwn, narrowed, resourceOf } from "./rules";
+import { bytesOf, hostOrigin, isAnswer, isProxyMessage, sandboxTokens, resourceOf } from "./rules";
 
 const HOST = "http://gateway.localhost:8080";
 const address = (host: string) => `?host=${encodeURIComponent(host)}`;
@@ -30,7 +30,7 @@ test.each([
   ["", ""],
   [7, "allow-scripts allow-forms"],
 ])("the wish %j may only take away", (wish, sandbox) => {
-  expect(narrowed(wish)).toBe(sandbox);
+  expect(sandboxTokens(wish)).toBe(sandbox);
 });
 
 test("a resource is HTML with its wish", () => {
@@ -53,8 +53,8 @@ test.each(NO_PAGES)("%j brings no page", (data) => {
 });
 
 test("the proxy's own words end there", () => {
-  expect(isOwn(ready({}))).toBe(true);
-  expect([{ method: "tools/call" }, null, { method: 1 }].some(isOwn)).toBe(false);
+  expect(isProxyMessage(ready({}))).toBe(true);
+  expect([{ method: "tools/call" }, null, { method: 1 }].some(isProxyMessage)).toBe(false);
 });
 
 test("an answer has the id of its request, and no method", () => {

@@ -4,7 +4,7 @@
 const SANDBOX = ["allow-scripts", "allow-forms"];
 
 /** The prefix of the proxy's own messages, which no page may send. */
-const OWN = "ui/notifications/sandbox-";
+const PROXY_PREFIX = "ui/notifications/sandbox-";
 
 /** The origin of the page that may use this proxy; null if the URL has none, or the parent's differs. */
 export function hostOrigin(search: string, ancestor: string | undefined): string | null {
@@ -16,7 +16,7 @@ export function hostOrigin(search: string, ancestor: string | undefined): string
 }
 
 /** The inner frame's sandbox: the given value may only restrict it. */
-export function narrowed(wish: unknown): string {
+export function sandboxTokens(wish: unknown): string {
   if (typeof wish !== "string") return SANDBOX.join(" ");
   const wished = wish.toLowerCase().split(/\s+/);
   return SANDBOX.filter((token) => wished.includes(token)).join(" ");
@@ -35,8 +35,8 @@ export function bytesOf(data: unknown): ArrayBuffer[] {
 }
 
 /** Whether a message is between proxy and host only. */
-export function isOwn(data: unknown): boolean {
-  return methodOf(data)?.startsWith(OWN) ?? false;
+export function isProxyMessage(data: unknown): boolean {
+  return methodOf(data)?.startsWith(PROXY_PREFIX) ?? false;
 }
 
 /** Whether a message answers the request `id`. */
@@ -48,7 +48,7 @@ export function isAnswer(data: unknown, id: string): boolean {
 const FEATURES = { camera: "camera", microphone: "microphone", geolocation: "geolocation", clipboardWrite: "clipboard-write" };
 
 /** The `allow` of a frame for the permissions of a resource; unknown ones are omitted. */
-export function allowOf(permissions: unknown): string {
+export function allowAttribute(permissions: unknown): string {
   if (typeof permissions !== "object" || permissions === null) return "";
   const names = Object.entries(FEATURES).filter(([name]) => Object.hasOwn(permissions, name));
   // The frames in between have different origins, and the innermost is opaque.
@@ -56,21 +56,21 @@ export function allowOf(permissions: unknown): string {
 }
 
 /** A page to show. */
-export interface Shown {
+export interface AppResource {
   html: string;
   sandbox: string;
   allow: string;
 }
 
 /** The HTML in a first `sandbox-resource-ready`, with its options; null for anything else. */
-export function resourceOf(data: unknown): Shown | null {
-  if (methodOf(data) !== `${OWN}resource-ready`) return null;
+export function resourceOf(data: unknown): AppResource | null {
+  if (methodOf(data) !== `${PROXY_PREFIX}resource-ready`) return null;
   const { params } = data as { params?: { html?: unknown; sandbox?: unknown; permissions?: unknown } };
   if (typeof params?.html !== "string") return null;
-  return { html: params.html, sandbox: narrowed(params.sandbox), allow: allowOf(params.permissions) };
+  return { html: params.html, sandbox: sandboxTokens(params.sandbox), allow: allowAttribute(params.permissions) };
 }
 
 /** A notification of the proxy to its host. */
 export function notice(name: "proxy-ready" | "gesture" | "page-left", params: object): object {
-  return { jsonrpc: "2.0", method: OWN + name, params };
+  return { jsonrpc: "2.0", method: PROXY_PREFIX + name, params };
 }

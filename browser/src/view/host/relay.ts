@@ -1,7 +1,7 @@
 /** Relay: in hosts that support only `tools/call`, the view polls the gateway for the model's calls. */
 
 import { UnprovenError } from "../http/calls";
-import { coalesce } from "../coalesced";
+import { coalesce } from "../coalesce";
 import { isObject, request, type Message, type Params } from "./json-rpc";
 import type { Registry } from "../tools/registry";
 import { answerOf, toolFailure } from "../tools/results";

@@ -19,7 +19,7 @@ export interface Interaction {
 }
 
 /** `window.webmcpGateway` */
-export interface PageApi {
+export interface PageSide {
   readonly tier: Tier | undefined;
   /** Calls the page's own tool `name`, else, unless `localOnly`, the server's, or reports the call. Never rejects. */
   safeCallTool(name: string, args?: Params, options?: { localOnly?: boolean }): Promise<ToolResult>;
@@ -28,7 +28,7 @@ export interface PageApi {
 }
 
 export interface Tiers {
-  page: PageApi;
+  page: PageSide;
   /** The page's answer to a request without a host: the values of an `http_request` result. */
   answer(args: Params): Promise<Params>;
 }
@@ -61,7 +61,7 @@ export function readSnapshot(): Params {
 }
 
 /** The page side without a host: the page's own tools run, and nothing is reported. */
-export function standalone(registry: Registry): PageApi {
+export function standalone(registry: Registry): PageSide {
   showTier("standalone");
   return {
     tier: "standalone",

@@ -1,6 +1,6 @@
 /** `navigator.sendBeacon` over `fetch` (Beacon, 3.1), and the size limit of `keepalive`. */
 
-import { wrapFetch } from "./like-fetch";
+import { wrapFetch } from "./wrap-fetch";
 
 const MAX_BYTES = 64 * 1024;
 

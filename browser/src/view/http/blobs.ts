@@ -1,9 +1,9 @@
 /** `blob:` URLs for the runtime's `fetch`, and ranges of them, which it returns whole (Fetch, 4.3 "scheme fetch"). */
 
 import { setBlobReader } from "./local";
-import { wrapFetch } from "./like-fetch";
+import { wrapFetch } from "./wrap-fetch";
 import { withFacts } from "./response";
-import { wrap } from "../wrapped";
+import { wrap } from "../wrap";
 
 /**
  * Stores the blob behind each URL that the page creates, until it is revoked; returns the lookup function.

@@ -1,6 +1,6 @@
 /** Assembles a long body in pieces: Chromium does it in one step, which blocks the page's thread. */
 
-import { wrapFetch } from "./like-fetch";
+import { wrapFetch } from "./wrap-fetch";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 

@@ -4,7 +4,7 @@ import { createEventParser, RETRY, type StreamState } from "./event-stream";
 import { defineClass, defineConstants, defineHandler } from "./handlers";
 import { setLongTimer } from "./long-timer";
 import { mimeTypeOf } from "./mime";
-import { endOnStop } from "./stopping";
+import { endOnStop } from "./page-stop";
 
 interface EventSourceDependencies {
   fetch: typeof fetch;

@@ -5,7 +5,7 @@ import { bodySize } from "./beacon";
 import { defineClass, defineConstants, defineHandler } from "./handlers";
 import { setLongTimer } from "./long-timer";
 import { mimeTypeOf, parseMimeType, type MimeType } from "./mime";
-import { endOnStop } from "./stopping";
+import { endOnStop } from "./page-stop";
 import { ReceivedBody } from "./xhr-body";
 
 /** The key for constructors that pages must not call (Web IDL, 3.7.1). */

@@ -1,6 +1,6 @@
 /** The effect of a click on an element of the page, where the browser would otherwise navigate out of the view. */
 
-import type { FindAction } from "./default";
+import type { FindAction } from "./default-actions";
 
 type ClickAction = (() => void) | false | null | undefined;
 

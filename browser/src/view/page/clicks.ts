@@ -1,8 +1,8 @@
 /** Clicks whose end or existence the runtime would not notice: browsers would navigate. */
 
 import { attempt } from "../attempt";
-import { watchStops } from "./default";
-import { wrap } from "../wrapped";
+import { watchStops } from "./default-actions";
+import { wrap } from "../wrap";
 
 /** Stops the event, whose replacement then runs at once. */
 const stop = (event: Event): void => event.stopPropagation();

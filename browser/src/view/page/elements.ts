@@ -4,8 +4,8 @@ import { attempt } from "../attempt";
 import { CANDIDATE, chooseCandidates, originalValue } from "./candidates";
 import { afterModules } from "./modules";
 import type { Files } from "./page-files";
-import { wrap } from "../wrapped";
-import { originalMarkup } from "./written";
+import { wrap } from "../wrap";
+import { originalMarkup } from "./original-markup";
 
 type Kind = "data" | "set" | "script" | "sheet" | "ahead";
 

@@ -1,7 +1,7 @@
 /** Events with a member that browsers reject because the runtime made it: a `Storage`, or the parent of a view. */
 
 import { wrapGetter } from "./entries";
-import { withIdentityOf, withGetter } from "../wrapped";
+import { withIdentityOf, withGetter } from "../wrap";
 
 /** Permits `ours` as `member` of events of the class `of`: in its constructor and in `init`, at the argument index `at`. */
 export function overrideMember<Made extends Event>(of: "MessageEvent" | "StorageEvent", member: keyof Made & string, init: keyof Made, at: number, ours: unknown): void {

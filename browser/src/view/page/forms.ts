@@ -1,8 +1,8 @@
 /** Submits forms through `fetch` (HTML, 4.10.21.3): a view has no permission to submit, or would be replaced by the response. */
 
 import { attempt } from "../attempt";
-import type { FindAction } from "./default";
-import { wrap } from "../wrapped";
+import type { FindAction } from "./default-actions";
+import { wrap } from "../wrap";
 
 type Submitter = HTMLButtonElement | HTMLInputElement;
 

@@ -2,7 +2,7 @@
 
 import { attempt } from "../attempt";
 import { isWrittenByHost, withoutFragment } from "./entries";
-import { OWN } from "./own";
+import { OWN } from "./part-keys";
 
 /** HTML, 4.2.5.3 "shared declarative refresh steps": seconds, and the URL. */
 const REFRESH = /^\s*([\d.]+)(?:[\s;,]+(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(.*)))?/is;

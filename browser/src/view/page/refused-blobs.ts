@@ -6,7 +6,7 @@
 import { readAsDataUrl } from "../base64";
 import { originalValue } from "./candidates";
 import { wrapGetter } from "./entries";
-import { wrap } from "../wrapped";
+import { wrap } from "../wrap";
 
 type MediaElement = HTMLImageElement | HTMLMediaElement;
 

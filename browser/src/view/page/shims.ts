@@ -3,7 +3,7 @@
 import { attempt } from "../attempt";
 import { CARRIED } from "./entries";
 import { overrideMember } from "./event-members";
-import { withIdentityOf } from "../wrapped";
+import { withIdentityOf } from "../wrap";
 
 const QUOTA = 5 * 1024 * 1024;
 

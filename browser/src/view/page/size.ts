@@ -1,6 +1,6 @@
 /** Reports the page's height to the host, if no client of the page does. */
 
-import { coalesce } from "../coalesced";
+import { coalesce } from "../coalesce";
 
 /** Calls `tell` once per changed size, in pixels. */
 export function watchSize(tell: (size: { width: number; height: number }) => void): void {

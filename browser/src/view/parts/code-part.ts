@@ -6,7 +6,7 @@
  */
 
 import { attempt } from "../attempt";
-import { OWN } from "../page/own";
+import { OWN } from "../page/part-keys";
 
 /** The key under which a script leaves its result. */
 const RESULT = Symbol.for("webmcp-gateway.made");

@@ -1,9 +1,9 @@
 /** `location` for the scripts in which the packer found that word: a separate script after the runtime, which uses only `Request`. */
 
-import { rewriteLaterScripts } from "../page/asking";
+import { rewriteLaterScripts } from "../page/location-rewriter";
 import { attempt } from "../attempt";
 import { isWrittenByHost, createEntries } from "../page/entries";
-import { OWN, PAGES } from "../page/own";
+import { OWN, PAGES } from "../page/part-keys";
 import { defineAddresses, defineOrigin } from "../page/own-addresses";
 import { createLocation } from "../page/own-location";
 

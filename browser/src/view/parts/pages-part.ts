@@ -5,7 +5,7 @@
  * A separate script, the last of the runtime, after the one for `location`.
  */
 
-import { OWN, PAGES } from "../page/own";
+import { OWN, PAGES } from "../page/part-keys";
 
 interface Scope {
   [OWN]: (value: Location) => Location;

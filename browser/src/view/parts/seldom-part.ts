@@ -3,16 +3,16 @@
 import { createBeacon, withKeepalive } from "../http/beacon";
 import { keepBlobs, watchBlobs, withRanges } from "../http/blobs";
 import { watchClickEnds } from "../page/clicks";
-import { attachDeclaredRoots } from "../page/declared-roots";
+import { attachDeclaredRoots } from "../page/declarative-roots";
 import { delayLazyImages, restoreOriginalValues } from "../page/pictures";
 import { watchRefreshes } from "../page/refresh";
-import { withStop } from "../http/fetch-stop";
+import { withStop } from "../http/with-stop";
 import { overrideMember } from "../page/event-members";
 import { keepReferrers } from "../referrer";
 import { showRefusedBlobs } from "../page/refused-blobs";
-import { allowTools, awaitDecodedImages, withSoundUrls, withParse } from "../page/statics";
-import { withIdentityOf } from "../wrapped";
-import { restoreOriginalMarkup } from "../page/written";
+import { allowTools, awaitDecodedImages, withSoundUrls, withParse } from "../page/static-methods";
+import { withIdentityOf } from "../wrap";
+import { restoreOriginalMarkup } from "../page/original-markup";
 
 if (window.parent !== window) {
   const { fetch, Request } = window;

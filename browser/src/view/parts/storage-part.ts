@@ -5,10 +5,10 @@
  */
 
 import type { Params } from "../host/json-rpc";
-import { createKeptStorage, type StoredItems } from "../page/kept-storage";
+import { createKeptStorage, type StoredItems } from "../page/saved-storage";
 import { startScripts } from "../page/late-scripts";
 import { answerOf } from "../tools/results";
-import type { PageApi } from "../host/tiers";
+import type { PageSide } from "../host/tiers";
 
 const TOOL = "webmcp_storage";
 /** The longest that a page waits for the stored items, in milliseconds. */
@@ -16,7 +16,7 @@ const LOAD_TIMEOUT = 10000;
 
 const delay = (milliseconds: number): Promise<undefined> => new Promise((go) => setTimeout(go, milliseconds));
 
-async function load(page: PageApi): Promise<StoredItems | string> {
+async function load(page: PageSide): Promise<StoredItems | string> {
   if (!page.tier) await new Promise((go) => document.addEventListener("tierchange", go, { once: true }));
   // In other tiers, the call might be reported to the model.
   if (page.tier !== "full") return `this host carries no tool calls`;
@@ -28,7 +28,7 @@ async function load(page: PageApi): Promise<StoredItems | string> {
 const TRANSIENT = /^(undefined|backend-unavailable|rate-limited)$/;
 
 /** False if the save should be retried. */
-async function save(page: PageApi, args: Params): Promise<boolean> {
+async function save(page: PageSide, args: Params): Promise<boolean> {
   const result = await page.safeCallTool(TOOL, args);
   if (!result["isError"]) return true;
   const { reason, detail } = answerOf(result) ?? {};
@@ -38,7 +38,7 @@ async function save(page: PageApi, args: Params): Promise<boolean> {
 }
 
 async function start(): Promise<void> {
-  const { webmcpGateway: page } = window as unknown as { webmcpGateway: PageApi };
+  const { webmcpGateway: page } = window as unknown as { webmcpGateway: PageSide };
   const found = await Promise.race([load(page), delay(LOAD_TIMEOUT)]);
   if (typeof found !== "object") return console.warn(`webmcp-gateway: localStorage lasts as long as this page: ${found ?? "the gateway did not answer"}`);
   // Even if the frame has its own: that is the host's, and may be shared with others.

@@ -3,7 +3,7 @@
  * which uses only `fetch` and `Request`.
  */
 
-import { defineOriginForLibraries } from "../page/whereabouts";
+import { defineOriginForLibraries } from "../page/library-origin";
 import { createXhr, XhrEventTarget, Upload } from "../http/xhr";
 
 if (window.parent !== window) {

@@ -1,6 +1,6 @@
 /** The tool methods of an MCP server over one channel: `tools/list`, `tools/call` with cancellation, list changes. */
 
-import { coalesce } from "../coalesced";
+import { coalesce } from "../coalesce";
 import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "../host/json-rpc";
 import { call, type Definition, type Registry } from "./registry";
 import { toolFailure } from "./results";

@@ -1,6 +1,6 @@
 /** Replaces the browser's default action at the end of an event. */
 
-import { wrap } from "../wrapped";
+import { wrap } from "../wrap";
 
 export type Later = (run: () => void, milliseconds: number) => unknown;
 

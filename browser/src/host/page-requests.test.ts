@@ -1,6 +1,6 @@
 import type { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
 import { expect, test } from "vitest";
-import { answerPage } from "./answers";
+import { answerPage } from "./page-requests";
 
 test("only links of the web are asked for, and what is not opened is said", async () => {
   const asked: string[] = [];

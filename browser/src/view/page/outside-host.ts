@@ -1,6 +1,6 @@
 /** Outside of a host, browsers can reach the backend: restores the URLs of images and sheets that the packer replaced. */
 
-import { watchDeclaredRoots } from "./declared-roots";
+import { watchDeclaredRoots } from "./declarative-roots";
 
 /** A prefix of the original value; nothing follows it if there was none. */
 const ORIGINAL = "#webmcp-gateway:";

@@ -1,6 +1,6 @@
 /** `window.stop()`, which also aborts loads through the runtime (HTML, 7.4.6 "stop document loading"). */
 
-import { wrap } from "../wrapped";
+import { wrap } from "../wrap";
 
 const listeners = new Set<() => void>();
 let watches = false;

@@ -23,18 +23,18 @@ export interface PersonAnswers {
 
 /** Set the handlers of `apps`; `view` returns the current view. */
 export function answerPage(apps: AppBridge, view: () => BridgeView | null, options: PersonAnswers): void {
-  async function ask<Result>(method: string, params: object | undefined, context: Context): Promise<Result> {
+  async function callGateway<Result>(method: string, params: object | undefined, context: Context): Promise<Result> {
     const open = view();
     if (!open) throw new BridgeError(-32000, "connection-lost");
-    return (await open.call(method, { ...params } as JsonObject, optionsOf(context))) as Result;
+    return (await open.call(method, { ...params } as JsonObject, toCallOptions(context))) as Result;
   }
-  apps.oncalltool = (params, context) => ask("tools/call", params, context);
-  apps.onreadresource = (params, context) => ask("resources/read", params, context);
-  apps.onlistresources = (params, context) => ask("resources/list", params, context);
-  apps.onlistresourcetemplates = (params, context) => ask("resources/templates/list", params, context);
-  apps.onlistprompts = (params, context) => ask("prompts/list", params, context);
-  apps.setRequestHandler("prompts/get", ({ params }, context) => ask("prompts/get", params, context));
-  apps.setRequestHandler("completion/complete", ({ params }, context) => ask("completion/complete", params, context));
+  apps.oncalltool = (params, context) => callGateway("tools/call", params, context);
+  apps.onreadresource = (params, context) => callGateway("resources/read", params, context);
+  apps.onlistresources = (params, context) => callGateway("resources/list", params, context);
+  apps.onlistresourcetemplates = (params, context) => callGateway("resources/templates/list", params, context);
+  apps.onlistprompts = (params, context) => callGateway("prompts/list", params, context);
+  apps.setRequestHandler("prompts/get", ({ params }, context) => callGateway("prompts/get", params, context));
+  apps.setRequestHandler("completion/complete", ({ params }, context) => callGateway("completion/complete", params, context));
   apps.onloggingmessage = (params) => options.onlog?.(params);
   answerForPerson(apps, options);
 }
@@ -59,7 +59,7 @@ function answerForPerson(apps: AppBridge, answers: PersonAnswers): void {
 }
 
 /** Cancellation is forwarded to the gateway, progress to the page under its own token. */
-function optionsOf({ mcpReq }: Context): CallOptions {
+function toCallOptions({ mcpReq }: Context): CallOptions {
   const progressToken = mcpReq._meta?.progressToken;
   if (progressToken === undefined) return { signal: mcpReq.signal };
   const onprogress = (params: JsonObject): void => {

@@ -1,6 +1,6 @@
 /** Rewrites scripts that are added at run time, which the packer has not seen, to use the app's own `location`. */
 
-import { OWN } from "./own";
+import { OWN } from "./part-keys";
 
 /** Text in these is not rewritten. */
 const STRING = /"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'/;

@@ -1,7 +1,7 @@
 /** Wraps `fetch` so that `window.stop()` aborts it. */
 
-import { wrapFetch, signalOf } from "./like-fetch";
-import { onStop } from "./stopping";
+import { wrapFetch, signalOf } from "./wrap-fetch";
+import { onStop } from "./page-stop";
 
 export function withStop(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   let stopping = new AbortController();
