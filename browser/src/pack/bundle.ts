@@ -126,7 +126,7 @@ async function bundle(job: Job): Promise<Bundled> {
         return `export default ${code}`;
       } catch (error) {
         report(id, code, 0, `is not JSON: ${(error as Error).message}`);
-        return lost(`${shown(id)} is not JSON`, "SyntaxError");
+        return lost(`${displayName(id)} is not JSON`, "SyntaxError");
       }
     },
     transform(code, id) {
@@ -136,7 +136,7 @@ async function bundle(job: Job): Promise<Bundled> {
       } catch (error) {
         const { pos = 0, message } = error as { pos?: number; message: string };
         report(id, code, pos, firstLine(message));
-        return { code: lost(`${shown(inline(id)?.file ?? id)}: ${firstLine(message)}`, "SyntaxError"), map: null };
+        return { code: lost(`${displayName(inline(id)?.file ?? id)}: ${firstLine(message)}`, "SyntaxError"), map: null };
       }
       for (const node of imports(tree)) {
         if (node.type === "NewExpression") {
