@@ -204,8 +204,8 @@ class HttpConnection(asyncio.Protocol):
             self._handler.connection_made(self._transport)
             if self._full:
                 self._handler.pause_writing()
-        if self._between:
-            data = escape_ids(data)
+        if self._between or (self._head_since is None and not self._handles):
+            data = readable(data)
         if self._head_since is None:
             self._line_size, self._line_ended = 0, False
         if not self._line_ended:
@@ -234,6 +234,17 @@ class HttpConnection(asyncio.Protocol):
         seen = self._head_end + data
         self._head_end = HEAD_END if HEAD_END in seen else seen[-3:]
         return self._head_end != HEAD_END and self._head_size > HEAD_BYTES
+
+
+_PATCH: Final = re.compile(rb"(?i)patch (?=/[\x21-\x7e]* HTTP/1\.1\r\n)")
+
+
+def readable(data: bytes) -> bytes:
+    """Return `data`, the beginning of a request, as aiohttp can parse it.
+
+    Browsers send `patch` as a page writes it (Fetch, "normalize a method"), and aiohttp knows `PATCH` alone.
+    """
+    return _PATCH.sub(b"PATCH ", data, count=1) if _PATCH.match(data) else escape_ids(data)
 
 
 _ESCAPED: Final = "webmcp-gateway-event-id"

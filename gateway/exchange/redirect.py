@@ -13,7 +13,15 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import BackendAnswer, DecidedRequest
 from gateway.exchange.filter import SecretRedactor
 from gateway.model import BodyType, Redirect, Request
-from gateway.policy import SAFE_METHODS, Policy, Redirects, leads_nowhere, location_for_app, redirect_location
+from gateway.policy import (
+    SAFE_METHODS,
+    Policy,
+    Redirects,
+    RedirectTarget,
+    leads_nowhere,
+    location_for_app,
+    redirect_location,
+)
 from gateway.policy.paths import has_lone_percent
 
 HOPS = 20
@@ -78,6 +86,8 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
         return Hop(followed if method == decided.canonical.method else _without_body(followed), place.backend)
     if response.status not in _SAME_METHOD or decided.obligations.redirects is not Redirects.SAME_ROUTE:
         raise redirect_denied(f"The backend redirects a {method}; it is not sent to another place.")
+    if request.leads and _may_be_repeated(policy, decided, place) and _can_be_asked_for(policy, decided, location):
+        return None
     return Hop(replace(request, method=method, url=place.url), place.backend)
 
 
@@ -86,6 +96,15 @@ def _can_be_asked_for(policy: Policy, decided: DecidedRequest, location: str) ->
     shown = location_for_app(policy, decided.canonical, location)
     is_shown = shown is not None and "location" in decided.obligations.response_headers
     return is_shown and not has_lone_percent((shown or "").partition("?")[2])
+
+
+def _may_be_repeated(policy: Policy, decided: DecidedRequest, place: RedirectTarget) -> bool:
+    """Return whether `continue_at` allows an unsafe request at `place`, and it needs no idempotency key of this one."""
+    method, path = decided.canonical.method, place.url.partition("?")[0]
+    route = policy.routes.find(method, path, place.backend)
+    if route is None or (place.backend, route.template.text) != (decided.canonical.backend, decided.decision.route):
+        return False
+    return decided.obligations.confirm is None and decided.key is None
 
 
 def continue_at(source: DecidedRequest, target: DecidedRequest) -> DecidedRequest:

@@ -408,6 +408,29 @@ async def test_redirects_as_a_page_asks_for_them(places: Places, status: int, re
         assert sent == sent[: len(sent) // 3] * 3
 
 
+@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize("redirect", ["follow", "error", "manual"])
+async def test_redirects_of_a_change_within_its_route(places: Places, status: int, redirect: str) -> None:
+    """It is sent once more, with its body, or the page gets the redirect or an error."""
+    moved = b"HTTP/1.1 %d Moved\r\nLocation: /moving/there\r\nContent-Length: 0\r\n\r\n" % status
+    places.backend.answers["/moving/go"] = moved
+    places.backend.asked.clear()
+    await places.same(FOLLOW, ["/moving/go", {"method": "POST", "redirect": redirect, "body": "sent"}])
+    sent = [(one.method, one.target, one.body) for one in places.backend.asked]
+    assert sent == sent[: len(sent) // 3] * 3
+    assert len(sent) == (6 if redirect == "follow" else 3)
+
+
+@pytest.mark.parametrize("method", ["patch", "Patch", "PATCH"])
+async def test_a_method_in_any_case(places: Places, method: str) -> None:
+    """The gateway sends it in capitals; servers that know no other see the same from all places."""
+    places.backend.asked.clear()
+    read = "async (method) => (await fetch('/x', { method, body: 'a' })).text()"
+    assert await places.same(read, method) == "/x"
+    assert [one.method.upper() for one in places.backend.asked] == ["PATCH"] * 3
+    assert [one.body for one in places.backend.asked] == [b"a"] * 3
+
+
 @pytest.mark.parametrize("name", OTHERS)
 async def test_redirects_to_odd_places(places: Places, name: str) -> None:
     """Each leads to the same target, is returned as an answer, or fails."""

@@ -20,6 +20,7 @@ routes:
   - {path: "/streamed/**", methods: [GET, POST], stream: true}
   - {path: "/ruled/**", methods: [POST], when: size(request.body) > 0}
   - {path: "/only/**", methods: [GET, HEAD]}
+  - {path: "/moving/**", methods: [POST], redirects: same-route}
   - {path: "/**", methods: [GET, HEAD, POST, PUT, PATCH, DELETE]}
 responses:
   headers: [content-type, content-language, content-location, content-range, etag, last-modified, link, location,

@@ -182,3 +182,21 @@ async def test_a_repeated_change_keeps_its_key(tmp_path: Path) -> None:
         house.shop.sent.clear()
         _, (_, read) = await sent(house, 303, "/v2/api/carts/8")
         assert "idempotency-key" not in dict(read.headers)
+
+
+async def test_a_site_follows_a_repeated_change_itself_within_its_route(tmp_path: Path) -> None:
+    """Its browser sends it once more, unless it could not with the same key, or the policy would not allow it here."""
+    leading = replace(ADD, leads=True)
+    async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE) as house:
+        answer, requests = await sent(house, 307, "/v2/api/carts/8", leading)
+        assert (answer.status, answer.header("location"), len(requests)) == (307, "/api/carts/8", 1)
+        house.shop.sent.clear()
+        keyed = replace(leading, headers=(*ADD.headers, ("idempotency-key", "order-8")))
+        answer, requests = await sent(house, 307, "/v2/api/carts/8", keyed)
+        assert (answer.status, len(requests)) == (200, 2)
+        house.shop.sent.clear()
+        answer, requests = await sent(house, 307, "/v2/api/orders/8", leading)
+        assert (reason(answer), len(requests)) == (Reason.REDIRECT_DENIED, 1)
+    async with built(tmp_path, POLICY, redirects=Redirects.SAFE) as house:
+        answer, requests = await sent(house, 307, "/v2/api/carts/8", leading)
+        assert (reason(answer), len(requests)) == (Reason.REDIRECT_DENIED, 1)
