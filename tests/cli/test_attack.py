@@ -111,6 +111,13 @@ async def test_what_is_no_address_is_refused(url: str) -> None:
     assert "http://localhost:8080" in result.output or "not a URL" in result.output
 
 
+async def test_where_nothing_answers_nothing_was_tried() -> None:
+    """The message does not claim an answer."""
+    result = await run("http://127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "Nothing answers at http://127.0.0.1:1/mcp" in result.output
+
+
 async def test_a_header_of_another_form_is_refused() -> None:
     """A header is a name, a colon and a value."""
     assert (await run("http://localhost:1", "--header", "x y")).exit_code == 2

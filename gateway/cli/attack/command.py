@@ -125,9 +125,14 @@ async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[
     async with Connections(resolver=Loopback()) as connections:
         status, works = await healthy(connections, target)
         if not works:
+            if not status:
+                raise Unusable(
+                    f"Nothing answers at {target.mcp}, so nothing was tried: does the gateway run, and is this its "
+                    "address?"
+                )
             raise Unusable(
-                f"A right message to {target.mcp} was not answered as one (HTTP {status or 'nothing'}), so nothing was "
-                "tried: is this the gateway's address, does it take --app, or a --token?"
+                f"A right message to {target.mcp} was not answered as one (HTTP {status}), so nothing was tried: is "
+                "this the gateway's address, does it take --app, or a --token?"
             )
         return [one async for one in attempts(connections, target, cases, pause)]
 

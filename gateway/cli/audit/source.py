@@ -265,7 +265,7 @@ def check_journal(where: RecordSource) -> None:
     """Check that a configured journal exists. Raises `Unusable`."""
     if where.journal is None or segments_of(where.journal):
         return
-    if where.database is not None and has_database(where.database):
+    if where.database is not None and has_database(where.database) and run_on(where.database, Records.sizes):
         raise Unusable(f"{where.journal}: there is no journal, though there is the database that is filled from it")
     raise Unusable(f"{where.journal}: nothing has been recorded yet: the gateway makes this file when it starts")
 
