@@ -40,6 +40,9 @@ MAX_DEPTH: Final = 64
 
 _CONTAINERS: Final = (dict, list, tuple)
 
+_PART_BYTES: Final = 50
+"""Bytes of each part beside its text."""
+
 
 def nests_deeper(value: object, levels: int = MAX_DEPTH) -> bool:
     """Return, without recursion, whether objects and arrays nest deeper than `levels`, including the outermost."""
@@ -54,6 +57,24 @@ def nests_deeper(value: object, levels: int = MAX_DEPTH) -> bool:
             if isinstance(child, _CONTAINERS)
         ]
     return bool(layer)
+
+
+def text_size(value: object) -> int:
+    """Return about how many bytes a value holds in memory, a model's fields included: its texts, and its parts."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        count += _PART_BYTES
+        if isinstance(one, str | bytes):
+            count += len(one)
+        elif isinstance(one, dict):
+            waiting += one.keys()
+            waiting += one.values()
+        elif isinstance(one, list | tuple):
+            waiting += one
+        elif hasattr(one, "__dict__"):
+            waiting += vars(one).values()
+    return count
 
 
 def why(most: int) -> str:

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Final
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import digest_of
 from gateway.exchange.record import Record
 from gateway.exchange.tool_calls import ToolCalls
+from gateway.jsontext.sizes import text_size
 from gateway.jsontext.writing import sorted_json
 from gateway.model import Caller, Door, Initiator, Json, Principal, Tell, ViewTool
 from gateway.policy import Decision, decide_tool
@@ -319,11 +320,14 @@ KEPT = 600.0
 MOST_KEPT = 64
 """Calls of one principal that may continue in the background, or wait to be collected."""
 
+KEPT_BYTES = 64 * 1024 * 1024
+"""Bytes of the results that wait for one principal to collect them, the last one apart."""
+
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
         "results to be collected",
-        f"{MOST_KEPT} per principal, {KEPT:g} s",
+        f"{MOST_KEPT} per principal, {size(KEPT_BYTES)} of them beside the last one, {KEPT:g} s",
         "the oldest of that principal is evicted",
     ),
 )
@@ -333,13 +337,16 @@ BOUNDS: Final = (
 Work = Coroutine[Any, Any, mcp.CallToolResult]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Kept:
+    """A background call, and the bytes of its result once it has ended."""
+
     principal: Principal
     relay: Relay
     task: asyncio.Task[mcp.CallToolResult]
     asks: Callable[[], bool]
     admitted: Callable[[], bool]
+    bytes: int = 0
 
 
 class BackgroundCalls:
@@ -400,8 +407,29 @@ class BackgroundCalls:
             self._kept.pop(id).task.cancel()
         id = secrets.token_urlsafe(16)
         self._kept[id] = kept
-        kept.task.add_done_callback(lambda task: task.get_loop().call_later(KEPT, self._kept.pop, id, None))
+        kept.task.add_done_callback(lambda _: self._end(id, kept))
         return _running(id, kept)
+
+    def _end(self, id: str, kept: _Kept) -> None:
+        """Keep the result of a call that has ended for a while."""
+        loop = kept.task.get_loop()
+        loop.call_later(KEPT, self._kept.pop, id, None)
+        if not kept.task.cancelled() and kept.task.exception() is None:
+            measured = loop.run_in_executor(None, text_size, kept.task.result())
+            measured.add_done_callback(lambda done: self._make_room(id, kept, done.result()))
+
+    def _make_room(self, id: str, kept: _Kept, count: int) -> None:
+        """Evict the oldest results of the principal for one of `count` bytes."""
+        kept.bytes = count
+        mine = {key: one.bytes for key, one in self._kept.items() if one.principal == kept.principal and one.bytes}
+        held = sum(mine.values()) - mine.get(id, 0)
+        for key, count in mine.items():
+            if held <= KEPT_BYTES:
+                break
+            if key != id:
+                _KEPT_CALLS.exceeded(kept.principal.id)
+                self._kept.pop(key)
+                held -= count
 
 
 async def _wait_finished(kept: _Kept, shortest: float = 0.0) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.bounds import report_exceeded
 from gateway.errors import Refusal
 from gateway.model import LOCAL, Initiator
 from gateway.ports.approvals import Ask
@@ -241,6 +242,24 @@ async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: py
     first = ((await house.call()).structured_content or {})["call"]
     await house.call()
     assert "No call" in said(await house.forwarder.collect(LOCAL, first))
+
+
+@pytest.mark.bound("results to be collected")
+async def test_no_more_than_so_many_bytes_of_results_are_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results make room for a later one, the oldest first; the last one is kept at any size."""
+    monkeypatch.setattr(forward, "KEPT_BYTES", 10_000)
+    calling = [house.call() for _ in range(3)]
+    await until(lambda: house.views.waits(house.view.id))
+    events = (await house.view.poll()).events
+    ids = [((await call).structured_content or {})["call"] for call in calling]
+    exceeded: list[str] = []
+    with report_exceeded(lambda bound, *_: exceeded.append(bound.what)):
+        for event in events:
+            house.view.answer(event.call, {"content": [{"type": "text", "text": "x" * 9000}]})
+        await until(lambda: bool(exceeded))
+    collected = [len(said(await house.forwarder.collect(LOCAL, id))) for id in ids]
+    assert sorted(collected)[1:] == [9000, 9000]
+    assert (exceeded, min(collected) < 200) == (["results to be collected"], True)
 
 
 @pytest.mark.bound("queued model calls of a view")
