@@ -260,6 +260,7 @@ class _Gateway:
             absences=self._accounts.absences,
             tools=UpstreamTools(self._database),
             asking=self._approving.elicitation(),
+            room=self._bodies.room,
             shown_in=lambda upstream: show_in(upstream, self._apps, self._views),
             revocation=partial(self._revocations.hold, needs="mcp"),
             runtime=self._built.everything,

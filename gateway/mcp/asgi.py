@@ -76,9 +76,12 @@ GRACE = 5.0
 
 
 class Ending:
-    """The end of an exchange with a client: the client disconnected, or the gateway ended its stream."""
+    """The end of an exchange with a client: the client disconnected, or the gateway ended its stream.
+    `size` is the number of bytes of its request's body.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
         self._ended = asyncio.Event()
         self._callbacks: set[Callable[[], None]] = set()
 

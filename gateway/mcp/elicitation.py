@@ -23,6 +23,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from gateway.bounds import Area, Bound
 from gateway.crypto import equals_secret
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.sizes import text_size
+from gateway.mcp.asgi import ending_of
 from gateway.model import Principal, Tell, Visit
 from gateway.shares import Shares
 
@@ -49,9 +51,15 @@ BOUNDS: Final = (
         f"beyond half of it, a small share per principal; the result is kept for {KEPT:g} s",
         "`rate-limited`",
     ),
+    Bound(
+        Area.MCP,
+        "bytes of calls and results whose client is to come back",
+        "they count among the bytes of request bodies in memory",
+        "the call ends, and its result is discarded: `rate-limited`",
+    ),
 )
 
-(_RUNS,) = BOUNDS
+_RUNS, _BYTES = BOUNDS
 
 TRIES = 3
 """Attempts that a person has to type the code."""
@@ -59,6 +67,8 @@ TRIES = 3
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """Letters and digits that are not easily mistaken for one another."""
 
+_TOO_LARGE: Final = "Too many bytes of calls wait for a client to come back, so this call was given up."
+_NOT_KEPT: Final = "The call has run, but its result was too large to be kept until its client came back."
 _TOO_MANY: Final = "Too many calls of yours are under way here, or wait for you to come back. Try again later."
 
 log = logging.getLogger(__name__)
@@ -114,7 +124,7 @@ class _Ask:
 
 @dataclass(slots=True, eq=False)
 class _Run(Generic[Answer]):
-    """A running call.
+    """A running call, whose request has `size` bytes; `held` are those that are counted while its client is away.
     `untold` are the pages not yet announced to the client, `over` those no longer needed; `handed` means that the
     client received the call's id, to resume it. `refused` converts a refusal into an answer, `moved` is called with
     each request by which the client resumes.
@@ -123,6 +133,7 @@ class _Run(Generic[Answer]):
     principal: Principal
     refused: Callable[[Refusal], Answer]
     moved: Callable[[Context], None]
+    size: int
     id: str = field(default_factory=lambda: STATE + secrets.token_urlsafe(16))
     untold: deque[_Ask] = field(default_factory=deque)
     told: dict[str, _Ask] = field(default_factory=dict)
@@ -133,6 +144,7 @@ class _Run(Generic[Answer]):
     task: asyncio.Task[None] | None = None
     waiting: int = 0
     handed: bool = False
+    held: int = 0
     away: asyncio.TimerHandle | None = None
 
     def outcome(self) -> Answer | None:
@@ -158,10 +170,14 @@ class _Run(Generic[Answer]):
 
 class ElicitingCalls(Generic[Answer]):
     """The calls of one mount whose clients can ask a person.
-    `tasks` runs them, also without their client. `refused` converts a refusal into an answer.
+    `tasks` runs them, also without their client. `refused` converts a refusal into an answer. `room` limits the bytes
+    of those that wait for their client, together with the bytes of running requests.
     """
 
-    def __init__(self, tasks: asyncio.TaskGroup, asking: Asking, refused: Callable[[Refusal], Answer]) -> None:
+    def __init__(
+        self, tasks: asyncio.TaskGroup, asking: Asking, refused: Callable[[Refusal], Answer], room: Shares
+    ) -> None:
+        self._bytes = room
         self._tasks = tasks
         self._asking = asking
         self._refused = refused
@@ -186,9 +202,9 @@ class ElicitingCalls(Generic[Answer]):
             _RUNS.exceeded(principal.id)
             return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_MANY))
         if not modern:
-            return await self._within(context, self._begin(principal, work, moved, opens=opens))
+            return await self._within(context, self._begin(context, principal, work, moved, opens=opens))
         if params.request_state is None:
-            run = self._begin(principal, work, moved, opens=opens)
+            run = self._begin(context, principal, work, moved, opens=opens)
         else:
             found = self._runs.get(params.request_state)
             if found is None or found.principal.id != principal.id:
@@ -215,6 +231,7 @@ class ElicitingCalls(Generic[Answer]):
 
     def _begin(
         self,
+        context: Context,
         principal: Principal,
         work: Callable[[Tell], Awaitable[Answer]],
         moved: Callable[[Context], None],
@@ -222,7 +239,7 @@ class ElicitingCalls(Generic[Answer]):
         opens: bool,
     ) -> _Run[Answer]:
         """Start `work`; `opens` means that its client can open pages."""
-        run = _Run(principal, self._refused, moved)
+        run = _Run(principal, self._refused, moved, ending_of(context.request).size)
 
         def tell(visit: Visit) -> None:
             takes = self._asking.of(visit, principal)
@@ -240,19 +257,42 @@ class ElicitingCalls(Generic[Answer]):
         try:
             result = await work(tell)
             run.result = run.result or result
+            run.news.set()
+            if run.handed:
+                await self._hold_result(run, result)
         except MCPError as error:
             run.error = error
         finally:
             run.end()
-            if run.handed:
+            if run.handed and run.id in self._runs:
                 asyncio.get_running_loop().call_later(KEPT, self._forget, run)
             else:  # the client has no state with which it could resume
                 self._forget(run)
+
+    async def _hold_result(self, run: _Run[Answer], result: Answer) -> None:
+        """Count the result instead of the request; without room for it, only a client that waits now receives it."""
+        size = await asyncio.to_thread(text_size, result)
+        if self._hold(run, size):
+            return
+        if run.waiting:
+            self._forget(run)
+        else:
+            run.result = self._refused(Refusal(Reason.RATE_LIMITED, _NOT_KEPT))
+
+    def _hold(self, run: _Run[Answer], size: int) -> bool:
+        """Count `size` bytes for a call that its client can resume, instead of what was counted for it."""
+        self._bytes.give(run.principal.id, run.held)
+        run.held = size if self._bytes.take(run.principal.id, size) else 0
+        if run.held < size:
+            _BYTES.exceeded(run.principal.id)
+        return run.held == size
 
     def _forget(self, run: _Run[Answer]) -> None:
         """Forget a call that can no longer be resumed, and free its place."""
         if self._runs.pop(run.id, None) is not None:
             self._room.give(run.principal.id)
+            self._bytes.give(run.principal.id, run.held)
+            run.held = 0
 
     async def _round(self, run: _Run[Answer]) -> Answer | types.InputRequiredResult:
         """Wait until the call ends or needs an elicitation, or until its client must repeat it."""
@@ -276,6 +316,9 @@ class ElicitingCalls(Generic[Answer]):
         asks: dict[str, types.InputRequest] = {
             ask.visit.id: types.ElicitRequest(params=ask.params()) for ask in _take_untold(run)
         }
+        if not run.handed and not self._hold(run, run.size):
+            run.end(Refusal(Reason.RATE_LIMITED, _TOO_LARGE))
+            return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_LARGE))
         run.handed = True
         if not run.waiting:
             gone = Refusal(Reason.APPROVAL_EXPIRED, "The client did not come back for this call in time.")

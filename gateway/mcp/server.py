@@ -217,7 +217,7 @@ class McpMount:
             started = asyncio.Event()
             tasks.create_task(self._run_manager(started))
             stack.callback(self._leave.set)
-            self._calls = ElicitingCalls(tasks, self._asking, of_refusal)
+            self._calls = ElicitingCalls(tasks, self._asking, of_refusal, self._room)
             stack.callback(self._calls.close)
             await started.wait()
             stack.callback(self._views.watch(self._changes.note_change))
@@ -253,7 +253,7 @@ class McpMount:
             if answer is not None:
                 return answer
         self._manager.asgi_app.max_body_size = self._body_limit()
-        ending = Ending()
+        ending = Ending(len(body or b""))
         standing = request.method == "GET"
         if standing:
             self._streams.add(ending)

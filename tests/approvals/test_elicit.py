@@ -21,6 +21,7 @@ from mcp_types import (
     InputResponses,
 )
 
+from gateway.config import values
 from gateway.mcp import elicitation
 from tests.approvals.page import shown
 from tests.mcp.mounts import said
@@ -95,9 +96,9 @@ async def test_a_client_that_declines_gives_the_call_up(world: World, mode: Any)
     assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
 
 
-async def tried(client: Client, name: str = "cart_checkout") -> CallToolResult | InputRequiredResult:
+async def tried(client: Client, name: str = "cart_checkout", **arguments: Any) -> CallToolResult | InputRequiredResult:
     """One call at the protocol level, with input required allowed as a result."""
-    return await client.session.call_tool(name, {}, allow_input_required=True)
+    return await client.session.call_tool(name, arguments, allow_input_required=True)
 
 
 async def begun(client: Client, name: str = "cart_checkout") -> InputRequiredResult:
@@ -160,6 +161,37 @@ async def test_too_many_calls_of_one_principal_wait_for_their_client(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(repeated(client, again.request_state))
             await answer_next(ann, world, "decline")
+
+
+@pytest.mark.bound("bytes of calls and results whose client is to come back")
+async def test_too_many_bytes_of_one_principal_wait_for_their_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call whose bytes find no room is given up when its client is to come back; an ended one frees its bytes."""
+    monkeypatch.setattr(values, "LARGEST_BODY", 2**19)
+    monkeypatch.setattr(elicitation, "ROUND", 0.2)
+    large = {"note": "x" * 200_000}
+    async with (
+        running(tmp_path, extra="mcp: {bodies: 64MiB, bodies_each: 512KiB}\n") as world,
+        person(world) as ann,
+        shown(world, ann) as page,
+        modern(world) as client,
+    ):
+        first = await tried(client, **large)
+        assert isinstance(first, InputRequiredResult)
+        refused = await tried(client, **large)
+        assert isinstance(refused, CallToolResult)
+        assert "rate-limited: Too many bytes of calls wait for a client to come back" in said(refused)
+        async with asyncio.TaskGroup() as tasks:
+            calling = tasks.create_task(repeated(client, first.request_state, **large))
+            await answer_next(ann, world, "approve")
+        assert not calling.result().is_error
+        again = await tried(client, **large)
+        assert isinstance(again, InputRequiredResult)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(repeated(client, again.request_state, **large))
+            await answer_next(ann, world, "decline")
+        assert page.ran == ["checkout"] * 3
 
 
 @pytest.mark.parametrize("state", ["", "v1.AAAA", "made up", "v1." + "A" * 200])

@@ -31,6 +31,7 @@ from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.link import LinkState
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
+from gateway.shares import Shares
 from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
 
@@ -52,8 +53,9 @@ class Mounted:
 class Upstreams:
     """The upstreams by name.
     `face` makes the mount of one, behind its proxy; `tasks` is entered while they run. `asking` defines which clients
-    may send their person to a page. `shown_in` finds, for an upstream, the view in a host page of the gateway that
-    shows one of its apps. `revocation` watches over calls that continue without a connection.
+    may send their person to a page; `room` limits the bytes of their calls. `shown_in` finds, for an upstream, the view
+    in a host page of the gateway that shows one of its apps. `revocation` watches over calls that continue without a
+    connection.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Upstreams:
         absences: MissingAccounts,
         tools: UpstreamTools,
         asking: Asking,
+        room: Shares,
         shown_in: Callable[[str], ShownIn],
         revocation: RevocationWatch,
         runtime: str,
@@ -85,6 +88,7 @@ class Upstreams:
         self._file = file
         self._tools = tools
         self._asking = asking
+        self._room = room
         self._shown_in = shown_in
         self._services = CallServices(calls, authenticator, absences, RepeatedCalls(), self._spec, revocation)
         self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
@@ -254,7 +258,7 @@ class Upstreams:
             upstream,
             services=self._services,
             runtime=self._runtime,
-            eliciting=ElicitingCalls(self._tasks, self._asking, refusal_result),
+            eliciting=ElicitingCalls(self._tasks, self._asking, refusal_result, self._room),
             shown_in=self._shown_in(spec.name),
         )
         return Mounted(upstream, proxy, self._face(spec.name, proxy))
