@@ -23,10 +23,11 @@ REASONS: Final = {
     "HTTP cache": "A view has none, and the gateway stores no answer.",
     "network errors": "If a backend cannot be reached, or its answer is not HTTP, the gateway answers 502 with "
     "`gateway-reason`.",
-    "answers that are not HTTP": "Lines that end in LF alone, which RFC 9112 (2.2) lets a recipient refuse, and a "
-    "status above 599 (RFC 9110, 15): such an answer is 502.",
-    "lengths of bodies": "A view knows the length of a body that is not streamed, even if the backend sent it "
-    "compressed or in chunks, without a length.",
+    "answers that are not HTTP": "A head without the empty line at its end is incomplete (RFC 9112, 8; Chromium takes "
+    "it over http, not over https), and no script can make a `Response` with a status above 599 (Fetch, 5.5): such an "
+    "answer is 502.",
+    "lengths of bodies": "The gateway decodes and may mask what a backend sends. A length is that of the body as the "
+    "page gets it, not that of the compressed one, and it is known for each body that is not streamed.",
     "pages in XML": "Hosts show HTML: the resource of an MCP App is `text/html`.",
     "requests sent twice": "A request that may change something is sent once, even if the answer is 421.",
     "methods and header fields": "Credentials, `User-Agent`, trailers, other methods, overrides of the method, "
