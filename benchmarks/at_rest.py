@@ -198,7 +198,7 @@ def _site(port: int) -> None:
 def _mcp(port: int) -> None:
     """Open an app as a client of protocol 2026-07-28 does, and list the tools as one of 2025-11-25."""
     request = call(f"127.0.0.1:{port}", "/mcp/app0", {}, "open_app0")
-    _sent(port, request)
+    _exchange(port, request)
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "benchmark", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
     head = [
@@ -208,10 +208,10 @@ def _mcp(port: int) -> None:
         "accept: application/json, text/event-stream",
         f"content-length: {len(body)}",
     ]
-    _sent(port, "\r\n".join([*head, "", ""]).encode() + body)
+    _exchange(port, "\r\n".join([*head, "", ""]).encode() + body)
 
 
-def _sent(port: int, request: bytes) -> None:
+def _exchange(port: int, request: bytes) -> None:
     head, _, body = request.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     fields = dict(line.split(": ", 1) for line in lines)

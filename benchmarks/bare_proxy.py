@@ -24,11 +24,13 @@ def build_app(backend: str) -> web.Application:
         async with request.app[session].request(
             request.method,
             URL(backend + request.raw_path, encoded=True),
-            headers=_kept(request.headers),
+            headers=_end_to_end_headers(request.headers),
             data=await request.read() or None,
             allow_redirects=False,
         ) as answer:
-            return web.Response(status=answer.status, headers=_kept(answer.headers), body=await answer.read())
+            return web.Response(
+                status=answer.status, headers=_end_to_end_headers(answer.headers), body=await answer.read()
+            )
 
     async def lifetime(app: web.Application) -> AsyncIterator[None]:
         app[session] = aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
@@ -41,7 +43,7 @@ def build_app(backend: str) -> web.Application:
     return app
 
 
-def _kept(headers: Mapping[str, str]) -> CIMultiDict[str]:
+def _end_to_end_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in OWN)
 
 

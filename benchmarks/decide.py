@@ -43,13 +43,13 @@ def measure(routes: int, calls: int = CALLS) -> Decided:
     loaded = time.perf_counter() - started
     cold, repeated, condition, canonical = [], [], [], []
     for number in range(PASSES):
-        asked = [_asked(routes, number, call) for call in range(calls)]
+        asked = [_unique_request(routes, number, call) for call in range(calls)]
         started = time.perf_counter()
         requests = [canonicalise(policy, request) for request in asked]
         canonical.append(1e6 * (time.perf_counter() - started) / calls)
-        cold.append(_timed(policy, requests))
-        repeated.append(_timed(policy, requests[:1] * calls))
-        condition.append(_timed(policy, [canonicalise(policy, _order(number, call)) for call in range(calls)]))
+        cold.append(_time_each(policy, requests))
+        repeated.append(_time_each(policy, requests[:1] * calls))
+        condition.append(_time_each(policy, [canonicalise(policy, _order(number, call)) for call in range(calls)]))
     return Decided(
         routes=routes,
         cold_us=statistics.median(cold),
@@ -60,7 +60,7 @@ def measure(routes: int, calls: int = CALLS) -> Decided:
     )
 
 
-def _asked(routes: int, number: int, call: int) -> Request:
+def _unique_request(routes: int, number: int, call: int) -> Request:
     """Return a request for a unique path, spread over the policy."""
     route = (call * 7919) % routes
     return Request("GET", f"/api/r{route}/{number}-{call}" if route < routes - 1 else f"/api/items/{number}-{call}")
@@ -74,7 +74,7 @@ def _order(number: int, call: int) -> Request:
     )
 
 
-def _timed(policy: Policy, requests: Sequence[CanonicalRequest]) -> float:
+def _time_each(policy: Policy, requests: Sequence[CanonicalRequest]) -> float:
     """Return the microseconds for each."""
     gc.collect()
     gc.disable()

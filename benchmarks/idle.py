@@ -157,11 +157,11 @@ class Pages:
         name = _person(next(self._numbers))
         person = {"x-user": name}
         async with self._http.get(f"{self._place}/api/state", headers={**self._own, **person}) as answer:
-            csrf = await _said(answer, "csrf")
+            csrf = await _read_member(answer, "csrf")
         headers = {**self._own, **person, "webmcp-gateway-csrf": csrf}
         body = {"apps": [gateway_files.APP]}
         async with self._http.post(f"{self._place}/bridge/tickets", json=body, headers=headers) as answer:
-            ticket = await _said(answer, "ticket")
+            ticket = await _read_member(answer, "ticket")
         socket = await self._http.ws_connect(
             f"{self._place}/bridge", headers={**self._own, **person}, protocols=("webmcp-gateway.v1",), autoping=True
         )
@@ -205,7 +205,9 @@ class Pages:
     def checks(self) -> Sequence[Callable[[], Awaitable[bool]]]:
         """Return for each view whether a model's call reaches its page."""
         return [
-            partial(_called, self._http, self._url, name, view) for _, name, opened in self._sockets for view in opened
+            partial(_reaches_page, self._http, self._url, name, view)
+            for _, name, opened in self._sockets
+            for view in opened
         ]
 
     async def close(self) -> None:
@@ -255,7 +257,7 @@ class Polls:
 
     def checks(self) -> Sequence[Callable[[], Awaitable[bool]]]:
         """Return for each view whether a model's call reaches its page."""
-        return [partial(_called, self._http, self._url, person, view) for person, view in self._views]
+        return [partial(_reaches_page, self._http, self._url, person, view) for person, view in self._views]
 
     async def close(self) -> None:
         """End the polls."""
@@ -295,11 +297,11 @@ async def measure(kind: str, port: int, pid: int, most: int, tell: Callable[[str
 
         try:
             await held.open(tasks, 1)  # the first is not counted: it has one-time costs
-            before = await _settled(pid)
+            before = await _settled_memory(pid)
             began = time.monotonic()
             await _all([partial(open_more, held.each)] * (most // held.each))
             took = time.monotonic() - began
-            kib = (await _settled(pid) - before) / most
+            kib = (await _settled_memory(pid) - before) / most
             answers = await _all(held.checks())
         finally:
             await held.close()
@@ -316,7 +318,7 @@ def _person(number: int) -> str:
     return f"person{number % PERSONS}"
 
 
-async def _called(http: aiohttp.ClientSession, url: str, person: str, view: str) -> bool:
+async def _reaches_page(http: aiohttp.ClientSession, url: str, person: str, view: str) -> bool:
     """Return whether a model's call reaches the page of a view."""
     arguments = {"view": view, "tool": "tool0", "arguments": {}}
     return "the page answered" in json.dumps(await _call(http, url, person, "call_view_tool", arguments))
@@ -352,7 +354,7 @@ async def _all(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return [task.result() for task in running]
 
 
-async def _settled(pid: int) -> float:
+async def _settled_memory(pid: int) -> float:
     """Return the KiB of resident memory once it no longer grows, after at most `GLANCES` checks.
 
     Raises `BenchmarkError` if it still grows.
@@ -381,7 +383,7 @@ def _result(method: str) -> Json:
     return results.get(method, {})
 
 
-async def _said(answer: aiohttp.ClientResponse, name: str) -> str:
+async def _read_member(answer: aiohttp.ClientResponse, name: str) -> str:
     """Return a member of a JSON response. Raises `BenchmarkError` with the whole text for another status."""
     text = await answer.text()
     if answer.status != 200:

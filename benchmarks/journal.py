@@ -67,20 +67,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 async def _measure(folder: Path, lines: int) -> list[Cost]:
     return [
-        await _written("in the journal", Journal(folder / "plain"), lines),
-        await _written("with two paths of `redact`", Journal(folder / "redact", ("$.url", "$..email")), lines),
-        await _synced("with `fsync: always`", Journal(folder / "fsync", keeping=Keeping(fsync=True)), lines // 10, 1),
-        await _synced(
+        await _measure_lines("in the journal", Journal(folder / "plain"), lines),
+        await _measure_lines("with two paths of `redact`", Journal(folder / "redact", ("$.url", "$..email")), lines),
+        await _measure_syncs(
+            "with `fsync: always`", Journal(folder / "fsync", keeping=Keeping(fsync=True)), lines // 10, 1
+        ),
+        await _measure_syncs(
             f"with `fsync: always`, {AT_ONCE} at once",
             Journal(folder / "shared", keeping=Keeping(fsync=True)),
             lines,
             AT_ONCE,
         ),
-        await _filled("from there into SQLite, in the background", folder, lines),
+        await _measure_bursts("from there into SQLite, in the background", folder, lines),
     ]
 
 
-async def _written(what: str, journal: Journal, lines: int) -> Cost:
+async def _measure_lines(what: str, journal: Journal, lines: int) -> Cost:
     async with journal:
         return _cost(what, [_append(journal, lines, number) for number in range(PASSES)])
 
@@ -95,7 +97,7 @@ def _append(journal: Journal, lines: int, number: int) -> float:
     return 1e6 * (time.perf_counter() - started) / lines
 
 
-async def _synced(what: str, journal: Journal, lines: int, at_once: int) -> Cost:
+async def _measure_syncs(what: str, journal: Journal, lines: int, at_once: int) -> Cost:
     """Measure lines that wait for the disk, with `at_once` concurrent writers."""
 
     each = max(1, lines // at_once)
@@ -114,7 +116,7 @@ async def _synced(what: str, journal: Journal, lines: int, at_once: int) -> Cost
     return _cost(what, passes)
 
 
-async def _filled(what: str, folder: Path, lines: int) -> Cost:
+async def _measure_bursts(what: str, folder: Path, lines: int) -> Cost:
     """Measure bursts of lines, as many as a busy gateway writes between two transactions."""
     async with (
         Database(f"sqlite:///{folder / 'gateway.db'}") as database,

@@ -120,7 +120,7 @@ async def measure(port: int, changes: int) -> dict[str, list[float]]:
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         page = Page(session, port)
-        await stack.enter_async_context(Client(url, mode="legacy", message_handler=_hearing(clock)))
+        await stack.enter_async_context(Client(url, mode="legacy", message_handler=_record_notifications(clock)))
         modern = await stack.enter_async_context(Client(url, mode="2026-07-28"))
         listening = await stack.enter_async_context(modern.listen(tools_list_changed=True))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -140,7 +140,7 @@ async def measure(port: int, changes: int) -> dict[str, list[float]]:
     return found
 
 
-def _hearing(clock: Clock) -> MessageHandlerFnT:
+def _record_notifications(clock: Clock) -> MessageHandlerFnT:
     async def hear(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             clock.hear("legacy")

@@ -159,14 +159,14 @@ class _Connection(asyncio.Protocol):
             return
         length = _LENGTH.search(answer, 0, head)
         if length is None:
-            drive.failed(f"An answer has no content-length:\n{_shown(answer)}")
+            drive.failed(f"An answer has no content-length:\n{_shorten(answer)}")
         elif len(answer) >= head + 4 + int(length[1]):
             self._answered(drive, answer)
 
     def _answered(self, drive: _Drive, answer: bytes) -> None:
         now = time.perf_counter()
         if not answer.startswith(b"HTTP/1.1 200") or self._marker not in answer:
-            drive.failed(f"This is not the answer that was asked for:\n{_shown(answer)}")
+            drive.failed(f"This is not the answer that was asked for:\n{_shorten(answer)}")
             return
         drive.times.append(now - self._sent)
         self._received = b""
@@ -269,7 +269,7 @@ def percentile(times: list[float], share: float) -> float:
     return sorted(times)[max(0, math.ceil(share * len(times)) - 1)]
 
 
-def _shown(answer: bytes) -> str:
+def _shorten(answer: bytes) -> str:
     return answer[:2000].decode("utf-8", "replace")
 
 

@@ -80,7 +80,7 @@ def run(
 def _samples(plan: Plan, targets: Sequence[Target], connections: int, number: int, pair: int) -> list[Sample]:
     """Return one sample of each, with loads in turns."""
     before = [session_seconds(target.pid) for target in targets]
-    measured = _loaded([_load(plan, target, connections) for target in targets], targets)
+    measured = _run_loads([_load(plan, target, connections) for target in targets], targets)
     quiet_after = [_quiet(target.pid) for target in targets]
     after = [session_seconds(target.pid) for target in targets]
     return [
@@ -111,7 +111,7 @@ def _load(plan: Plan, target: Target, connections: int) -> Load:
     )
 
 
-def _loaded(loads: Sequence[Load], targets: Sequence[Target]) -> list[Measured]:
+def _run_loads(loads: Sequence[Load], targets: Sequence[Target]) -> list[Measured]:
     """Run the loads in a separate process."""
     names = " and ".join(target.name for target in targets)
     try:

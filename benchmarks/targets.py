@@ -81,7 +81,7 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
 def doors(port: int, pid: int, name: str = "gateway") -> list[Target]:
     """Return the requests for the doors of the gateway `name` on `port`, with an attached view."""
     site = f"{gateway_files.APP}.localhost:{port}"
-    view, key = _attached(port)
+    view, key = _attach(port)
     get, post = {"url": PATH, "method": "GET"}, {"url": PATH, "method": "POST", "body": ITEM}
     found = [
         Target(f"{name}, site door", pid, port, _get(site, "webmcp-gateway-client: 1")),
@@ -92,16 +92,16 @@ def doors(port: int, pid: int, name: str = "gateway") -> list[Target]:
     return found
 
 
-def _attached(port: int) -> tuple[str, str]:
+def _attach(port: int) -> tuple[str, str]:
     """Attach a view to the gateway, and return it with its key."""
     host = f"127.0.0.1:{port}"
-    opened = _said(port, call(host, f"/mcp/{gateway_files.APP}", {}, f"open_{gateway_files.APP}"))
+    opened = _exchange(port, call(host, f"/mcp/{gateway_files.APP}", {}, f"open_{gateway_files.APP}"))
     launch = opened["_meta"]["webmcp-gateway/launch"]
-    found = _said(port, call(host, f"/mcp/{gateway_files.APP}", {"launch": launch}, "webmcp_attach"))
+    found = _exchange(port, call(host, f"/mcp/{gateway_files.APP}", {"launch": launch}, "webmcp_attach"))
     return found["structuredContent"]["view"], found["structuredContent"]["key"]
 
 
-def _said(port: int, request: bytes) -> dict[str, Any]:
+def _exchange(port: int, request: bytes) -> dict[str, Any]:
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(request.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
         answer = b"".join(iter(lambda: connection.recv(65536), b""))

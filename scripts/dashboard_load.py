@@ -33,7 +33,7 @@ from scripts.dashboard_picture import SCRAPE, Span, draw  # noqa: E402  # script
 from tests.browser.conftest import launch  # noqa: E402
 from tests.browser.test_main_job import app_of  # noqa: E402
 from tests.callers.tokens import link, token  # noqa: E402
-from tests.world import SECRET, World, free_port, running, served  # noqa: E402
+from tests.world import SECRET, World, free_port, running, serving  # noqa: E402
 
 MINUTES = float(os.environ.get("MINUTES", "6"))
 EVENTS = {"webmcp-gateway-client": "1"}
@@ -200,7 +200,7 @@ async def main(file: Path) -> None:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         world = await stack.enter_async_context(running(folder, extra="auth: [token]\n", token_lifetime=20))
-        port = await stack.enter_async_context(served(app))
+        port = await stack.enter_async_context(serving(app))
         visitor, model = [await token(world, name, "mcp", "bridge", "app:cart") for name in ("visitor", "model")]
         login = await link(world)
         await world.gateway.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.whole.restart_load import cut_by_gateway, measured, placed  # noqa: E402  # the tests are no installed package
+from tests.whole.restart_load import cut_by_gateway, measure, placed  # noqa: E402  # the tests are no installed package
 
 CLIENTS = 4
 """Clients of each kind."""
@@ -36,7 +36,7 @@ async def main() -> None:
     for name, (front, held) in PLACES.items():
         with tempfile.TemporaryDirectory() as folder:
             async with placed(Path(folder), front, held=held) as place:
-                tally = await measured(place, CLIENTS, CALLS, RESTARTS)
+                tally = await measure(place, CLIENTS, CALLS, RESTARTS)
             cut = cut_by_gateway(Path(folder)) if front == "nginx" else []
         for one in (*tally.cut, *tally.twice, *cut):
             print(one, file=sys.stderr)

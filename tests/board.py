@@ -18,7 +18,7 @@ EXAMPLE = Path(board.__file__).parent
 WEB = EXAMPLE / "web"
 
 
-def built() -> Path:
+def build_board() -> Path:
     """The board's build, as its author makes it; the first test process to need it builds it, once."""
     dist = WEB / "dist"
     with (WEB / "package-lock.json").open("rb") as alone:
@@ -65,7 +65,7 @@ async def running(folder: Path) -> AsyncIterator[Run]:
     """Run backend and gateway; `folder` holds the gateway's files."""
     run = Run(Server(), Server())
     config = (EXAMPLE / "gateway.yaml").read_text("utf-8")
-    config = config.replace("127.0.0.1:8081", f"127.0.0.1:{run.gateway.port}").replace("web/dist", str(built()))
+    config = config.replace("127.0.0.1:8081", f"127.0.0.1:{run.gateway.port}").replace("web/dist", str(build_board()))
     (folder / "gateway.yaml").write_text(config, "utf-8")
     policy = (EXAMPLE / "policy.yaml").read_text("utf-8")
     (folder / "policy.yaml").write_text(policy.replace("127.0.0.1:9402", f"127.0.0.1:{run.backend.port}"), "utf-8")

@@ -19,7 +19,7 @@ from scripts.bounds_doc import declared
 from tests.leaks import taps
 from tests.leaks.files import look_through
 from tests.leaks.marks import MARK
-from tests.leaks.watch import FOLDER, TAPS, Watch, noted
+from tests.leaks.watch import FOLDER, TAPS, Watch, read_findings
 from tests.world import World, running
 
 BROWSER = "tests/browser/"
@@ -119,7 +119,7 @@ def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Check that no secret appears in what gateways answered, logged, counted, traced, printed or left in a file."""
     yield
     look_through(tmp_path_factory.getbasetemp(), TAPS.watch, TAPS.cookies)
-    found, _ = noted(Path(os.environ[FOLDER]))
+    found, _ = read_findings(Path(os.environ[FOLDER]))
     assert found == []
 
 

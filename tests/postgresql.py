@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.leaks.files import look_through
 from tests.leaks.watch import TAPS
-from tests.world import bound
+from tests.world import bind_socket
 
 WAIT = 20.0
 
@@ -40,7 +40,7 @@ class PostgreSQL:
         self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []}
         if os.getuid() != 0:
             self._as = {}
-        reserved = bound()
+        reserved = bind_socket()
         weakref.finalize(self, reserved.close)
         self.port = int(reserved.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None

@@ -29,7 +29,7 @@ EXAMPLE = Path(goods.__file__).parent
 SECRET = f"a secret of these tests: 100%+ {MARK}"
 
 
-def bound(port: int = 0) -> socket.socket:
+def bind_socket(port: int = 0) -> socket.socket:
     """A bound socket on loopback; port 0 takes a free one.
 
     While it does not listen, others can bind and listen at the same port, and the system assigns the port to no one.
@@ -40,9 +40,9 @@ def bound(port: int = 0) -> socket.socket:
     return sock
 
 
-def listening(port: int = 0) -> socket.socket:
+def listen(port: int = 0) -> socket.socket:
     """A listening socket on loopback; port 0 takes a free one."""
-    sock = bound(port)
+    sock = bind_socket(port)
     sock.listen(128)
     return sock
 
@@ -51,10 +51,10 @@ class Server:
     """An aiohttp application that can be stopped and started again on the same port."""
 
     def __init__(self) -> None:
-        reserved = bound()  # while the object lives, whether it serves or not
+        reserved = bind_socket()  # while the object lives, whether it serves or not
         weakref.finalize(self, reserved.close)
         self.port = int(reserved.getsockname()[1])
-        self._sock: socket.socket | None = listening(self.port)  # connections made before it serves wait
+        self._sock: socket.socket | None = listen(self.port)  # connections made before it serves wait
         self._runner: web.AppRunner | None = None
 
     async def start(self, app: web.Application) -> None:
@@ -65,7 +65,7 @@ class Server:
             else web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2)
         )
         await self._runner.setup()
-        sock, self._sock = self._sock or listening(self.port), None
+        sock, self._sock = self._sock or listen(self.port), None
         await web.SockSite(self._runner, sock).start()
 
     async def stop(self) -> None:
@@ -79,7 +79,7 @@ class Server:
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncIterator[int]:
+async def serving(app: web.Application) -> AsyncIterator[int]:
     """Serve `app` on a free port, which this yields."""
     server = Server()
     try:
@@ -127,7 +127,7 @@ class World:
     async def start_gateway(self) -> None:
         """Start the gateway (again), with its configuration re-read."""
         self.config = read_config(self.folder)
-        await self.gateway.start(build_app(self.config, lambda: reread(self.folder)))
+        await self.gateway.start(build_app(self.config, lambda: reload_configuration(self.folder)))
 
     def arrived(self) -> list[dict[str, Any]]:
         """Every request that the shop has seen."""
@@ -187,7 +187,7 @@ def read_config(folder: Path) -> Config:
     return load_config(folder / "gateway.yaml", {"SHOP_SECRET": SECRET})
 
 
-def reread(folder: Path) -> configuration.Reading:
+def reload_configuration(folder: Path) -> configuration.Reading:
     """The parts of the configuration that can be used."""
     return configuration.read_config(folder / "gateway.yaml", {"SHOP_SECRET": SECRET})
 

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Frame, async_playwright
 from benchmarks.errors import BenchmarkError
 from benchmarks.page.__main__ import CHROMIUM, start
 from benchmarks.processes import Processes
-from benchmarks.relay.host import bundled, shown
+from benchmarks.relay.host import bundle, show_page
 
 HOSTS = {"side by side": False, "one at a time": True}
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _measure(folder: Path, port: int, rounds: int) -> None:
-    script = bundled(folder)
+    script = bundle(folder)
     async with async_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
         browser = await playwright.chromium.launch(
@@ -48,49 +48,49 @@ async def _measure(folder: Path, port: int, rounds: int) -> None:
         )
         async with Client(f"http://localhost:{port}/mcp/bulk", mode="2026-07-28") as model:
             print("| what | host | calls | median ms | p90 ms | longest ms |\n|---|---|--:|--:|--:|--:|")
-            bridged = await _bridged(browser, port, model, rounds)
+            bridged = await _measure_bridge(browser, port, model, rounds)
             for host, one_at_a_time in HOSTS.items():
                 context = await browser.new_context()
                 url = f"http://localhost:{port}/mcp/bulk"
-                async with shown(await context.new_page(), url, script, one_at_a_time=one_at_a_time) as frame:
-                    await _relayed(frame, model, host, bridged, rounds)
+                async with show_page(await context.new_page(), url, script, one_at_a_time=one_at_a_time) as frame:
+                    await _measure_relay(frame, model, host, bridged, rounds)
                 await context.close()
         await browser.close()
 
 
-async def _bridged(browser: Browser, port: int, model: Client, rounds: int) -> float:
+async def _measure_bridge(browser: Browser, port: int, model: Client, rounds: int) -> float:
     """Return the median of a model's calls over the gateway's own bridge, the reference for those by relay."""
     page = await browser.new_page()
     await page.goto(f"http://localhost:{port}")
     await page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe").locator("#ready").wait_for()
-    await _offered(model)
-    taken = await _called(model, rounds)
+    await _wait_listed(model)
+    taken = await _time_calls(model, rounds)
     _tell("a model's call", "the gateway's own", taken)
     await page.get_by_test_id("close").click()
-    await _offered(model, there=False)
+    await _wait_listed(model, there=False)
     await page.close()
     return statistics.median(taken)
 
 
-async def _relayed(frame: Frame, model: Client, host: str, bridged: float, rounds: int) -> None:
-    await _offered(model)
-    taken = await _called(model, rounds)
+async def _measure_relay(frame: Frame, model: Client, host: str, bridged: float, rounds: int) -> None:
+    await _wait_listed(model)
+    taken = await _time_calls(model, rounds)
     _tell("a model's call, idle page", host, taken)
     extra = statistics.median(taken) - bridged
     working = asyncio.ensure_future(frame.evaluate("always()"))
-    taken = await _called(model, rounds)
+    taken = await _time_calls(model, rounds)
     _tell("a model's call, page makes requests all the time", host, taken)
     busy = statistics.median(taken) - bridged
     await frame.evaluate("busy = false")
     await working
     _tell("a page's request, polling", host, await frame.evaluate("nowAndThen", rounds))
     await frame.evaluate("offered.abort()")
-    await _offered(model, there=False)
+    await _wait_listed(model, there=False)
     _tell("a page's request, no polling", host, await frame.evaluate("nowAndThen", rounds))
     print(f"\n{host}: a model's call takes {extra:+.0f} ms as the median, {busy:+.0f} ms beside requests\n")
 
 
-async def _called(model: Client, rounds: int) -> list[float]:
+async def _time_calls(model: Client, rounds: int) -> list[float]:
     """Return the times of calls of the page's tool, with pauses in between."""
     listed = (await model.call_tool("list_view_tools", {})).structured_content or {}
     view = next(view["view"] for view in listed["views"] if view["tools"])
@@ -105,7 +105,7 @@ async def _called(model: Client, rounds: int) -> list[float]:
     return taken
 
 
-async def _offered(model: Client, *, there: bool = True) -> None:
+async def _wait_listed(model: Client, *, there: bool = True) -> None:
     for _ in range(400):
         if any(tool.name == "bulk_ping" for tool in (await model.list_tools()).tools) is there:
             return

@@ -21,7 +21,7 @@ UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=
 SCRIPT = ROOT / "tests" / "browser" / "stock" / "host.ts"
 
 
-def bundled(folder: Path) -> str:
+def bundle(folder: Path) -> str:
     """Bundle the script of such a host, based on ext-apps' bridge."""
     entry = ROOT / "browser" / "node_modules" / ".cache" / "benchmark-host.ts"
     entry.parent.mkdir(exist_ok=True)
@@ -32,14 +32,14 @@ def bundled(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def shown(page: Page, url: str, script: str, *, one_at_a_time: bool) -> AsyncIterator[Frame]:
+async def show_page(page: Page, url: str, script: str, *, one_at_a_time: bool) -> AsyncIterator[Frame]:
     """Show the page of the app whose server is at `url`."""
     turns: AbstractAsyncContextManager[Any] = asyncio.Lock() if one_at_a_time else nullcontext()
     async with Client(url, mode="2026-07-28", extensions=UI) as client:
 
         async def call_server(params: dict[str, Any]) -> dict[str, Any]:
             async with turns:
-                return _dumped(await client.call_tool(params["name"], params.get("arguments") or {}))
+                return _dump(await client.call_tool(params["name"], params.get("arguments") or {}))
 
         await page.expose_function("callServer", call_server)
         # A secure context: without one a view cannot sign.
@@ -50,10 +50,10 @@ async def shown(page: Page, url: str, script: str, *, one_at_a_time: bool) -> As
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         content = (await client.read_resource((tools["open_bulk"].meta or {})["ui"]["resourceUri"])).contents[0]
         assert isinstance(content, TextResourceContents)
-        await page.evaluate("([html, result]) => window.show(html, result)", [content.text, _dumped(opened)])
+        await page.evaluate("([html, result]) => window.show(html, result)", [content.text, _dump(opened)])
         await page.frame_locator("iframe").locator("#ready").wait_for()
         yield page.frames[-1]
 
 
-def _dumped(result: CallToolResult) -> dict[str, Any]:
+def _dump(result: CallToolResult) -> dict[str, Any]:
     return dict(json.loads(result.model_dump_json(by_alias=True, exclude_none=True)))

@@ -105,7 +105,7 @@ class CartPage:
 
 
 @asynccontextmanager
-async def shown(world: World, client: aiohttp.ClientSession) -> AsyncIterator[CartPage]:
+async def show_cart(world: World, client: aiohttp.ClientSession) -> AsyncIterator[CartPage]:
     """The page of a cart that is open in a host page of `client`, and has declared its tools."""
     async with connected(world, client) as host:
         page = CartPage(host, (await host.open()).view)

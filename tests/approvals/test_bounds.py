@@ -21,12 +21,12 @@ from gateway.model import Caller, Door, Initiator, Principal
 from gateway.ports.approvals import ApprovalState, Ask
 from gateway.stores.journal import Journal
 from gateway.telemetry import Metrics
-from tests.approvals.page import shown
-from tests.approvals.test_ways import command, removed, sent
+from tests.approvals.page import show_cart
+from tests.approvals.test_ways import command, count_requests, send_removal
 from tests.clock import Clock
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
-from tests.mcp.mounts import said
+from tests.mcp.mounts import result_text
 from tests.whole.test_main_job import answer_next, person, questions
 from tests.world import World, running
 
@@ -42,7 +42,7 @@ ASK = Ask("Remove tea?", "DELETE", "/api/cart/tea", "digest", "sha256:1", grant=
 
 async def test_a_page_that_floods_is_asked_about_twice(world: World) -> None:
     """Eight requests cause two questions and six refusals; after three declines no further question is asked."""
-    async with person(world) as ann, shown(world, ann) as page, asyncio.TaskGroup() as tasks:
+    async with person(world) as ann, show_cart(world, ann) as page, asyncio.TaskGroup() as tasks:
         wishes = [
             tasks.create_task(page.fetch(url="/api/checkout", method="POST", body={"number": number}))
             for number in range(8)
@@ -67,7 +67,7 @@ async def test_a_page_that_floods_is_asked_about_twice(world: World) -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_call_that_is_given_up_leaves_no_question(world: World, mode: Any) -> None:
     """The principal disconnects while the call waits: a late answer is void, and nothing is sent."""
-    async with person(world) as ann, shown(world, ann):
+    async with person(world) as ann, show_cart(world, ann):
         async with Client(f"{world.url}/mcp", mode=mode) as client:
             calling = asyncio.create_task(client.call_tool("cart_checkout", {}))
             (question,) = await questions(ann, world)
@@ -108,12 +108,12 @@ async def test_a_trusted_client_has_a_code_typed(tmp_path: Path, mode: Any) -> N
         typing = Typing(lambda code, turn: "0000" if turn == 1 else code.lower())
         async with (
             person(world) as ann,
-            shown(world, ann) as page,
+            show_cart(world, ann) as page,
             Client(f"{world.url}/mcp", mode=mode, elicitation_callback=typing) as client,
         ):
             result = await client.call_tool("cart_checkout", {})
             assert page.ran == ["checkout"]
-        assert "approval" not in said(result)
+        assert "approval" not in result_text(result)
         assert len(typing.forms) == 2
         assert typing.forms[0].message.startswith("Order what is in the cart, and pay for it?")
         assert typing.forms[0].message != typing.forms[1].message
@@ -127,7 +127,7 @@ async def test_wrong_codes_approve_nothing(tmp_path: Path) -> None:
         typing = Typing(lambda code, turn: [None, "AAAA ", ""][turn - 1])
         async with (
             person(world) as ann,
-            shown(world, ann),
+            show_cart(world, ann),
             Client(f"{world.url}/mcp", mode="legacy", elicitation_callback=typing) as client,
             asyncio.TaskGroup() as tasks,
         ):
@@ -135,7 +135,7 @@ async def test_wrong_codes_approve_nothing(tmp_path: Path) -> None:
             while len(typing.forms) < 3:
                 await asyncio.sleep(0.01)
             await answer_next(ann, world, "decline")
-        assert "approval-declined" in said(calling.result())
+        assert "approval-declined" in result_text(calling.result())
         assert len(typing.forms) == 3
 
 
@@ -152,10 +152,10 @@ async def test_a_code_that_comes_too_late_changes_nothing(tmp_path: Path, mode: 
 
         slow = Slow(lambda code, _: code)
         async with (
-            shown(world, ann) as page,
+            show_cart(world, ann) as page,
             Client(f"{world.url}/mcp", mode=mode, elicitation_callback=slow) as client,
         ):
-            assert "approval-declined" in said(await client.call_tool("cart_checkout", {}))
+            assert "approval-declined" in result_text(await client.call_tool("cart_checkout", {}))
             assert not (await client.call_tool("cart_get_cart", {})).is_error
             assert page.ran == ["checkout", "get_cart"]
 
@@ -164,11 +164,11 @@ async def test_without_a_touch_the_command_line_only_declines(tmp_path: Path) ->
     """`presence` applies to every way to answer."""
     async with running(tmp_path, extra="approvals: {presence: webauthn}") as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
-            removing = tasks.create_task(removed(world))
+            removing = tasks.create_task(send_removal(world))
             (question,) = await questions(ann, world)
             refused = await command(world, "answer", question["id"], "--approve")
             assert "touch of a key" in refused.output
-            assert sent(world) == 0
+            assert count_requests(world) == 0
             assert "declined" in (await command(world, "answer", question["id"], "--decline")).output
         assert removing.result()["headers"]["gateway-reason"] == "approval-declined"
 
@@ -253,13 +253,13 @@ async def test_a_question_stays_open_as_its_rule_says(tmp_path: Path) -> None:
         async with (
             running(tmp_path, policy=PATIENT, extra=extra) as world,
             person(world) as ann,
-            shown(world, ann),
+            show_cart(world, ann),
             Client(f"{world.url}/mcp") as model,
             Client(f"{world.url}/mcp/other", cache=None) as other,
         ):
             await other.list_tools()
             for call in (
-                lambda: removed(world),
+                lambda: send_removal(world),
                 lambda: model.call_tool("cart_checkout", {}),
                 lambda: other.call_tool("both"),
             ):

@@ -23,8 +23,8 @@ from mcp_types import (
 
 from gateway.config import values
 from gateway.mcp import elicitation
-from tests.approvals.page import shown
-from tests.mcp.mounts import said
+from tests.approvals.page import show_cart
+from tests.mcp.mounts import result_text
 from tests.views.pages import until
 from tests.whole.test_main_job import UI, answer_next, person
 from tests.world import World, running
@@ -56,7 +56,7 @@ class Asked:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_confirm_inside_a_running_page_tool_runs_the_page_once(world: World, mode: Any) -> None:
     """The model's client is requested to open a page; the answer there lets the one run continue."""
-    async with person(world) as ann, shown(world, ann) as page:
+    async with person(world) as ann, show_cart(world, ann) as page:
         asked = Asked(world, ann, "approve")
         async with Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client:
             result = await client.call_tool("cart_checkout", {})
@@ -70,7 +70,7 @@ async def test_a_confirm_inside_a_running_page_tool_runs_the_page_once(world: Wo
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_answer_elsewhere_counts_as_well(world: World, mode: Any) -> None:
     """The client opened the page, but another answer was given at the console first."""
-    async with person(world) as ann, shown(world, ann) as page:
+    async with person(world) as ann, show_cart(world, ann) as page:
         asked = Asked(world, ann)
         async with (
             Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client,
@@ -78,7 +78,7 @@ async def test_an_answer_elsewhere_counts_as_well(world: World, mode: Any) -> No
         ):
             calling = tasks.create_task(client.call_tool("cart_checkout", {}))
             await answer_next(ann, world, "decline")
-        assert "approval-declined" in said(calling.result())
+        assert "approval-declined" in result_text(calling.result())
         assert page.ran == ["checkout"]
     assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
 
@@ -86,29 +86,33 @@ async def test_an_answer_elsewhere_counts_as_well(world: World, mode: Any) -> No
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_that_declines_gives_the_call_up(world: World, mode: Any) -> None:
     """Nothing is sent, and no question stays open."""
-    async with person(world) as ann, shown(world, ann) as page:
+    async with person(world) as ann, show_cart(world, ann) as page:
         asked = Asked(world, ann, action="decline")
         async with Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client:
             result = await client.call_tool("cart_checkout", {})
         assert result.is_error
-        assert "approval-declined" in said(result)
+        assert "approval-declined" in result_text(result)
         assert page.ran == ["checkout"]
     assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
 
 
-async def tried(client: Client, name: str = "cart_checkout", **arguments: Any) -> CallToolResult | InputRequiredResult:
+async def call_once(
+    client: Client, name: str = "cart_checkout", **arguments: Any
+) -> CallToolResult | InputRequiredResult:
     """One call at the protocol level, with input required allowed as a result."""
     return await client.session.call_tool(name, arguments, allow_input_required=True)
 
 
-async def begun(client: Client, name: str = "cart_checkout") -> InputRequiredResult:
+async def begin_call(client: Client, name: str = "cart_checkout") -> InputRequiredResult:
     """A call that requires input."""
-    result = await tried(client, name)
+    result = await call_once(client, name)
     assert isinstance(result, InputRequiredResult), result
     return result
 
 
-async def repeated(client: Client, state: str | None, name: str = "cart_checkout", **arguments: Any) -> CallToolResult:
+async def repeat_call(
+    client: Client, state: str | None, name: str = "cart_checkout", **arguments: Any
+) -> CallToolResult:
     """Repeat the call with the request state that it was given, until it has a result."""
     while True:
         result = await client.session.call_tool(name, arguments, request_state=state, allow_input_required=True)
@@ -129,13 +133,13 @@ def modern(world: World) -> Client:
 
 async def test_a_call_repeated_twice_at_once_runs_once(world: World) -> None:
     """Both callers get the same answer, also after the call has ended."""
-    async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
-        state = (await begun(client)).request_state
+    async with person(world) as ann, show_cart(world, ann) as page, modern(world) as client:
+        state = (await begin_call(client)).request_state
         async with asyncio.TaskGroup() as tasks:
-            calls = [tasks.create_task(repeated(client, state)) for _ in range(2)]
+            calls = [tasks.create_task(repeat_call(client, state)) for _ in range(2)]
             await answer_next(ann, world, "approve")
-        late = await repeated(client, state)
-        assert [said(call.result()) for call in calls] == [said(late)] * 2
+        late = await repeat_call(client, state)
+        assert [result_text(call.result()) for call in calls] == [result_text(late)] * 2
         assert page.ran == ["checkout"]
 
 
@@ -146,20 +150,20 @@ async def test_too_many_calls_of_one_principal_wait_for_their_client(
     """A further call is refused and asks no question; a finished one frees its place."""
     monkeypatch.setattr(elicitation, "RUNS_EACH", 1)
     monkeypatch.setattr(elicitation, "KEPT", 0.05)
-    async with running(tmp_path) as world, person(world) as ann, shown(world, ann) as page, modern(world) as client:
-        state = (await begun(client)).request_state
-        refused = await tried(client)
+    async with running(tmp_path) as world, person(world) as ann, show_cart(world, ann) as page, modern(world) as client:
+        state = (await begin_call(client)).request_state
+        refused = await call_once(client)
         assert isinstance(refused, CallToolResult)
-        assert "rate-limited: Too many calls of yours are under way here" in said(refused)
+        assert "rate-limited: Too many calls of yours are under way here" in result_text(refused)
         assert page.ran == ["checkout"]
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(repeated(client, state))
+            tasks.create_task(repeat_call(client, state))
             await answer_next(ann, world, "decline")
         async with asyncio.timeout(60):
-            while isinstance(again := await tried(client), CallToolResult):
+            while isinstance(again := await call_once(client), CallToolResult):
                 await asyncio.sleep(0.05)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(repeated(client, again.request_state))
+            tasks.create_task(repeat_call(client, again.request_state))
             await answer_next(ann, world, "decline")
 
 
@@ -174,22 +178,22 @@ async def test_too_many_bytes_of_one_principal_wait_for_their_client(
     async with (
         running(tmp_path, extra="mcp: {bodies: 64MiB, bodies_each: 512KiB}\n") as world,
         person(world) as ann,
-        shown(world, ann) as page,
+        show_cart(world, ann) as page,
         modern(world) as client,
     ):
-        first = await tried(client, **large)
+        first = await call_once(client, **large)
         assert isinstance(first, InputRequiredResult)
-        refused = await tried(client, **large)
+        refused = await call_once(client, **large)
         assert isinstance(refused, CallToolResult)
-        assert "rate-limited: Too many bytes of calls wait for a client to come back" in said(refused)
+        assert "rate-limited: Too many bytes of calls wait for a client to come back" in result_text(refused)
         async with asyncio.TaskGroup() as tasks:
-            calling = tasks.create_task(repeated(client, first.request_state, **large))
+            calling = tasks.create_task(repeat_call(client, first.request_state, **large))
             await answer_next(ann, world, "approve")
         assert not calling.result().is_error
-        again = await tried(client, **large)
+        again = await call_once(client, **large)
         assert isinstance(again, InputRequiredResult)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(repeated(client, again.request_state, **large))
+            tasks.create_task(repeat_call(client, again.request_state, **large))
             await answer_next(ann, world, "decline")
         assert page.ran == ["checkout"] * 3
 
@@ -197,30 +201,30 @@ async def test_too_many_bytes_of_one_principal_wait_for_their_client(
 @pytest.mark.parametrize("state", ["", "v1.AAAA", "made up", "v1." + "A" * 200])
 async def test_a_forged_state_is_refused(world: World, state: str) -> None:
     """The call is refused, and nothing runs."""
-    async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
+    async with person(world) as ann, show_cart(world, ann) as page, modern(world) as client:
         with pytest.raises(MCPError, match="requestState"):
-            await repeated(client, state)
+            await repeat_call(client, state)
         assert page.ran == []
 
 
 async def test_a_state_is_of_one_call_only(world: World) -> None:
     """A state is refused with another tool, with other arguments, and on another mount."""
-    async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
-        state = (await begun(client)).request_state
+    async with person(world) as ann, show_cart(world, ann) as page, modern(world) as client:
+        state = (await begin_call(client)).request_state
         for name, arguments in (("cart_remove_from_cart", {}), ("cart_checkout", {"more": 1})):
             with pytest.raises(MCPError, match="requestState"):
-                await repeated(client, state, name, **arguments)
+                await repeat_call(client, state, name, **arguments)
         async with Client(f"{world.url}/mcp/cart", mode="2026-07-28", elicitation_callback=no_one) as other:
             with pytest.raises(MCPError, match="requestState"):
-                await repeated(other, state)
+                await repeat_call(other, state)
         assert page.ran == ["checkout"]
         await answer_next(ann, world, "decline")
-        await repeated(client, state)
+        await repeat_call(client, state)
 
 
 async def test_a_client_that_goes_away_takes_its_questions_with_it(world: World) -> None:
     """The connection of the call ends: the page is notified, and the approval that it waited for is void."""
-    async with person(world) as ann, shown(world, ann) as page:
+    async with person(world) as ann, show_cart(world, ann) as page:
         asked = Asked(world, ann)
         async with Client(f"{world.url}/mcp", mode="legacy", elicitation_callback=asked) as client:
             calling = asyncio.create_task(client.call_tool("cart_checkout", {}))
@@ -249,11 +253,11 @@ async def test_an_unproven_request_is_asked_about_by_its_client(world: World, mo
 
 async def test_a_refused_call_names_its_record(world: World) -> None:
     """The answer to the model contains the id of the audit log line."""
-    async with person(world) as ann, shown(world, ann) as page, Client(f"{world.url}/mcp") as client:
+    async with person(world) as ann, show_cart(world, ann) as page, Client(f"{world.url}/mcp") as client:
         result = await client.call_tool("cart_get_cart", {"item": 7})
         assert page.ran == []
     outcome = next(line for line in world.records() if line["fields"].get("tool") == "get_cart")
-    assert f"audit id {outcome['id']}" in said(result)
+    assert f"audit id {outcome['id']}" in result_text(result)
 
 
 async def test_a_client_is_told_that_it_need_not_ask_any_more(world: World) -> None:
@@ -272,7 +276,7 @@ async def test_a_client_is_told_that_it_need_not_ask_any_more(world: World) -> N
 
     async with (
         person(world) as ann,
-        shown(world, ann),
+        show_cart(world, ann),
         Client(f"{world.url}/mcp", mode="legacy", elicitation_callback=wait, message_handler=hear) as client,
         asyncio.TaskGroup() as tasks,
     ):

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.attacks.doors import DOORS
-from tests.attacks.world import CSRF, AttackWorld, attacked
+from tests.attacks.world import CSRF, AttackWorld, running_world
 from tests.world import local_client
 
 POLICY = """
@@ -28,7 +28,7 @@ PER_VIEW, PER_PRINCIPAL = 2, 10
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[AttackWorld]:
     """A gateway whose policy requires approval for every request."""
-    async with attacked(tmp_path, POLICY) as world:
+    async with running_world(tmp_path, POLICY) as world:
         yield world
 
 
@@ -42,7 +42,7 @@ async def at_the_console(world: AttackWorld) -> AsyncIterator[aiohttp.ClientSess
         yield client
 
 
-async def asked(person: aiohttp.ClientSession) -> dict[str, str]:
+async def open_questions(person: aiohttp.ClientSession) -> dict[str, str]:
     """The ids of the open questions, by target."""
     async with person.get("/api/approvals") as answer:
         return {one["target"]: one["id"] for one in (await answer.json())["approvals"]}
@@ -52,12 +52,12 @@ async def asked_about(person: aiohttp.ClientSession, targets: Iterable[str]) -> 
     """The ids of the open questions, once their targets are exactly `targets`."""
     wanted = set(targets)
     async with asyncio.timeout(60):
-        while (found := await asked(person)).keys() != wanted:
+        while (found := await open_questions(person)).keys() != wanted:
             await asyncio.sleep(0.05)
     return found
 
 
-async def answered(person: aiohttp.ClientSession, id: str, word: str) -> int:
+async def answer_status(person: aiohttp.ClientSession, id: str, word: str) -> int:
     """The status of the response to an answer."""
     async with person.post(f"/api/approvals/{id}", json={"answer": word}) as answer:
         return answer.status
@@ -81,7 +81,7 @@ async def test_who_goes_away_takes_the_question_along(place: AttackWorld) -> Non
                 task.cancel()
             await asyncio.wait(waiting)
         await asked_about(person, ())
-        late = {target: await answered(person, id, "approve") for target, id in questions.items()}
+        late = {target: await answer_status(person, id, "approve") for target, id in questions.items()}
     assert late == dict.fromkeys(questions, 410)
     assert place.take_arrived() == []
 
@@ -100,13 +100,13 @@ async def test_who_floods_is_cut_short(place: AttackWorld, name: str) -> None:
         questions = await asked_about(person, [f"/api/asked/{number}" for number in range(most)])
         assert (await door.ask(wish("one-more"))).reason == "approval-unavailable"
         for id in questions.values():
-            assert await answered(person, id, "decline") == 200
+            assert await answer_status(person, id, "decline") == 200
         if not held:
             await door.ask(wish("third"))
             third = await asked_about(person, ["/api/asked/third"])
-            assert await answered(person, third["/api/asked/third"], "decline") == 200
+            assert await answer_status(person, third["/api/asked/third"], "decline") == 200
         assert (await door.ask(wish("last"))).reason == "approval-declined"
-        assert await asked(person) == {}
+        assert await open_questions(person) == {}
         reasons = {wished.reason for wished in await asyncio.gather(*wishes)}
     assert reasons == {"approval-declined" if held else None}
     assert place.take_arrived() == []

@@ -14,10 +14,10 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from tests.approvals.page import CartPage, shown
+from tests.approvals.page import CartPage, show_cart
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
-from tests.mcp.mounts import said
+from tests.mcp.mounts import result_text
 from tests.whole.test_main_job import UI, answer_next, person, questions
 from tests.world import World, running
 
@@ -46,12 +46,12 @@ class Room:
         """A client that opens pages if `mode` names an era for that."""
         url, asked = f"{self.world.url}{mount}", mode != "plain"
         era = {"mode": mode} if asked else {}
-        callback = {"elicitation_callback": opened} if asked else {}
+        callback = {"elicitation_callback": open_page} if asked else {}
         async with Client(url, extensions=UI, cache=None, **era, **callback) as client:  # type: ignore[arg-type]  # by name
             yield client
 
 
-async def opened(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+async def open_page(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
     """The client opens the page; the person answers elsewhere."""
     return ElicitResult(action="accept")
 
@@ -65,7 +65,7 @@ async def room(folder: Path, default: str, timeout: str) -> AsyncIterator[Room]:
         extra += f"upstreams: {{other: {{url: '{url}', network: private, policy: up.yaml}}}}\n"
         world = await stack.enter_async_context(running(folder, policy=POLICY.format(timeout=timeout), extra=extra))
         ann = await stack.enter_async_context(person(world))
-        yield Room(world, ann, await stack.enter_async_context(shown(world, ann)))
+        yield Room(world, ann, await stack.enter_async_context(show_cart(world, ann)))
 
 
 async def of_page(room: Room, _: str) -> str:
@@ -96,7 +96,7 @@ async def of_view(room: Room, mode: str) -> str:
     """A model's call of a tool of the page."""
     async with room.client("/mcp", mode) as client:
         result = await client.call_tool("cart_get_cart", {})
-        return said(result) if result.is_error else "sent"
+        return result_text(result) if result.is_error else "sent"
 
 
 async def of_upstream(room: Room, mode: str) -> str:
@@ -104,7 +104,7 @@ async def of_upstream(room: Room, mode: str) -> str:
     async with room.client("/mcp/other", mode) as client:
         await client.list_tools()
         result = await client.call_tool("both")
-        return said(result) if result.is_error else "sent"
+        return result_text(result) if result.is_error else "sent"
 
 
 Call = Callable[[Room, str], Awaitable[str]]
@@ -116,7 +116,7 @@ CALLS: list[tuple[Call, str]] = [
 ]
 
 
-async def asked(place: Room, calling: asyncio.Future[str]) -> list[dict[str, Any]]:
+async def open_questions(place: Room, calling: asyncio.Future[str]) -> list[dict[str, Any]]:
     """The open questions, as soon as there is one."""
     asking = asyncio.ensure_future(questions(place.ann, place.world))
     either: set[asyncio.Future[Any]] = {asking, calling}
@@ -131,7 +131,7 @@ async def test_a_rule_gives_more_time_than_the_configuration(tmp_path: Path) -> 
     async with room(tmp_path, "1s", "7m") as place:
         for call, mode in CALLS:
             calling = asyncio.ensure_future(call(place, mode))
-            (question,) = await asked(place, calling)
+            (question,) = await open_questions(place, calling)
             assert question["expires"] - question["created"] == 420, (call, mode)
             await asyncio.sleep(1.2)  # the timeout of a question without a rule of its own, and a sweep
             await answer_next(place.ann, place.world, "approve")
@@ -143,7 +143,7 @@ async def test_a_rule_gives_less_time_than_the_configuration(tmp_path: Path) -> 
     async with room(tmp_path, "24h", "1s") as place:
         for call, mode in CALLS:
             calling = asyncio.ensure_future(call(place, mode))
-            (question,) = await asked(place, calling)
+            (question,) = await open_questions(place, calling)
             assert question["expires"] - question["created"] == 1, (call, mode)
             assert "approval-expired" in await calling, (call, mode)
             async with place.ann.get(f"{place.world.console}/api/approvals") as listed:

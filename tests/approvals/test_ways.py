@@ -27,13 +27,13 @@ GRANTS = (
 )
 
 
-async def removed(world: World, item: str = "tea") -> dict[str, Any]:
+async def send_removal(world: World, item: str = "tea") -> dict[str, Any]:
     """Send a request without view proof, which requires approval."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         return await request(client, url=f"/api/cart/{item}", method="DELETE")
 
 
-def sent(world: World) -> int:
+def count_requests(world: World) -> int:
     """The number of such requests that arrived."""
     return len([line for line in world.arrived() if line["method"] == "DELETE"])
 
@@ -47,7 +47,7 @@ async def command(world: World, *arguments: str, typed: str = "") -> Result:
 async def test_the_command_line_shows_and_answers(world: World) -> None:
     """The command line shows summary and request; the answer is bound to what was shown, and recorded with its way."""
     async with person(world) as ann, asyncio.TaskGroup() as tasks:
-        removing = tasks.create_task(removed(world))
+        removing = tasks.create_task(send_removal(world))
         (question,) = await questions(ann, world)
         listed = await command(world, "list")
         assert "Remove tea from the cart?" in listed.output
@@ -64,7 +64,7 @@ async def test_the_command_line_answers_only_where_it_is_a_way(tmp_path: Path) -
     """`approvals.ask` lists the ways."""
     async with running(tmp_path, extra="approvals: {ask: [console]}") as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
-            removing = tasks.create_task(removed(world))
+            removing = tasks.create_task(send_removal(world))
             (question,) = await questions(ann, world)
             refused = await command(world, "answer", question["id"], "--approve")
             assert (refused.exit_code, "does not name `cli`" in refused.output) == (2, True)
@@ -152,7 +152,7 @@ async def test_a_chat_bot_asks_and_answers(tmp_path: Path) -> None:
     """Messages are signed both ways; an answer counts once, bound by the digest; then the bot gets the end."""
     async with hooked(tmp_path) as (world, bot), asyncio.TaskGroup() as tasks:
         bot.failures = 1
-        removing = tasks.create_task(removed(world))
+        removing = tasks.create_task(send_removal(world))
         asked = await bot.heard.get()
         question = asked["question"]
         assert (asked["type"], question["message"]) == ("approval.asked", "Remove tea from the cart?")
@@ -162,20 +162,20 @@ async def test_a_chat_bot_asks_and_answers(tmp_path: Path) -> None:
             assert (await back(world, **wrong, **answer))[0] == 403
         assert (await back(world, **{**answer, "digest": "0" * 64}))[0] == 410
         assert (await back(world, **{**answer, "answer": "perhaps"}))[0] == 403
-        assert sent(world) == 0
+        assert count_requests(world) == 0
         assert await back(world, **answer) == (200, {"status": "approved"})
         assert (await back(world, **answer))[0] == 410
         assert (await bot.heard.get())["type"] == "approval.over"
         assert "gateway-reason" not in (await removing)["headers"]
         record = next(line for line in world.records() if line["fields"]["kind"] == "approval")
         assert (record["fields"]["door"], record["fields"]["principal"]) == ("webhook", "gateway|approvals|webhook:ann")
-    assert sent(world) == 1
+    assert count_requests(world) == 1
 
 
 async def test_a_bot_that_only_tells_can_not_answer(tmp_path: Path) -> None:
     """Without `answers: true` the endpoint does not exist."""
     async with hooked(tmp_path, answers="false") as (world, bot), person(world) as ann, asyncio.TaskGroup() as tasks:
-        tasks.create_task(removed(world))
+        tasks.create_task(send_removal(world))
         question = (await bot.heard.get())["question"]
         headers = {"webmcp-gateway-client": "1"}
         async with (
@@ -210,7 +210,7 @@ async def test_a_plugin_answers(tmp_path: Path, word: str, reason: str | None) -
     (tmp_path / "asking.py").write_text(PLUGIN.replace("{WORD}", word))
     extra = "plugins: [asking.py]\napprovals: {ask: [plugin, console]}"
     async with running(tmp_path, extra=extra) as world, person(world) as ann, asyncio.TaskGroup() as tasks:
-        removing = tasks.create_task(removed(world))
+        removing = tasks.create_task(send_removal(world))
         if reason == "person":
             await answer_next(ann, world, "decline")
             reason = "approval-declined"
@@ -220,7 +220,7 @@ async def test_a_plugin_answers(tmp_path: Path, word: str, reason: str | None) -
 async def test_the_first_of_two_answers_counts(world: World) -> None:
     """Of simultaneous answers the first counts; the others get 410."""
     async with person(world) as ann, person(world) as bob, asyncio.TaskGroup() as tasks:
-        removing = tasks.create_task(removed(world))
+        removing = tasks.create_task(send_removal(world))
         (question,) = await questions(ann, world)
         url = f"{world.console}/api/approvals/{question['id']}"
 
@@ -233,14 +233,14 @@ async def test_the_first_of_two_answers_counts(world: World) -> None:
         await removing
     told = [line for line in world.records() if line["fields"]["kind"] == "approval"]
     assert len([line for line in told if line["phase"] == "outcome" and line["fields"]["status"] == 200]) == 1
-    assert sent(world) <= 1
+    assert count_requests(world) <= 1
 
 
 @pytest.mark.parametrize("first", range(3))
 async def test_the_first_of_all_ways_counts(tmp_path: Path, first: int) -> None:
     """Console, command line and chat bot answer at once: one counts, once, and is recorded as such, in any order."""
     async with hooked(tmp_path) as (world, bot), person(world) as ann, asyncio.TaskGroup() as tasks:
-        removing = tasks.create_task(removed(world))
+        removing = tasks.create_task(send_removal(world))
         question = (await bot.heard.get())["question"]
         url = f"{world.console}/api/approvals/{question['id']}"
 
@@ -260,22 +260,22 @@ async def test_the_first_of_all_ways_counts(tmp_path: Path, first: int) -> None:
         reason = (await removing)["headers"].get("gateway-reason")
     answers = [line["fields"] for line in world.records() if line["fields"]["kind"] == "approval"]
     assert {fields["evidence"] for fields in answers if fields.get("status") == 200} == {taken}
-    assert (reason, sent(world)) == (("approval-declined", 0) if taken == "webhook" else (None, 1))
+    assert (reason, count_requests(world)) == (("approval-declined", 0) if taken == "webhook" else (None, 1))
 
 
 async def test_a_wrong_digest_answers_nothing(world: World) -> None:
     """An answer is valid only with the digest of the question that was shown."""
     async with person(world) as ann, asyncio.TaskGroup() as tasks:
-        tasks.create_task(removed(world))
+        tasks.create_task(send_removal(world))
         (question,) = await questions(ann, world)
         url = f"{world.console}/api/approvals/{question['id']}"
         async with ann.post(url, json={"answer": "approve", "digest": "0" * 64}) as refused:
             assert refused.status == 409
-        assert sent(world) == 0
+        assert count_requests(world) == 0
         await answer_next(ann, world, "decline")
 
 
-async def granted(ann: aiohttp.ClientSession, world: World) -> list[dict[str, Any]]:
+async def grants_in_effect(ann: aiohttp.ClientSession, world: World) -> list[dict[str, Any]]:
     """The grants in effect."""
     async with ann.get(f"{world.console}/api/grants") as response:
         held: list[dict[str, Any]] = (await response.json())["grants"]
@@ -286,15 +286,15 @@ async def test_a_grant_covers_its_route_until_it_is_revoked(tmp_path: Path) -> N
     """A grant is listed, recorded with each call that it covers, and revoked; another route still requires approval."""
     async with running(tmp_path, policy=GRANTS) as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(removed(world))
+            tasks.create_task(send_removal(world))
             (question,) = await questions(ann, world)
             assert question["grant"] == 600
             url = f"{world.console}/api/approvals/{question['id']}"
             async with ann.post(url, json={"answer": "approve", "grant": True}) as answer:
                 assert answer.status == 200
         async with asyncio.timeout(60):
-            assert (await removed(world, "mug"))["headers"].get("gateway-reason") is None
-        (grant,) = await granted(ann, world)
+            assert (await send_removal(world, "mug"))["headers"].get("gateway-reason") is None
+        (grant,) = await grants_in_effect(ann, world)
         assert (grant["rule"], grant["app"]) == ("DELETE /api/cart/{item}", "cart")
         covered = [line["fields"] for line in world.records() if line["fields"].get("grant") == grant["id"]]
         assert "/api/cart/mug" in [fields.get("url") for fields in covered]
@@ -302,9 +302,9 @@ async def test_a_grant_covers_its_route_until_it_is_revoked(tmp_path: Path) -> N
         assert (await command(world, "revoke", grant["id"][:8])).output == "Revoked.\n"
         ended = [line["fields"]["door"] for line in world.records() if line["fields"].get("kind") == "grant"]
         assert set(ended) == {"console"}
-        assert await granted(ann, world) == []
+        assert await grants_in_effect(ann, world) == []
         async with asyncio.TaskGroup() as tasks:
-            asked = tasks.create_task(removed(world, "bowl"))
+            asked = tasks.create_task(send_removal(world, "bowl"))
             await answer_next(ann, world, "decline")
         assert asked.result()["headers"]["gateway-reason"] == "approval-declined"
 
@@ -312,13 +312,13 @@ async def test_a_grant_covers_its_route_until_it_is_revoked(tmp_path: Path) -> N
 async def test_no_grant_without_the_policys_word(world: World) -> None:
     """The cart's policy offers no grant, so each call requires approval."""
     async with person(world) as ann, asyncio.TaskGroup() as tasks:
-        tasks.create_task(removed(world))
+        tasks.create_task(send_removal(world))
         (question,) = await questions(ann, world)
         url = f"{world.console}/api/approvals/{question['id']}"
         for body in ({"answer": "approve", "grant": True}, {"answer": "approve", "grant": "yes"}):
             async with ann.post(url, json=body) as refused:
                 assert refused.status in (400, 403)
-        assert sent(world) == 0
+        assert count_requests(world) == 0
         await answer_next(ann, world, "decline")
 
 
@@ -326,7 +326,7 @@ async def test_a_grant_dies_with_its_policy(tmp_path: Path) -> None:
     """Any change of the policy ends the grant."""
     async with running(tmp_path, policy=GRANTS) as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(removed(world))
+            tasks.create_task(send_removal(world))
             (question,) = await questions(ann, world)
             url = f"{world.console}/api/approvals/{question['id']}"
             async with ann.post(url, json={"answer": "approve", "grant": True}) as answer:
@@ -334,5 +334,5 @@ async def test_a_grant_dies_with_its_policy(tmp_path: Path) -> None:
         file = world.folder / "policy.yaml"
         file.write_text(file.read_text("utf-8").replace("16KiB", "15KiB"), "utf-8")
         async with asyncio.timeout(60):
-            while await granted(ann, world):
+            while await grants_in_effect(ann, world):
                 await asyncio.sleep(0.05)

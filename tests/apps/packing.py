@@ -20,7 +20,7 @@ def write(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
-def packed(folder: Path, **files: str | bytes) -> Resource:
+def pack_files(folder: Path, **files: str | bytes) -> Resource:
     """The packed app of these files."""
     return pack(write(folder, **files), app="cart", title="The cart", runtime=RUNTIME)
 
@@ -32,4 +32,4 @@ def body(resource: Resource) -> str:
 
 def problems(folder: Path, **files: str | bytes) -> list[str]:
     """The warnings of the packer about what it left out, with file names relative to the folder."""
-    return [str(problem).removeprefix(f"{folder}/") for problem in packed(folder, **files).warnings]
+    return [str(problem).removeprefix(f"{folder}/") for problem in pack_files(folder, **files).warnings]

@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.apps import PARTS, pack
 from gateway.doors.sandbox import content_policy
 from gateway.policy import parse_policy
-from tests.apps.packing import RUNTIME, body, packed, problems, write
+from tests.apps.packing import RUNTIME, body, pack_files, problems, write
 
 DIGEST = "sha384-" + "A" * 64
 POLICY = f"""
@@ -24,7 +24,7 @@ external:
 def test_a_script_of_another_site_fails_alone(tmp_path: Path) -> None:
     """It names nothing that a browser would load, and the scripts beside it are packed."""
     page = "<script src=https://cdn.example/x.js integrity=sha256-x onerror=f()></script><script src=a.js></script>"
-    made = packed(tmp_path, index__html=page, a__js="a()")
+    made = pack_files(tmp_path, index__html=page, a__js="a()")
     assert body(made) == (
         '<script onerror=f() src="about:invalid#https://cdn.example/x.js"></script><script>a()</script>'
     )
@@ -78,7 +78,7 @@ def test_a_file_that_is_there_without_the_start_of_its_path_names_the_start(tmp_
 def test_frames_of_the_page_itself_and_of_others_show_nothing(tmp_path: Path) -> None:
     """No host loads what the policy does not name."""
     page = '<iframe src="index.html"></iframe><iframe src="https://x.example/"></iframe><object data="a.swf">x</object>'
-    made = packed(tmp_path, index__html=page)
+    made = pack_files(tmp_path, index__html=page)
     assert body(made) == (
         '<iframe data-left-out="index.html"></iframe><iframe data-left-out="https://x.example/"></iframe>'
         '<object data-left-out="a.swf">x</object>'
@@ -88,7 +88,9 @@ def test_frames_of_the_page_itself_and_of_others_show_nothing(tmp_path: Path) ->
 
 def test_a_base_of_another_site_counts_as_its_path(tmp_path: Path) -> None:
     """The files of the folder are found below it."""
-    made = packed(tmp_path, index__html="<base href=https://shop.example/shop/><script src=a.js></script>", a__js="a()")
+    made = pack_files(
+        tmp_path, index__html="<base href=https://shop.example/shop/><script src=a.js></script>", a__js="a()"
+    )
     assert "&quot;base&quot;: &quot;/shop/&quot;" in made.html
     assert "<script>a()</script>" in made.html
 
@@ -97,7 +99,7 @@ def test_a_page_of_20_mb_with_5000_scripts_is_packed(tmp_path: Path) -> None:
     """So are scripts of which each is missing: every warning has its place."""
     scripts = "".join(f"<script>let a{n} = '{'x' * 4000}'</script>\n<script src=s{n}.js></script>" for n in range(2500))
     modules = "<script type=module src=m.js></script>" * 100 + "<meta http-equiv=refresh content=0>"
-    made = packed(tmp_path, index__html=f"{scripts}{modules}<p>{'y' * 10_000_000}", m__js="m()")
+    made = pack_files(tmp_path, index__html=f"{scripts}{modules}<p>{'y' * 10_000_000}", m__js="m()")
     assert len(made.html) > 20_000_000
     assert [warning.line for warning in made.warnings] == [*range(2, 2502)]
     assert made.html.count("m()") == 1
@@ -107,7 +109,7 @@ def test_a_page_of_20_mb_with_5000_scripts_is_packed(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     """A folder in the place of a file, and a picture of an unknown kind, are asked for when the page runs."""
     (tmp_path / "a.js").mkdir()
-    made = packed(tmp_path, index__html="<script src=a.js></script><img src=a.xyz><script>b()</script>", a__xyz="x")
+    made = pack_files(tmp_path, index__html="<script src=a.js></script><img src=a.xyz><script>b()</script>", a__xyz="x")
     assert [warning.column for warning in made.warnings] == [9, 32]
     assert "<script>b()</script>" in made.html
     assert '<img src="/a.xyz" srcset=' in made.html

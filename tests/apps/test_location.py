@@ -17,14 +17,14 @@ NAMES = {word: [f"part({name!r})" for name in names] for word, names in PARTS.it
 PART = "part('location/location.js')"
 
 
-def packed(folder: Path, **files: str) -> Resource:
+def pack_files(folder: Path, **files: str) -> Resource:
     """The packed app of these files, with parts of the runtime that print their names."""
     return pack(write(folder, **files), app="cart", title="The cart", runtime=RUNTIME, parts=NAMES)
 
 
 def test_every_kind_of_script_asks(tmp_path: Path) -> None:
     """All kinds of scripts, linked modules, templates and event handlers are rewritten; data and other text are not."""
-    page = packed(
+    page = pack_files(
         tmp_path,
         index__html=(
             "<!doctype html><html lang=de><head><title>location.a</title></head><body>"
@@ -48,7 +48,7 @@ def test_every_kind_of_script_asks(tmp_path: Path) -> None:
 def test_a_script_that_stands_as_data_asks_too(tmp_path: Path) -> None:
     """A script that is stored as data is rewritten, also a deferred one; its other text stays."""
     page = "<body><script src=a.js></script><script defer src=a.js></script></body>"
-    html = packed(tmp_path, index__html=page, a__js="f('</script>', location.a)").html
+    html = pack_files(tmp_path, index__html=page, a__js="f('</script>', location.a)").html
     text = json.dumps(f"f('</script>', {ASKS}location).a)").replace("<", r"\u003c")
     assert html.count(f'<script type="webmcp-gateway-exact">{text}</script>') == 2
 
@@ -56,7 +56,7 @@ def test_a_script_that_stands_as_data_asks_too(tmp_path: Path) -> None:
 def test_what_stands_before_the_head_asks_too(tmp_path: Path) -> None:
     """Handlers on the `<html>` element are rewritten, and the runtime follows it."""
     page = "<html onclick='go(location.a, location.b)'><head><title>Cart</title></head><body></body></html>"
-    html = packed(tmp_path, index__html=page).html
+    html = pack_files(tmp_path, index__html=page).html
     opening = f'<html onclick="go({ASKS}location).a, {ASKS}location).b)"><head>'
     assert html.startswith(f'{opening}<meta name="webmcp-gateway"')
     assert html.endswith("<title>Cart</title></head><body></body></html>")
@@ -66,7 +66,7 @@ def test_what_stands_before_the_head_asks_too(tmp_path: Path) -> None:
 def test_a_page_that_reads_none_is_as_before(tmp_path: Path, code: str) -> None:
     """The page stays byte for byte the same, and does not contain that part."""
     page = f"<p title=location>location</p><script>{code}</script>"
-    html = packed(tmp_path, index__html=page).html
+    html = pack_files(tmp_path, index__html=page).html
     assert html.endswith(page)
     assert PART not in html
 
@@ -77,8 +77,8 @@ def test_a_page_that_reads_none_is_as_before(tmp_path: Path, code: str) -> None:
 def test_a_page_that_makes_code_of_texts_has_that_part(tmp_path: Path, makes: str) -> None:
     """The part is added if any text of the page contains `location`, even outside scripts."""
     page = f"<p x-text='location.href'></p><script>{makes}</script>"
-    assert PART in packed(tmp_path, index__html=page).html
-    assert PART not in packed(tmp_path, index__html=page.replace("location", "place")).html
+    assert PART in pack_files(tmp_path, index__html=page).html
+    assert PART not in pack_files(tmp_path, index__html=page.replace("location", "place")).html
 
 
 def test_without_node_the_author_of_a_router_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,14 +86,14 @@ def test_without_node_the_author_of_a_router_is_told(tmp_path: Path, monkeypatch
     page = "<script>history.pushState(null, '', '/a'); location.href = '#b'</script>"
     with monkeypatch.context() as patch:
         patch.setattr("shutil.which", lambda *_, **__: None)
-        without = packed(tmp_path, index__html=page)
+        without = pack_files(tmp_path, index__html=page)
     assert without.html.endswith(page)
     assert [note for note in without.notes if "routers of the history do not work" in note]
     assert [note for note in without.notes if "set location.hash" in note]
-    assert len(packed(tmp_path, index__html=page).notes) == 1
+    assert len(pack_files(tmp_path, index__html=page).notes) == 1
 
 
 def test_a_page_says_what_its_base_was(tmp_path: Path) -> None:
     """Routers look for the base; the element itself would point at the host."""
     page = "<base href='/shop/'><script>location.href</script>"
-    assert "&quot;declared&quot;: &quot;/shop/&quot;" in packed(tmp_path, index__html=page).html
+    assert "&quot;declared&quot;: &quot;/shop/&quot;" in pack_files(tmp_path, index__html=page).html

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from gateway.apps import pack
-from tests.apps.packing import packed, problems, write
+from tests.apps.packing import pack_files, problems, write
 
 MODULE = re.compile(r'<script type="module"[^>]*>(.*?)</script>', re.DOTALL)
 
 
-def printed(page: str, folder: Path) -> str:
+def module_output(page: str, folder: Path) -> str:
     """The output of the module scripts of a page, run by Node one after the other."""
     found = MODULE.findall(page)
     program = folder / "printed.mjs"
@@ -26,7 +26,7 @@ def printed(page: str, folder: Path) -> str:
 
 def test_modules_are_linked_with_their_bindings_alive(tmp_path: Path) -> None:
     """Order, cycles, live exports, namespaces, JSON, dynamic imports, and a module shared by two scripts are kept."""
-    page = packed(
+    page = pack_files(
         tmp_path / "app",
         index__html=(
             '<script type=importmap>{"imports": {"lib/": "/js/lib/", "counter": "./js/counter.js"}}</script>'
@@ -46,13 +46,13 @@ def test_modules_are_linked_with_their_bindings_alive(tmp_path: Path) -> None:
         js_of_later__js="export default import.meta.url;",
     ).html
     assert "importmap" not in page
-    lines = printed(page, tmp_path).split("\n")
+    lines = module_output(page, tmp_path).split("\n")
     assert lines[:3] == ["1 afunction 2", "https://cart.invalid/js/later.js", "inline 1"]
 
 
 def test_what_is_imported_when_the_page_runs_runs_then(tmp_path: Path) -> None:
     """A dynamic import runs once, on demand; each importer gets its failure, and live bindings change for all."""
-    page = packed(
+    page = pack_files(
         tmp_path / "app",
         index__html="<script type=module src=main.js></script>",
         main__js=(
@@ -73,7 +73,7 @@ def test_what_is_imported_when_the_page_runs_runs_then(tmp_path: Path) -> None:
         fails__js="throw new Error('fails')",
         never__js="console.log('never')",
     ).html
-    assert printed(page, tmp_path).splitlines() == [
+    assert module_output(page, tmp_path).splitlines() == [
         "main",
         "asked",
         "both runs",
@@ -92,23 +92,23 @@ def test_modules_end_where_their_files_end(tmp_path: Path) -> None:
         "b__js": "console.log('b') // the end",
         "c__js": "(console.log)('c')",
     }
-    page = packed(
+    page = pack_files(
         tmp_path / "app",
         index__html="<script type=module>import './a.js'; import './b.js'; import './c.js'</script>",
         **files,
     ).html
-    assert printed(page, tmp_path).split() == ["a", "b", "c"]
+    assert module_output(page, tmp_path).split() == ["a", "b", "c"]
 
 
 def test_a_module_that_two_elements_name_runs_once(tmp_path: Path) -> None:
     """The module runs once, as in browsers, also if it imports nothing."""
-    page = packed(tmp_path, index__html="<script type=module src=a.js></script>" * 2, a__js="console.log('a')").html
+    page = pack_files(tmp_path, index__html="<script type=module src=a.js></script>" * 2, a__js="console.log('a')").html
     assert MODULE.findall(page) == ["console.log('a')"]
 
 
 def test_classic_scripts_import_modules(tmp_path: Path) -> None:
     """Each dynamic import of a classic script runs on demand and once, also if modules import it; as in SvelteKit."""
-    page = packed(
+    page = pack_files(
         tmp_path / "app",
         index__html=(
             "<script>console.log('first')\nimport('./a.js').then(({ a }) => console.log('inline', a))</script>"
@@ -120,7 +120,7 @@ def test_classic_scripts_import_modules(tmp_path: Path) -> None:
     ).html
     classic = re.findall(r"<script>(.*?)</script>", page.partition('type="module"')[0], re.DOTALL)
     (tmp_path / "classic.mjs").write_text("\n;".join(classic[1:]), "utf-8")
-    lines = printed(f'<script type="module">import "./classic.mjs"</script>{page}', tmp_path).splitlines()
+    lines = module_output(f'<script type="module">import "./classic.mjs"</script>{page}', tmp_path).splitlines()
     assert lines[:2] == ["first", "once"]
     assert sorted(lines[2:]) == ["b a", "inline a", "own"]
 
@@ -137,14 +137,14 @@ def test_an_import_map_is_relative_to_the_page_and_has_scopes(tmp_path: Path) ->
     imports = '"imports": {"x": "./x.js", "y": "./y.js", "away": "https://cdn.test/a.js", "odd": "http://["}'
     scopes = '"scopes": {"./js/": {"y": "./js/y.js"}, "./js/in/": {"y": "./js/in/y.js"}, "./z/": {"x": ""}, "//[": {}}'
     files = {name: f"console.log('{name}')" for name in ("x__js", "y__js", "js_of_y__js", "js_of_in_of_y__js")}
-    page = packed(
+    page = pack_files(
         tmp_path / "app",
         index__html=f"<script type=importmap>{{{imports}, {scopes}}}</script><script type=module src=js/a.js></script>",
         js_of_a__js="import 'x'; import 'y'; import './in/b.js'",
         js_of_in_of_b__js="import 'x'; import 'y'",
         **files,
     ).html
-    assert printed(page, tmp_path).split() == ["x__js", "js_of_y__js", "js_of_in_of_y__js"]
+    assert module_output(page, tmp_path).split() == ["x__js", "js_of_y__js", "js_of_in_of_y__js"]
     [found] = problems(
         tmp_path / "app",
         index__html=f"<script type=importmap>{{{imports}}}</script><script type=module>import 'away'</script>",
@@ -157,12 +157,14 @@ def test_an_import_map_is_relative_to_the_page_and_has_scopes(tmp_path: Path) ->
 def test_a_broken_import_map_is_none(tmp_path: Path, written: str) -> None:
     """A broken import map is ignored, as in browsers."""
     page = f"<script type=importmap>{written}</script><script type=module>import './a.js'</script>"
-    assert printed(packed(tmp_path / "app", index__html=page, a__js="console.log('a')").html, tmp_path) == "a\n"
+    assert (
+        module_output(pack_files(tmp_path / "app", index__html=page, a__js="console.log('a')").html, tmp_path) == "a\n"
+    )
 
 
 def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
     """Bundles of Parcel resolve the URLs of files that they load later."""
-    page = packed(
+    page = pack_files(
         tmp_path / "app",
         index__html=(
             '<script type=importmap>{"imports": {"aXlEB": "/pic.26e5.png"}}</script>'
@@ -170,7 +172,10 @@ def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
         ),
         js_of_a__js="console.log(import.meta.resolve('aXlEB'), import.meta.resolve('./b.png'))",
     ).html
-    assert printed(page, tmp_path).split() == ["https://cart.invalid/pic.26e5.png", "https://cart.invalid/js/b.png"]
+    assert module_output(page, tmp_path).split() == [
+        "https://cart.invalid/pic.26e5.png",
+        "https://cart.invalid/js/b.png",
+    ]
 
 
 def test_a_page_asks_its_import_map_as_browsers_do(tmp_path: Path) -> None:
@@ -182,7 +187,7 @@ def test_a_page_asks_its_import_map_as_browsers_do(tmp_path: Path) -> None:
         f"for (const name of {json.dumps(asked)}) try {{ console.log(import.meta.resolve(name)); }}"
         " catch (error) { console.log(error.name); }"
     )
-    page = packed(
+    page = pack_files(
         tmp_path / "app",
         index__html=(
             f"<script type=importmap>{{{imports}, {scopes}}}</script><script type=module>{ask}</script>"
@@ -191,7 +196,7 @@ def test_a_page_asks_its_import_map_as_browsers_do(tmp_path: Path) -> None:
         js_of_in_of_b__js="console.log(import.meta.resolve('a'), import.meta.resolve('lib/deep/x.js'))",
     ).html
     site = "https://cart.invalid"
-    assert printed(page, tmp_path).split() == [
+    assert module_output(page, tmp_path).split() == [
         *(f"{site}{path}" for path in ("/js/lib/a.js", "/far/b.js", "/x.js", "/js/lib/", "/a.js", "/c.js")),
         *("data:,x", "TypeError", "TypeError", "TypeError", f"{site}/scoped.js", f"{site}/other/deep/x.js"),
     ]
@@ -206,15 +211,18 @@ def test_modules_that_elements_name_are_there_for_a_script_that_asks(tmp_path: P
     )
     element = "<the-island first=/js/a.js other='./js/b.mjs#x' no=gone.js></the-island><p title=/js/c.js>"
     files = {"js_of_a__js": "export const a = 'a'", "js_of_b__mjs": "export { a } from './a.js'", "js_of_c__js": ""}
-    app = packed(tmp_path / "app", index__html=f"{element}<script>{script}</script>", **files)
+    app = pack_files(tmp_path / "app", index__html=f"{element}<script>{script}</script>", **files)
     [classic] = re.findall(r"<script>(class.*?)</script>", app.html, re.DOTALL)
-    assert printed(f'<script type="module">{classic}</script>{app.html}', tmp_path).split() == [*"aaa", *["none"] * 3]
+    assert module_output(f'<script type="module">{classic}</script>{app.html}', tmp_path).split() == [
+        *"aaa",
+        *["none"] * 3,
+    ]
     assert not any("imports a module whose name" in note for note in app.notes)
 
 
 def test_modules_without_imports_keep_their_bytes(tmp_path: Path) -> None:
     """The output of another bundler stays unchanged."""
-    page = packed(tmp_path, index__html="<script type=module src=a.js></script>", a__js="let  a = 1 // a").html
+    page = pack_files(tmp_path, index__html="<script type=module src=a.js></script>", a__js="let  a = 1 // a").html
     assert '<script type="module">let  a = 1 // a</script>' in page
 
 

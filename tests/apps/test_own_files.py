@@ -64,7 +64,7 @@ def test_an_app_of_one_file_has_no_folder(tmp_path: Path) -> None:
     assert own_files(write(tmp_path, index__html=PAGE, other__txt="") / "index.html") == {}
 
 
-async def fetched(world: World, url: str, method: str = "GET") -> dict[str, object]:
+async def fetch(world: World, url: str, method: str = "GET") -> dict[str, object]:
     """The answer to a view's fetch."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         result = await client.call_tool("http_request", {"url": url, "method": method})
@@ -77,7 +77,7 @@ async def test_a_view_fetches_a_file_of_its_own_site(tmp_path: Path, method: str
     """The policy does not name it: it is a file of the app itself; the query is ignored."""
     folder = write(tmp_path / "app", index__html=PAGE, assets_of_a__json='{"a": 1}')
     async with running(tmp_path, source=folder) as world:
-        answer = await fetched(world, "/assets/a.json?v=1", method)
+        answer = await fetch(world, "/assets/a.json?v=1", method)
         assert (answer["status"], answer.get("body")) == (200, {"a": 1} if method == "GET" else None)
         assert isinstance(headers := answer["headers"], dict)
         assert headers.get("content-length") == ("8" if method == "HEAD" else None)
@@ -99,4 +99,4 @@ async def test_anything_else_is_for_the_policy(tmp_path: Path, url: str, method:
     """Other methods, other spellings of the path, and hidden files are left to the policy."""
     folder = write(tmp_path / "app", index__html=PAGE, assets_of_a__json='{"a": 1}', **{"__env": "SECRET=1"})
     async with running(tmp_path, source=folder) as world:
-        assert (await fetched(world, url, method))["status"] in (400, 403)
+        assert (await fetch(world, url, method))["status"] in (400, 403)

@@ -12,7 +12,7 @@ from gateway.apps import pack
 from gateway.apps.files import Folder, Reference
 from gateway.errors import DocumentError
 from gateway.policy import parse_policy
-from tests.apps.packing import PIXEL, PIXEL_URL, RUNTIME, body, packed, problems, write
+from tests.apps.packing import PIXEL, PIXEL_URL, RUNTIME, body, pack_files, problems, write
 
 
 def test_what_refers_to_no_file_keeps_its_bytes(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_what_refers_to_no_file_keeps_its_bytes(tmp_path: Path) -> None:
         "<!DOCTYPE html>\r\n<HTML Lang='en'><HEAD  ><Title>a &amp; <b></title></head><body>\n"
         "<p CLASS=x >é<!-- <img src=no> --></body></HTML>\n"
     )
-    assert body(packed(tmp_path, index__html=page)) == page
+    assert body(pack_files(tmp_path, index__html=page)) == page
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_refers_to_no_file_keeps_its_bytes(tmp_path: Path) -> None:
 )
 def test_a_marked_section_is_read_as_browsers_read_it(tmp_path: Path, page: str, inlined: bool) -> None:
     """It is a comment up to the next `>`, except inside SVG text."""
-    made = body(packed(tmp_path, index__html=page, p__png=PIXEL))
+    made = body(pack_files(tmp_path, index__html=page, p__png=PIXEL))
     assert made == (page.replace("p.png", f'"{PIXEL_URL}"') if inlined else page)
 
 
@@ -56,14 +56,14 @@ def test_a_marked_section_is_read_as_browsers_read_it(tmp_path: Path, page: str,
 )
 def test_what_is_text_names_no_files(tmp_path: Path, page: str) -> None:
     """Browsers load nothing from text, so it is not packed; `<noscript>` is text, since scripts run."""
-    assert body(packed(tmp_path, index__html=page)) == page
+    assert body(pack_files(tmp_path, index__html=page)) == page
 
 
 @pytest.mark.parametrize("comment", ["<!-->", "<!--->", "<!-- a --!>", "<!---->"])
 def test_a_comment_ends_where_browsers_end_it(tmp_path: Path, comment: str) -> None:
     """The markup after the comment is packed."""
     page = f"{comment}<img src=p.png><!-- -->"
-    assert PIXEL_URL in body(packed(tmp_path, index__html=page, p__png=PIXEL))
+    assert PIXEL_URL in body(pack_files(tmp_path, index__html=page, p__png=PIXEL))
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_comment_ends_where_browsers_end_it(tmp_path: Path, comment: str) -> N
 )
 def test_the_runtime_comes_first(tmp_path: Path, page: str, before: str) -> None:
     """The runtime precedes anything of the page that could run."""
-    resource = packed(tmp_path, index__html=page)
+    resource = pack_files(tmp_path, index__html=page)
     assert resource.html.startswith(f'{before}<meta name="webmcp-gateway"')
 
 
 def test_the_page_says_which_app_it_is(tmp_path: Path) -> None:
     """The runtime reads the app's id, title and base from a meta element."""
-    resource = packed(tmp_path, index__html="<head></head>")
+    resource = pack_files(tmp_path, index__html="<head></head>")
     content = re.search(r'name="webmcp-gateway" content="([^"]*)"', resource.html)
     assert content is not None
     assert json.loads(html.unescape(content[1])) == {"app": "cart", "title": "The cart", "base": "/"}
@@ -91,9 +91,9 @@ def test_the_page_says_which_app_it_is(tmp_path: Path) -> None:
 
 def test_the_resource_is_named_by_its_content(tmp_path: Path) -> None:
     """The same files give the same URI, other files another; the content security policy allows no external source."""
-    first = packed(tmp_path, index__html="<p>1")
-    again = packed(tmp_path, index__html="<p>1")
-    other = packed(tmp_path, index__html="<p>2")
+    first = pack_files(tmp_path, index__html="<p>1")
+    again = pack_files(tmp_path, index__html="<p>1")
+    other = pack_files(tmp_path, index__html="<p>2")
     assert re.fullmatch(r"ui://cart/[0-9a-f]{12}\.html", first.uri)
     assert (first.uri == again.uri, first.uri == other.uri) == (True, False)
     assert first.meta == {"csp": {"connectDomains": [], "resourceDomains": []}}
@@ -107,7 +107,7 @@ def test_pictures_become_data_urls(tmp_path: Path) -> None:
         '<img srcset="a.png 1x, a.png 2x"><video poster=a.png></video>'
         '<svg><image href="a.png#part"/></svg><img src="data:,x">'
     )
-    text = body(packed(tmp_path, index__html=page, a__png=PIXEL))
+    text = body(pack_files(tmp_path, index__html=page, a__png=PIXEL))
     assert text.count(PIXEL_URL) == 8
     assert f'srcset="{PIXEL_URL} 1x, {PIXEL_URL} 2x"' in text
     assert f'href="{PIXEL_URL}#part"' in text
@@ -122,7 +122,7 @@ def test_pictures_become_data_urls(tmp_path: Path) -> None:
 def test_older_kinds_of_files_are_embedded_too(tmp_path: Path, name: str, media_type: str) -> None:
     """Files of older types become data URLs with their media types."""
     page = f"<style>a {{ cursor: url({name}), auto }}</style>"
-    assert f'url("data:{media_type};base64,eA==")' in body(packed(tmp_path, index__html=page, **{name: b"x"}))
+    assert f'url("data:{media_type};base64,eA==")' in body(pack_files(tmp_path, index__html=page, **{name: b"x"}))
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,9 @@ def test_small_files_that_name_each_other_fill_no_memory(tmp_path: Path) -> None
     """Each style sheet is packed once; what would make a page too large is left out, or loaded when the page runs."""
     sheets = {f"c{n}__css": f'@import "c{n + 1}.css";' * 2 for n in range(40)}
     folder = write(tmp_path / "app", **sheets, c40__css="", a__png=bytes(1024 * 1024))
-    packed(folder, index__html="<link rel=stylesheet href=c0.css>")
+    pack_files(folder, index__html="<link rel=stylesheet href=c0.css>")
     write(folder, c40__css="a{}")
-    made = packed(folder, index__html="<link rel=stylesheet href=c0.css>")
+    made = pack_files(folder, index__html="<link rel=stylesheet href=c0.css>")
     assert made.warnings[0].message == "is left out: with this the packed page has more than 64 MiB"
     assert len(made.html) < 1024 * 1024
     found = problems(folder, index__html="<img src=a.png>\n" * 100)
@@ -238,7 +238,7 @@ def test_small_files_that_name_each_other_fill_no_memory(tmp_path: Path) -> None
 def test_a_page_that_the_console_cannot_show_is_told_of(tmp_path: Path) -> None:
     """The page is packed all the same, for hosts that accept it."""
     write(tmp_path, index__html=f"<p>{'A' * 14 * 1024**2}")
-    assert "it is too large for the console, which shows pages of 14 MiB at most" in packed(tmp_path).notes
+    assert "it is too large for the console, which shows pages of 14 MiB at most" in pack_files(tmp_path).notes
 
 
 def test_a_folder_without_a_page_is_an_error(tmp_path: Path) -> None:
@@ -256,13 +256,13 @@ def test_one_html_file_is_an_app(tmp_path: Path) -> None:
 def test_a_base_without_an_address_stays(tmp_path: Path) -> None:
     """The element stays: scripts look for its id, and links use its target."""
     page = '<base id="b" target="_blank"><base href="/shop/"><p>'
-    resource = packed(tmp_path, index__html=page)
+    resource = pack_files(tmp_path, index__html=page)
     assert '<base id="b" target="_blank"><p>' in resource.html
 
 
 def test_a_base_element_becomes_the_base_of_the_apps_urls(tmp_path: Path) -> None:
     """The element is removed: it would resolve against the host's page."""
-    resource = packed(tmp_path, index__html="<base href='/shop/'><img src=/shop/a.png>", a__png=PIXEL)
+    resource = pack_files(tmp_path, index__html="<base href='/shop/'><img src=/shop/a.png>", a__png=PIXEL)
     assert "&quot;base&quot;: &quot;/shop/&quot;" in resource.html
     assert body(resource) == f'<img src="{PIXEL_URL}">'
 
@@ -276,7 +276,7 @@ def test_a_base_that_is_a_folder_of_the_app_leads_there(tmp_path: Path, base: st
     )
     write(tmp_path, docs_of_a__png=PIXEL, docs_of_s__js="inDocs()", docs_of_m__js="moduleInDocs()")
     write(tmp_path, docs_of_c__css="p { background: url(a.png) }", s__js="inRoot()")
-    resource = packed(tmp_path, index__html=page)
+    resource = pack_files(tmp_path, index__html=page)
     assert f"&quot;base&quot;: &quot;{urljoin('/', base)}&quot;" in resource.html
     packed_body = body(resource)
     assert packed_body.count(PIXEL_URL) == 2
@@ -289,7 +289,7 @@ def test_hints_and_the_pages_own_csp_are_left_out(tmp_path: Path) -> None:
         "<link rel=preload href=a.js as=script>"
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'self'\"><p>"
     )
-    resource = packed(tmp_path, index__html=page)
+    resource = pack_files(tmp_path, index__html=page)
     assert body(resource) == "<p>"
     assert "content security policy" in resource.notes[1]
 
@@ -409,10 +409,10 @@ def test_a_file_that_is_not_utf_8_is_read_as_browsers_do(tmp_path: Path) -> None
     scripts = "<script src=b.js charset=latin1></script><script src=c.js></script>"
     marked = b"\xef\xbb\xbf// \xc3\xbc\nmarked()"
     page = f"<link rel=stylesheet href=a.css>{scripts}"
-    made = packed(tmp_path, index__html=page, a__css=latin, b__js=latin, c__js=marked)
+    made = pack_files(tmp_path, index__html=page, a__css=latin, b__js=latin, c__js=marked)
     assert [str(one).removeprefix(f"{tmp_path}/") for one in made.warnings] == [f"a.css:1:4: {said}"]
     assert made.html.count("/* ä */\nschön") == 2
     assert "<script>// ü\nmarked()</script>" in made.html
-    assert "<p>ö" in packed(tmp_path, index__html="\n<p>ö".encode("utf-16")).html
+    assert "<p>ö" in pack_files(tmp_path, index__html="\n<p>ö".encode("utf-16")).html
     russian = '<meta charset="koi8-r"><p>привет'.encode("koi8-r")
-    assert body(packed(tmp_path, index__html=russian)) == '<meta charset="utf-8"><p>привет'
+    assert body(pack_files(tmp_path, index__html=russian)) == '<meta charset="utf-8"><p>привет'

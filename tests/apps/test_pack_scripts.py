@@ -12,10 +12,10 @@ from gateway.apps.node import node
 from gateway.apps.page_scripts import WAITS
 from gateway.apps.scripts import as_element_text
 from gateway.model import Resource
-from tests.apps.packing import RUNTIME, body, packed, problems, write
+from tests.apps.packing import RUNTIME, body, pack_files, problems, write
 
 
-def deferred(code: str, attributes: str = "") -> str:
+def deferred_script(code: str, attributes: str = "") -> str:
     """A deferred script, and the module that starts it."""
     kept = "webmcp-gateway-deferred"
     return (
@@ -32,9 +32,10 @@ def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
         '<script type="module" src=c.mjs id=m></script>'
         "</head><body><p></body>"
     )
-    text = body(packed(tmp_path, index__html=page, a__js="a()", b__js="b()", c__mjs="export const c = 1"))
+    text = body(pack_files(tmp_path, index__html=page, a__js="a()", b__js="b()", c__mjs="export const c = 1"))
     assert text == (
-        f'<head><script>a()</script>{deferred("b()")}<script type="module" id=m>export const c = 1</script></head>'
+        "<head><script>a()</script>"
+        f'{deferred_script("b()")}<script type="module" id=m>export const c = 1</script></head>'
         "<body><p></body>"
     )
 
@@ -56,7 +57,7 @@ def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
 def test_a_script_cannot_end_its_element(tmp_path: Path, code: str, inlined: str) -> None:
     """Text that HTML would interpret inside a script element is escaped without a change of meaning, and noted."""
     page = "<template><script src=a.js></script></template>"
-    made = packed(tmp_path, index__html=page, a__js=code)
+    made = pack_files(tmp_path, index__html=page, a__js=code)
     assert f"<template><script>{inlined}</script></template>" in made.html
     noted = [note for note in made.notes if "text that ends a <script>" in note]
     assert [note.split(": ")[0].rpartition("/")[2] for note in noted] == ([] if inlined == code else [place(code)])
@@ -73,7 +74,7 @@ def place(code: str) -> str:
 def test_a_script_that_no_element_can_hold_stands_there_as_data(tmp_path: Path, code: str) -> None:
     """The script is stored as JSON; its runner keeps attributes and order. Other scripts keep their place and bytes."""
     page = "<script src=a.js id=one></script><script defer src=a.js onload=f()></script>"
-    made = packed(tmp_path, index__html=page, a__js=code)
+    made = pack_files(tmp_path, index__html=page, a__js=code)
     blocks = re.findall(r'<script type="webmcp-gateway-exact"( .*?)>(".*?")</script><script(.*?)>', made.html)
     assert [(attributes, json.loads(text), kind) for attributes, text, kind in blocks] == [
         (" id=one", code, ""),
@@ -91,7 +92,7 @@ def test_a_script_that_no_element_can_hold_stands_there_as_data(tmp_path: Path, 
 )
 def test_what_is_changed_of_a_script_is_said(tmp_path: Path, page: str) -> None:
     """Text is escaped where data is impossible: in shadow trees, which have no `currentScript`, and in modules."""
-    made = packed(tmp_path, index__html=page, a__js="f()\n  // </script>")
+    made = pack_files(tmp_path, index__html=page, a__js="f()\n  // </script>")
     assert "f()\n  // \\x3C/script>" in made.html
     assert [note for note in made.notes if "a.js:2:6: " in note]
 
@@ -118,8 +119,8 @@ def test_a_script_of_the_page_that_hears_of_its_loading_does_so(tmp_path: Path) 
     page = '<head><script defer src=a.js onload="go()"></script><script src=a.js onload="go()"></script></head><p>'
     loaded = '<script>document.currentScript.previousElementSibling.dispatchEvent(new Event("load"))</script>'
     at_once = f'<script onload="go()">a()</script>{loaded}'
-    later = deferred("a()", ' onload="go()"')
-    assert body(packed(tmp_path, index__html=page, a__js="a()")) == f"<head>{later}{at_once}</head><p>"
+    later = deferred_script("a()", ' onload="go()"')
+    assert body(pack_files(tmp_path, index__html=page, a__js="a()")) == f"<head>{later}{at_once}</head><p>"
 
 
 def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:
         "const from = {import: 1, from: 2}; if (from) /'/.test(`${'import \"a\"'}`); x = 4 / 2; // import 'a'\n"
         "Array.from ('b')"
     )
-    assert code in packed(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
+    assert code in pack_files(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
 
 
 def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> None:
@@ -222,7 +223,7 @@ def test_scripts_that_no_browser_can_read(tmp_path: Path) -> None:
 
 def test_webassembly_is_noted_with_its_place(tmp_path: Path) -> None:
     """Compilation requires a keyword in the content security policy, which no host sends."""
-    resource = packed(tmp_path, index__html="<script>let a;\nWebAssembly.instantiateStreaming(f)</script>")
+    resource = pack_files(tmp_path, index__html="<script>let a;\nWebAssembly.instantiateStreaming(f)</script>")
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
         "index.html:2:1: compiles WebAssembly, which hosts block"
     ]
@@ -232,7 +233,7 @@ def test_webassembly_is_noted_with_its_place(tmp_path: Path) -> None:
 def test_a_fragment_by_an_address_is_noted(tmp_path: Path, code: str) -> None:
     """In a view the link resolves against the host's URL, and nothing can keep the page from navigating there."""
     fine = "location.hash = '#/a'; if (location.href == '#') fine(location.href = url, '#');"
-    resource = packed(tmp_path, index__html=f"<script>{fine}\n{code}</script>")
+    resource = pack_files(tmp_path, index__html=f"<script>{fine}\n{code}</script>")
     place = f"index.html:2:{code.index('location') + 1}"
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
         f"{place}: goes to a fragment by an address, which leads out of a view: set location.hash"
@@ -242,7 +243,7 @@ def test_a_fragment_by_an_address_is_noted(tmp_path: Path, code: str) -> None:
 def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
     """The first worker of each script is noted, not refused: the page may work without it."""
     page = "<script>\n  f(new  Worker(url)); new Worker(u)</script><script type=module src=m.js></script>"
-    resource = packed(tmp_path, index__html=page, m__js="new SharedWorker('data:,1'); newWorker('x.js')")
+    resource = pack_files(tmp_path, index__html=page, m__js="new SharedWorker('data:,1'); newWorker('x.js')")
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
         "index.html:2:5: starts a worker, which hosts block",
         "m.js:1:1: starts a worker, which hosts block",
@@ -265,7 +266,7 @@ def test_a_worker_of_another_file_is_reported_with_its_place(tmp_path: Path, sta
     page = "<script src=c.js></script><script type=module src=m.js></script><script type=module src=n.js></script>"
     files = {name: text for name, text in scripts.items() if name != "c__js" or "import.meta" not in started}
     page = page if "c__js" in files else page.partition("</script>")[2]
-    warnings = packed(tmp_path, index__html=page, **files).warnings
+    warnings = pack_files(tmp_path, index__html=page, **files).warnings
     told = [(problem.file.rpartition("/")[2], problem.line, problem.column) for problem in warnings]
     assert told == [(name, 2, 2) for name in ("c.js", "m.js", "o.js") if name.replace(".", "__") in files]
     assert all("starts a worker of another file" in problem.message for problem in warnings)
@@ -277,14 +278,14 @@ def test_a_worker_of_another_file_is_reported_with_its_place(tmp_path: Path, sta
 )
 def test_a_worker_of_no_named_file_is_no_error(tmp_path: Path, started: str) -> None:
     """A URL that is computed at run time is not checked."""
-    assert started in packed(tmp_path, index__html="<script src=c.js></script>", c__js=started).html
+    assert started in pack_files(tmp_path, index__html="<script src=c.js></script>", c__js=started).html
 
 
 @pytest.mark.parametrize("kind", ["", " type=module"])
 def test_an_import_of_what_a_variable_holds_is_no_error(tmp_path: Path, kind: str) -> None:
     """React Router has such imports for other kinds of apps; they are noted with their places, and stay unchanged."""
     code = "a.import(x);\n  const load = async ({ module }) => import(/* @vite-ignore */ module);"
-    made = packed(tmp_path, index__html=f"<script{kind} src=a.js></script>", a__js=code)
+    made = pack_files(tmp_path, index__html=f"<script{kind} src=a.js></script>", a__js=code)
     assert f">{code}</script>" in made.html
     [note] = [note for note in made.notes if "imports" in note]
     assert "a.js:2:38: imports a module whose name is only known at run time, which fails for a file" in note

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.apps.packing import PIXEL, PIXEL_URL, body, packed, problems, write
+from tests.apps.packing import PIXEL, PIXEL_URL, body, pack_files, problems, write
 
 
 def test_a_font_for_browsers_of_the_past_takes_no_room(tmp_path: Path) -> None:
     """Sheets of icon fonts list an EOT file first; it must exist, and is replaced by an empty one."""
     sheet = "@font-face { src: url('a.eot?v=4'); src: url('a.eot?#iefix') format('x'), url(a.woff) format('woff') }"
-    text = body(packed(tmp_path, index__html=f"<style>{sheet}</style>", a__eot=b"old", a__woff=b"new"))
+    text = body(pack_files(tmp_path, index__html=f"<style>{sheet}</style>", a__eot=b"old", a__woff=b"new"))
     assert text.count('url("data:application/vnd.ms-fontobject,")') == 2
     assert "data:font/woff;base64,bmV3" in text
 
@@ -23,7 +23,7 @@ def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
     )
     sheet = '@import "b.css" print;\nb { background: URL(../a.png); content: "url(no.png)"; }/* url(no.png) </style> */'
     text = body(
-        packed(
+        pack_files(
             tmp_path,
             index__html=page,
             css_of_a__css=sheet,
@@ -66,13 +66,13 @@ def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
 def test_what_a_sheet_names_in_other_ways(tmp_path: Path, sheet: str, made: str) -> None:
     """Imports as minifiers write them, an import at the end of the sheet, and image sets are packed."""
     folder = write(tmp_path, b__css="b{}", a__png=PIXEL)
-    assert body(packed(folder, index__html=f"<style>{sheet}</style>")) == f"<style>{made}</style>"
+    assert body(pack_files(folder, index__html=f"<style>{sheet}</style>")) == f"<style>{made}</style>"
 
 
 def test_sheets_of_which_a_person_may_choose_keep_their_names(tmp_path: Path) -> None:
     """A browser applies those of the first title; an alternate sheet is only for its menu, and left out."""
     page = "<link rel=stylesheet href=b.css title=Main><link rel='alternate stylesheet' href=no.css title=Other>"
-    resource = packed(tmp_path, index__html=page, b__css="b{}")
+    resource = pack_files(tmp_path, index__html=page, b__css="b{}")
     assert body(resource) == "<style title=Main>b{}</style>"
     assert resource.notes[1:] == ("the alternate style sheet no.css is left out",)
 
@@ -81,7 +81,7 @@ def test_a_sheet_that_is_loaded_ahead_to_become_one_of_the_page_is_one(tmp_path:
     """Many build tools write it so that the sheet does not block rendering."""
     page = """<link rel=preload href=b.css as=style onload="this.onload=null;this.rel='stylesheet'" id=a>"""
     page += "<link rel=preload href=b.css as=style>"
-    assert body(packed(tmp_path, index__html=page, b__css="b{}")) == "<style id=a>b{}</style>"
+    assert body(pack_files(tmp_path, index__html=page, b__css="b{}")) == "<style id=a>b{}</style>"
 
 
 ROUTE = "; if the backend has it, let the policy (`pack --policy`) allow GET of it"

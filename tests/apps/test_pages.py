@@ -16,7 +16,7 @@ from tests.apps.packing import RUNTIME, write
 PARTS = {ASKS: ["/*location*/"], PAGES: ["/*location*/", "/*pages*/"], WAITS: ["/*late*/"]}
 
 
-def kept(html: str) -> dict[str, Any]:
+def other_pages(html: str) -> dict[str, Any]:
     """The other pages, by path."""
     found = re.search(rf'<script type="application/json" id="{PAGES}">(.*?)</script>', html)
     return json.loads(found[1]) if found else {}
@@ -35,7 +35,7 @@ def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
     (tmp_path / "docs" / "a b.html").write_text("<img src=../a.svg><script>location</script>", "utf-8")
     write(tmp_path, a__svg="<svg xmlns='http://www.w3.org/2000/svg'/>")
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS, base="/shop/")
-    found = kept(app.html)
+    found = other_pages(app.html)
     assert list(found) == [
         "/shop/",
         "/shop/index.html",
@@ -59,7 +59,7 @@ def test_pages_with_which_the_console_would_not_show_the_app_are_left_out(tmp_pa
     write(tmp_path, index__html="".join(f"<a href={name}.html>" for name in long))
     write(tmp_path, **{f"{name}__html": f"<p>{text}" for name, text in long.items()})
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
-    assert [*kept(app.html)][2:] == ["/a.html", "/b.html", "/d.html"]
+    assert [*other_pages(app.html)][2:] == ["/a.html", "/b.html", "/d.html"]
     assert "its page c.html is left out: with it, the app is too large for the console" in app.notes
     assert len(json.dumps({"text": app.html}, ensure_ascii=False).encode()) < 15 * 1024 * 1024
 
@@ -73,7 +73,7 @@ def test_a_name_is_found_between_what_is_none(tmp_path: Path) -> None:
         **{f"{name}__html": f"<p>{name}" for name in "abc"},
     )
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
-    assert [*kept(app.html)][2:] == ["/a.html", "/b.html", "/c.html"]
+    assert [*other_pages(app.html)][2:] == ["/a.html", "/b.html", "/c.html"]
 
 
 def test_a_link_to_a_folder_names_its_page(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_link_to_a_folder_names_its_page(tmp_path: Path) -> None:
     (tmp_path / "docs" / "deep").mkdir()
     (tmp_path / "docs" / "deep" / "index.html").write_text("<p>Deep", "utf-8")
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS)
-    found = kept(app.html)
+    found = other_pages(app.html)
     folders = ["/about", "/about/index.html", "/about/", "/docs/deep", "/docs/deep/index.html", "/docs/deep/"]
     assert [*found][2:] == folders
     assert [found["/about"], found["/about/index.html"]] == [["/about/"], ["/about/"]]
@@ -103,7 +103,7 @@ def test_scripts_of_other_pages_wait_with_those_of_the_first(tmp_path: Path) -> 
     )
     routed = lambda path: path.startswith("/api/")  # noqa: E731
     app = pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS, routed=routed)
-    assert kept(app.html)["/b.html"].count(f'{WAITS}=""') == 2
+    assert other_pages(app.html)["/b.html"].count(f'{WAITS}=""') == 2
     assert "/*pages*/;/*late*/" in app.html
 
 

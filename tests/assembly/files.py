@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 
-def put(file: Path, text: str) -> None:
+def replace_file(file: Path, text: str) -> None:
     """Replace a file as editors and deployments do."""
     new = file.with_name(f".{file.name}.new")
     new.write_text(text, "utf-8")

@@ -18,9 +18,9 @@ from gateway.config import load_config
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
-from tests.assembly.files import put
+from tests.assembly.files import replace_file
 from tests.credentials.house import House, house
-from tests.world import served
+from tests.world import serving
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
         yield running
 
 
-async def taken(home: House, old: str, new: str) -> None:
+async def change_settings(home: House, old: str, new: str) -> None:
     """Replace a text of gateway.yaml, and wait until it is in effect."""
     before, file = home.app[SETTINGS].now, home.folder / "gateway.yaml"
     text = file.read_text("utf-8")
     assert old in text
-    put(file, text.replace(old, new))
+    replace_file(file, text.replace(old, new))
     async with asyncio.timeout(60):
         while home.app[SETTINGS].now is before:
             home.app[RELOAD]()
@@ -56,7 +56,7 @@ async def expire(home: House, credential: str) -> None:
                 home.app[SETTINGS].now.credentials.tokens[credential].forget(kept.principal)
 
 
-async def requested(home: House) -> list[tuple[str, str | None]]:
+async def requested_grants(home: House) -> list[tuple[str, str | None]]:
     """Return the grants that the server has answered, with their errors."""
     return [(one["grant"], one["error"]) for one in await home.provider.events() if one["event"].startswith("grant.")]
 
@@ -67,14 +67,14 @@ async def test_a_changed_secret_is_used_at_the_next_renewal_and_nobody_else_noti
     assert [(await home.get(name))[0] for name in ("secret", "person")] == [200, 200]
     await home.provider.events()
     right = 'type: client_credentials, client_id: service, client_secret: "${env:SECRET}", scope'
-    await taken(home, right, right.replace("${env:SECRET}", "another"))
+    await change_settings(home, right, right.replace("${env:SECRET}", "another"))
     assert [(await home.get(name))[0] for name in ("secret", "person")] == [200, 200]
     assert len({fields["authorization"] for fields in home.resource.seen}) == 2
-    assert await requested(home) == []
+    assert await requested_grants(home) == []
     await expire(home, "secret")
     assert (await home.get("secret"))[0] == 502
-    assert [error for _, error in await requested(home)] == ["invalid_client"]
-    await taken(home, right.replace("${env:SECRET}", "another"), right)
+    assert [error for _, error in await requested_grants(home)] == ["invalid_client"]
+    await change_settings(home, right.replace("${env:SECRET}", "another"), right)
     assert (await home.get("secret"))[0] == 200
 
 
@@ -103,7 +103,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     app = web.Application()
     app.router.add_post("/token", token)
     app.router.add_get("/.well-known/{name:.*}", metadata)
-    async with served(app) as port:
+    async with serving(app) as port:
         made.url = f"http://localhost:{port}"
         yield made
 
@@ -112,7 +112,7 @@ async def test_a_changed_endpoint_is_used_at_the_next_renewal(home: House) -> No
     """The account stays connected; its refresh token goes to the new endpoint of the same issuer."""
     assert (await home.connect())[0] == 200
     async with endpoint() as other:
-        await taken(home, "title: The shop,", f'title: The shop, token_endpoint: "{other.url}/token",')
+        await change_settings(home, "title: The shop,", f'title: The shop, token_endpoint: "{other.url}/token",')
         assert (await home.get("person"))[0] == 200
         assert other.forms == []
         await expire(home, "person")
@@ -127,7 +127,7 @@ async def test_tokens_of_one_issuer_are_never_sent_to_another(home: House) -> No
     assert (await home.get("secret"))[0] == 200
     line = next(row for row in (home.folder / "gateway.yaml").read_text("utf-8").splitlines() if "person:" in row)
     async with endpoint() as other:
-        await taken(home, line, line.replace(home.provider.issuer, other.url))
+        await change_settings(home, line, line.replace(home.provider.issuer, other.url))
         status, problem = await home.get("person")
         assert (status, problem["type"].rpartition(":")[2]) == (401, "credential-needed")
         listed = (await home.api("connections"))[1]
@@ -135,9 +135,9 @@ async def test_tokens_of_one_issuer_are_never_sent_to_another(home: House) -> No
         await expire(home, "person")
         assert (await home.get("person"))[0] == 401
         assert other.forms == []
-        await taken(home, line.replace(home.provider.issuer, other.url), line)
+        await change_settings(home, line.replace(home.provider.issuer, other.url), line)
     assert (await home.get("person"))[0] == 200
-    assert ("refresh_token", None) in await requested(home)
+    assert ("refresh_token", None) in await requested_grants(home)
 
 
 async def test_a_token_for_other_scopes_is_not_used(home: House) -> None:
@@ -146,9 +146,9 @@ async def test_a_token_for_other_scopes_is_not_used(home: House) -> None:
     await home.provider.events()
     first = home.resource.seen[-1]["authorization"]
     line = next(row for row in (home.folder / "gateway.yaml").read_text("utf-8").splitlines() if " secret:" in row)
-    await taken(home, line, line.replace("scope: [cart]", "scope: []"))
+    await change_settings(home, line, line.replace("scope: [cart]", "scope: []"))
     assert (await home.get("secret"))[0] == 200
-    assert await requested(home) == [("client_credentials", None)]
+    assert await requested_grants(home) == [("client_credentials", None)]
     assert home.resource.seen[-1]["authorization"] != first
 
 
@@ -161,7 +161,7 @@ async def test_a_secret_in_a_volume_of_kubernetes_is_noticed(home: House) -> Non
     (volume / "..data").symlink_to("..one")
     (volume / "key").symlink_to("..data/key")
     line = 'type: header, header: x-api-key, value: "${env:SECRET}"'
-    await taken(home, line, line.replace("${env:SECRET}", "${file:secrets/key}"))
+    await change_settings(home, line, line.replace("${env:SECRET}", "${file:secrets/key}"))
     assert (await home.get("header"))[0] == 200
     assert home.resource.seen[-1]["x-api-key"] == "first-key"
     before = home.app[SETTINGS].now
@@ -179,7 +179,7 @@ async def test_a_secret_file_that_is_gone_changes_nothing_until_it_is_back(home:
     secret = home.folder / "key"
     secret.write_text("first-key")
     line = 'type: header, header: x-api-key, value: "${env:SECRET}"'
-    await taken(home, line, line.replace("${env:SECRET}", "${file:key}"))
+    await change_settings(home, line, line.replace("${env:SECRET}", "${file:key}"))
     before = home.app[SETTINGS].now
     secret.unlink()
     async with asyncio.timeout(60):

@@ -20,10 +20,10 @@ from gateway.app import ADMIN, SETTINGS
 from gateway.assembly.live_settings import Settings
 from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, signature
 from gateway.model import Secret
-from tests.assembly.files import put
+from tests.assembly.files import replace_file
 from tests.callers.issuer import Issuer, issuer
 from tests.doors.access_world import HR, OTHER, Bridge, Building, building
-from tests.world import served
+from tests.world import serving
 
 UNTIL = str((datetime.now(UTC) + timedelta(days=20)).date())
 FIRST, SECOND = "k" * 32, "s" * 32
@@ -44,10 +44,10 @@ def rewrite(house: Building, old: str, new: str) -> None:
     file = house.folder / "gateway.yaml"
     text = file.read_text("utf-8")
     assert old in text
-    put(file, text.replace(old, new))
+    replace_file(file, text.replace(old, new))
 
 
-async def taken(house: Building, old: str, new: str) -> None:
+async def change_settings(house: Building, old: str, new: str) -> None:
     """Replace a text of gateway.yaml, and wait until it is in effect."""
     before = house.app[SETTINGS].now
     rewrite(house, old, new)
@@ -57,7 +57,7 @@ async def taken(house: Building, old: str, new: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def drained(content: aiohttp.StreamReader) -> None:
+async def drain(content: aiohttp.StreamReader) -> None:
     """Read a stream to its end."""
     with suppress(aiohttp.ClientError, ConnectionError):
         while await content.readany():
@@ -70,21 +70,21 @@ async def opened(house: Building, who: Who, door: str) -> AsyncIterator[Awaitabl
     own = {**who, "sec-fetch-site": "same-origin"}
     async with AsyncExitStack() as stack:
         if door == "mcp":
-            ending = drained(await stack.enter_async_context(house.listening(who, "/mcp")))
+            ending = drain(await stack.enter_async_context(house.listening(who, "/mcp")))
         elif door == "bridge":
             bridge = await stack.enter_async_context(house.bridge(who, ["pay"], "pay"))
-            ending = _closed(bridge)
+            ending = _wait_closed(bridge)
         else:
             origin = f"http://pay.localhost:{house.port}" if door == "site" else house.console
             path = "/api/feed" if door == "site" else "/api/events"
             asked = house.client.get(f"{origin}{path}", headers={**own, "origin": origin})
             answer = await stack.enter_async_context(asked)
             assert answer.status == 200
-            ending = drained(answer.content)
+            ending = drain(answer.content)
         yield ending
 
 
-async def _closed(bridge: Bridge) -> None:
+async def _wait_closed(bridge: Bridge) -> None:
     with suppress(aiohttp.ClientError, TypeError):
         while not bridge.socket.closed:
             await bridge.socket.receive()
@@ -129,7 +129,7 @@ async def test_what_an_issuer_allowed_ends_with_it_and_nothing_else(tmp_path: Pa
         assert await status(house, token, door) == 200
         async with opened(house, token, door) as ends, opened(house, HR, door) as stays, asyncio.TaskGroup() as tasks:
             stay = tasks.create_task(_wait(stays))
-            await taken(house, OAUTH % idp.url, "")
+            await change_settings(house, OAUTH % idp.url, "")
             async with asyncio.timeout(60):
                 await ends
             assert await status(house, token, door) == 401
@@ -153,7 +153,7 @@ async def test_who_loses_a_role_loses_what_it_opened(tmp_path: Path, door: str) 
         assert await status(house, guest, door) in (401, 403)
         async with opened(house, HR, door) as ends, opened(house, OTHER, door) as stays, asyncio.TaskGroup() as tasks:
             stay = tasks.create_task(_wait(stays))
-            await taken(house, "user: [hr, sales]", "user: [guests, sales]")
+            await change_settings(house, "user: [hr, sales]", "user: [guests, sales]")
             async with asyncio.timeout(60):
                 await ends
             assert await status(house, HR, door) in (401, 403)
@@ -172,7 +172,7 @@ async def test_an_open_event_stream_goes_on_with_a_right_that_comes_back(tmp_pat
         headers = {**HR, "sec-fetch-site": "same-origin", "origin": house.console}
         async with house.client.get(f"{house.console}/api/events", headers=headers) as stream:
             assert stream.status == 200
-            await taken(house, "user: [sales]", "user: [sales, hr]")
+            await change_settings(house, "user: [sales]", "user: [sales, hr]")
             async with asyncio.timeout(60):
                 async for line in stream.content:
                     if line.startswith(b"data: ") and b'"resource":' in line and b'"pay"' in line:
@@ -201,7 +201,7 @@ async def test_a_broken_configuration_leaves_the_old_one_wholly_in_force(
     """With an error elsewhere, a new proxy, new roles and a new secret of the webhook are not in force, either."""
     (tmp_path / "empty").mkdir()
     caplog.set_level(logging.WARNING, "gateway.assembly.reload")
-    async with building(tmp_path, UNTIL, more=WEBHOOK % FIRST) as house, served(house.app[ADMIN]) as admin:
+    async with building(tmp_path, UNTIL, more=WEBHOOK % FIRST) as house, serving(house.app[ADMIN]) as admin:
         before = house.app[SETTINGS].now
         rewrite(house, old, new)
         for one, other in (
@@ -211,7 +211,7 @@ async def test_a_broken_configuration_leaves_the_old_one_wholly_in_force(
             ('listen: "127', 'admin_listen: "127.0.0.1:1", admin_hosts: [ops], listen: "127'),
         ):
             text = (house.folder / "gateway.yaml").read_text("utf-8")
-            put(house.folder / "gateway.yaml", text.replace(one, other))
+            replace_file(house.folder / "gateway.yaml", text.replace(one, other))
         house.reread()
         async with asyncio.timeout(60):
             while words not in caplog.text:
@@ -220,15 +220,15 @@ async def test_a_broken_configuration_leaves_the_old_one_wholly_in_force(
         for door in DOORS:
             assert await status(house, HR, door) == 200
             assert await status(house, {"x-person": "ann", "x-groups": "hr"}, door) == 401
-        assert await signed(house, FIRST) == 410
-        assert await signed(house, SECOND) == 403
+        assert await send_signed(house, FIRST) == 410
+        assert await send_signed(house, SECOND) == 403
         async with house.client.get(f"http://127.0.0.1:{admin}/readyz", headers={"host": "ops"}) as answer:
             assert answer.status == 421
         problem = next(line for line in caplog.messages if words in line)
         assert re.match(rf"{house.folder}/\S+:\d+:\d+: ", problem)
 
 
-async def signed(house: Building, secret: str) -> int:
+async def send_signed(house: Building, secret: str) -> int:
     """Send a signed answer to a question that is not there; return the status."""
     body, timestamp = b'{"id": "none", "digest": "d", "answer": "approve", "by": "bot"}', str(int(time.time()))
     headers = {TIMESTAMP: timestamp, SIGNATURE: signature(Secret(secret), timestamp, body)}
@@ -239,16 +239,16 @@ async def signed(house: Building, secret: str) -> int:
 
 async def test_all_of_a_good_configuration_is_in_force_at_once(tmp_path: Path) -> None:
     """The same changes without the error: at every door, for the webhook, and at the listener of operators."""
-    async with building(tmp_path, UNTIL, more=WEBHOOK % FIRST) as house, served(house.app[ADMIN]) as admin:
+    async with building(tmp_path, UNTIL, more=WEBHOOK % FIRST) as house, serving(house.app[ADMIN]) as admin:
         text = (house.folder / "gateway.yaml").read_text("utf-8").replace("header: X-User", "header: X-Person")
-        put(house.folder / "gateway.yaml", text)
-        await taken(house, FIRST, SECOND)
+        replace_file(house.folder / "gateway.yaml", text)
+        await change_settings(house, FIRST, SECOND)
         for door in DOORS:
             assert await status(house, HR, door) == 401
             assert await status(house, {"x-person": "ann", "x-groups": "hr"}, door) == 200
-        assert await signed(house, FIRST) == 403
-        assert await signed(house, SECOND) == 410
-        await taken(house, "listen:", 'admin_listen: "127.0.0.1:1", admin_hosts: [ops], listen:')
+        assert await send_signed(house, FIRST) == 403
+        assert await send_signed(house, SECOND) == 410
+        await change_settings(house, "listen:", 'admin_listen: "127.0.0.1:1", admin_hosts: [ops], listen:')
         async with house.client.get(f"http://127.0.0.1:{admin}/readyz", headers={"host": "ops"}) as answer:
             assert answer.status == 200
             assert (await answer.json())["needs_restart"] == ["server.admin_listen"]
@@ -261,7 +261,7 @@ async def test_nobody_is_let_in_where_others_can_reach_the_gateway(
     async with building(tmp_path, UNTIL) as house:
         house.app[SETTINGS].now = before = _listening_everywhere(house)
         text = (house.folder / "gateway.yaml").read_text("utf-8")
-        put(house.folder / "gateway.yaml", text.replace("auth: [", "auth: [none, "))
+        replace_file(house.folder / "gateway.yaml", text.replace("auth: [", "auth: [none, "))
         house.reread()
         async with asyncio.timeout(60):
             while "which other machines reach" not in caplog.text:
@@ -280,10 +280,10 @@ async def test_limits_count_at_once(tmp_path: Path) -> None:
     """Of requests, and of live views; what is open stays so."""
     async with building(tmp_path, UNTIL) as house, opened(house, HR, "site") as stays, asyncio.TaskGroup() as tasks:
         stay = tasks.create_task(_wait(stays))
-        await taken(house, "listen:", "requests_each: 1, listen:")
+        await change_settings(house, "listen:", "requests_each: 1, listen:")
         assert (await house.get(HR, "/api/pay", "pay"))[0] == 429
         assert (await house.get({"x-user": "hank", "x-groups": "hr"}, "/api/pay", "pay"))[0] == 200
-        await taken(house, "requests_each: 1,", "requests_each: 2,")
+        await change_settings(house, "requests_each: 1,", "requests_each: 2,")
         assert (await house.get(HR, "/api/pay", "pay"))[0] == 200
         assert not stay.done()
         stay.cancel()
@@ -292,7 +292,7 @@ async def test_limits_count_at_once(tmp_path: Path) -> None:
             (house.folder / "gateway.yaml").write_text(
                 (house.folder / "gateway.yaml").read_text("utf-8") + "mcp: {views_each: 1}\n", "utf-8"
             )
-            await taken(house, "requests_each: 2,", "requests_each: 9,")
+            await change_settings(house, "requests_each: 2,", "requests_each: 9,")
             async with house.bridge(HR, ["pay"], "pay") as second:
                 assert type(second.first).__name__ == "ErrorFrame"
 
@@ -340,7 +340,7 @@ async def test_a_hundred_reloads_under_load_let_no_call_fail_or_pass_that_should
                     tasks.create_task(call(name, who, door))
             for number in range(RELOADS):
                 before = house.app[SETTINGS].now
-                put(house.folder / "gateway.yaml", texts[number % 2])
+                replace_file(house.folder / "gateway.yaml", texts[number % 2])
                 while house.app[SETTINGS].now is before:
                     house.reread()
                     await asyncio.sleep(0.01)
@@ -367,13 +367,13 @@ async def test_with_presence_nobody_is_let_in_without_a_person(tmp_path: Path, i
         text = (house.folder / "gateway.yaml").read_text("utf-8")
         before = house.app[SETTINGS].now
         for old, new in (("auth: [", f"auth: [{OAUTH % idp.url}"), ("approver: [boss]", "approver: [boss, hr]")):
-            put(house.folder / "gateway.yaml", text.replace(old, new))
+            replace_file(house.folder / "gateway.yaml", text.replace(old, new))
             await house.until(lambda: waits(house), True)
             assert house.app[SETTINGS].now is before
-            put(house.folder / "gateway.yaml", text)
+            replace_file(house.folder / "gateway.yaml", text)
             await house.until(lambda: waits(house), False)
         assert await status(house, bearer(idp, roles=["hr"]), "mcp") == 401
-        await taken(house, "auditor: [audit]", "auditor: []")
+        await change_settings(house, "auditor: [audit]", "auditor: []")
         assert not await waits(house)
 
 
@@ -388,10 +388,10 @@ async def test_with_presence_the_organisation_allows_no_more_without_a_person(tm
             return (await house.get(HR, "/api/pay", "pay"))[0]
 
         assert await pays() == 403
-        put(tmp_path / "all.yaml", "version: 1\nroutes: []\n")
+        replace_file(tmp_path / "all.yaml", "version: 1\nroutes: []\n")
         await house.until(lambda: waits(house), True)
         assert await pays() == 403
-        put(tmp_path / "all.yaml", strict.replace("]", ", {path: /api/feed, deny: nor this}]"))
+        replace_file(tmp_path / "all.yaml", strict.replace("]", ", {path: /api/feed, deny: nor this}]"))
         await house.until(lambda: waits(house), False)
         assert (await house.get(HR, "/api/feed", "pay"))[0] == 403
         assert await pays() == 403

@@ -15,7 +15,7 @@ from mcp.client import advertise
 
 from gateway import mux
 from gateway.model import Channel, Json
-from tests.assembly.files import put, until
+from tests.assembly.files import replace_file, until
 from tests.doors.bridge.test_bridge import Host, connected, console
 from tests.world import World, running
 
@@ -36,7 +36,7 @@ async def problems(client: aiohttp.ClientSession, world: World) -> list[dict[str
         return listed
 
 
-async def asked(client: Client, **arguments: Any) -> dict[str, Any]:
+async def send_request(client: Client, **arguments: Any) -> dict[str, Any]:
     """Send one `http_request` over MCP."""
     result = await client.call_tool("http_request", arguments)
     assert result.structured_content is not None, result
@@ -52,14 +52,14 @@ async def test_a_changed_policy_takes_effect_without_dropping_a_connection(world
     ):
         view = (await host.open()).view
         assert (await host.call(view, url="/api/products"))["status"] == 200
-        assert (await asked(model, url="/api/products"))["status"] == 200
-        put(world.folder / "policy.yaml", policy(world).replace(PRODUCTS, ""))
+        assert (await send_request(model, url="/api/products"))["status"] == 200
+        replace_file(world.folder / "policy.yaml", policy(world).replace(PRODUCTS, ""))
 
         async def denied() -> bool:
             return bool((await host.call(view, url="/api/products"))["status"] == 403)
 
         await until(denied)
-        assert (await asked(model, url="/api/products"))["status"] == 403
+        assert (await send_request(model, url="/api/products"))["status"] == 403
         assert (await host.call(view, url="/api/cart"))["status"] == 200
 
 
@@ -73,7 +73,9 @@ async def test_a_page_names_the_tools_that_are_free_now(world: World) -> None:
             return '"tools":["get_cart","add_to_cart","remove_from_cart","checkout"]' in content.model_dump()["text"]
 
         assert await named()
-        put(world.folder / "policy.yaml", policy(world).replace("add_to_cart: {}", 'add_to_cart: {deny: "not now"}'))
+        replace_file(
+            world.folder / "policy.yaml", policy(world).replace("add_to_cart: {}", 'add_to_cart: {deny: "not now"}')
+        )
 
         async def closed() -> bool:
             return not await named()
@@ -85,7 +87,7 @@ async def test_a_page_names_the_tools_that_are_free_now(world: World) -> None:
 
 async def test_a_change_of_a_policy_is_recorded_with_what_it_opens(world: World) -> None:
     """Intent and outcome of kind `policy` are recorded, with both versions."""
-    put(world.folder / "policy.yaml", policy(world).replace(PRODUCTS, PRODUCTS.replace("GET", "GET, POST")))
+    replace_file(world.folder / "policy.yaml", policy(world).replace(PRODUCTS, PRODUCTS.replace("GET", "GET, POST")))
 
     async def recorded() -> bool:
         return len([line for line in world.records() if line["fields"].get("kind") == "policy"]) == 2
@@ -106,7 +108,7 @@ async def test_a_broken_policy_keeps_the_old_one_and_says_so(world: World) -> No
     async with console(world) as page, page.get(f"{world.console}/api/events") as stream:
         told = events(stream, "problems")
         assert await anext(told) == []
-        put(world.folder / "policy.yaml", good.replace("version: 1", "version: 1\nroute: []"))
+        replace_file(world.folder / "policy.yaml", good.replace("version: 1", "version: 1\nroute: []"))
         async with asyncio.timeout(60):
             (problem,) = await anext(told)
         assert (problem["kind"], problem["line"], problem["column"]) == ("broken", 3, 1)
@@ -114,8 +116,8 @@ async def test_a_broken_policy_keeps_the_old_one_and_says_so(world: World) -> No
         assert 'unknown key "route"' in problem["message"]
         assert await problems(page, world) == [problem]
         async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
-            assert (await asked(client, url="/api/products"))["status"] == 200
-        put(world.folder / "policy.yaml", good)
+            assert (await send_request(client, url="/api/products"))["status"] == 200
+        replace_file(world.folder / "policy.yaml", good)
         async with asyncio.timeout(60):
             assert await anext(told) == []
 
@@ -147,8 +149,8 @@ async def test_a_file_that_is_gone_changes_nothing_until_it_is_back(world: World
         async with page.get(f"{world.console}/api/state") as state:
             assert state.status == 200
         async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
-            assert (await asked(client, url="/api/products"))["status"] == 200
-        put(world.folder / "policy.yaml", text)
+            assert (await send_request(client, url="/api/products"))["status"] == 200
+        replace_file(world.folder / "policy.yaml", text)
         await until(quiet)
 
 
@@ -162,12 +164,12 @@ async def test_a_symlink_that_is_swapped_is_a_change(world: World) -> None:
     policy_file.unlink()
     policy_file.symlink_to("data/policy.yaml")
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
-        assert (await asked(client, url="/api/products"))["status"] == 200
+        assert (await send_request(client, url="/api/products"))["status"] == 200
         (world.folder / "next").symlink_to("two")
         os.replace(world.folder / "next", world.folder / "data")
 
         async def denied() -> bool:
-            return bool((await asked(client, url="/api/products"))["status"] == 403)
+            return bool((await send_request(client, url="/api/products"))["status"] == 403)
 
         await until(denied)
 
@@ -180,12 +182,12 @@ async def test_a_question_of_the_old_policy_is_void(world: World) -> None:
         page.get(f"{world.console}/api/events") as stream,
         asyncio.TaskGroup() as tasks,
     ):
-        asking = tasks.create_task(asked(model, url="/api/cart/tea", method="DELETE"))
+        asking = tasks.create_task(send_request(model, url="/api/cart/tea", method="DELETE"))
         told = events(stream, "approvals")
         async with asyncio.timeout(60):
             while not await anext(told):
                 pass
-        put(world.folder / "policy.yaml", policy(world) + "# looked at again\n")
+        replace_file(world.folder / "policy.yaml", policy(world) + "# looked at again\n")
         async with asyncio.timeout(60):
             while await anext(told):
                 pass
@@ -196,7 +198,7 @@ async def test_a_question_of_the_old_policy_is_void(world: World) -> None:
 async def test_settings_of_an_app_change_and_others_wait_for_a_restart(world: World) -> None:
     """`unproven` takes effect at once; for `audit` the problem names the line that waits, as does `/readyz`."""
     file = world.folder / "gateway.yaml"
-    put(
+    replace_file(
         file,
         file.read_text("utf-8").replace("    source:", "    unproven: deny\n    source:")
         + "audit:\n  redact: [$.pin]\n",
@@ -219,7 +221,7 @@ async def test_settings_of_an_app_change_and_others_wait_for_a_restart(world: Wo
             ["audit.redact"],
             {"restart": 1},
         )
-        answer = await asked(client, url="/api/products")
+        answer = await send_request(client, url="/api/products")
         assert answer["headers"]["gateway-reason"] == "view-unproven"
 
 
@@ -227,15 +229,15 @@ async def test_a_policy_takes_effect_with_its_new_credential(world: World) -> No
     """The first request under it carries a token that was obtained with the new credential."""
     file = world.folder / "gateway.yaml"
     text = file.read_text("utf-8")
-    put(file, text + text[text.index("  shop-service:") :].replace("shop-service", "other"))
-    put(world.folder / "policy.yaml", policy(world).replace("shop-service", "other").replace(PRODUCTS, ""))
+    replace_file(file, text + text[text.index("  shop-service:") :].replace("shop-service", "other"))
+    replace_file(world.folder / "policy.yaml", policy(world).replace("shop-service", "other").replace(PRODUCTS, ""))
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
 
         async def denied() -> bool:
-            return bool((await asked(client, url="/api/products"))["status"] == 403)
+            return bool((await send_request(client, url="/api/products"))["status"] == 403)
 
         await until(denied)
-        assert (await asked(client, url="/api/cart"))["status"] == 200
+        assert (await send_request(client, url="/api/cart"))["status"] == 200
     assert world.records()[-1]["fields"]["credential"] == "other"
 
 
@@ -265,7 +267,7 @@ async def test_a_request_ends_under_the_policy_under_which_it_began(tmp_path: Pa
             return any(line["fields"].get("kind") == "policy" for line in world.records())
 
         await until(asked)
-        put(tmp_path / "policy.yaml", policy(world).replace("  shop:", "  store:"))
+        replace_file(tmp_path / "policy.yaml", policy(world).replace("  shop:", "  store:"))
         await until(taken)
         (tmp_path / "go").touch()
         async with await carried as answer:
@@ -285,16 +287,16 @@ async def test_the_tools_of_a_view_follow_the_policy(world: World) -> None:
         told = events(stream, "views")
         try:
             async with asyncio.timeout(60):
-                while offered(await anext(told)) != ["checkout", "get_cart"]:
+                while tool_names(await anext(told)) != ["checkout", "get_cart"]:
                     pass
-                put(world.folder / "policy.yaml", text.replace("  get_cart: {}\n", ""))
-                while offered(await anext(told)) != ["checkout"]:
+                replace_file(world.folder / "policy.yaml", text.replace("  get_cart: {}\n", ""))
+                while tool_names(await anext(told)) != ["checkout"]:
                     pass
         finally:
             serving.cancel()
 
 
-def offered(views: list[dict[str, Any]]) -> list[str]:
+def tool_names(views: list[dict[str, Any]]) -> list[str]:
     """The names of all tools of these views."""
     return sorted(tool["page_name"] for view in views for tool in view["tools"])
 
@@ -329,7 +331,7 @@ async def test_a_policy_that_becomes_a_pipe_holds_no_reload_up(world: World) -> 
             return any("it is a pipe" in one["message"] for one in await problems(page, world))
 
         await until(told)
-        put(place, before)
+        replace_file(place, before)
 
         async def over() -> bool:
             return not await problems(page, world)

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.app import build_app
 from gateway.config import load_config, read_config
 from gateway.errors import DocumentError
-from tests.assembly.files import put, until
+from tests.assembly.files import replace_file, until
 from tests.doors.bridge.test_bridge import connected, console
 from tests.world import Server, World
 
@@ -62,7 +62,7 @@ async def test_apps_come_and_go_while_others_go_on(tmp_path: Path) -> None:
         ):
             assert {"open_one", "open_two"} <= {tool.name for tool in (await of_all.list_tools()).tools}
             text = (tmp_path / "gateway.yaml").read_text("utf-8")
-            put(tmp_path / "gateway.yaml", text.replace("two: {", "three: {title: Third, "))
+            replace_file(tmp_path / "gateway.yaml", text.replace("two: {", "three: {title: Third, "))
 
             async def changed() -> bool:
                 return await titles(client, port) == ["One", "Third"]
@@ -88,7 +88,9 @@ async def test_another_source_and_title_take_effect(tmp_path: Path) -> None:
         (tmp_path / "other.html").write_text("<!doctype html><title>other</title>")
         async with Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI, mode="legacy") as model:
             text = (tmp_path / "gateway.yaml").read_text("utf-8")
-            put(tmp_path / "gateway.yaml", text.replace("source: index.html", "source: other.html, title: Other", 1))
+            replace_file(
+                tmp_path / "gateway.yaml", text.replace("source: index.html", "source: other.html, title: Other", 1)
+            )
 
             async def changed() -> bool:
                 return await titles(client, port) == ["Other", "Two"]
@@ -104,7 +106,7 @@ async def test_an_app_that_cannot_be_packed_is_not_taken(tmp_path: Path) -> None
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
         (tmp_path / "empty").mkdir()
         text = (tmp_path / "gateway.yaml").read_text("utf-8")
-        put(tmp_path / "gateway.yaml", text.replace("two: {source: index.html", "three: {source: empty"))
+        replace_file(tmp_path / "gateway.yaml", text.replace("two: {source: index.html", "three: {source: empty"))
         headers = {"host": f"gateway.localhost:{port}"}
 
         async def told() -> bool:
@@ -121,9 +123,9 @@ async def test_an_app_that_cannot_be_packed_holds_up_no_other_one(tmp_path: Path
     """A changed policy of another app and a new app take effect; the app itself stays as it was."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
         (tmp_path / "empty").mkdir()
-        put(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
+        replace_file(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
         text = (tmp_path / "gateway.yaml").read_text("utf-8")
-        put(
+        replace_file(
             tmp_path / "gateway.yaml",
             text.replace("one: {source: index.html", "one: {source: empty").replace(
                 "apps: {", "apps: {new: {source: index.html, policy: one.yaml}, "
@@ -198,7 +200,7 @@ async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:
             client.get(f"http://127.0.0.1:{port}/api/events", headers=headers) as events,
         ):
             (before,) = (await model.list_resources()).resources
-            put(tmp_path / "index.html", "<!doctype html><title>changed</title>")
+            replace_file(tmp_path / "index.html", "<!doctype html><title>changed</title>")
 
             async def changed() -> bool:
                 return (await model.list_resources()).resources[0].uri != before.uri
@@ -225,9 +227,9 @@ async def test_changed_files_beside_the_page_of_an_app_take_effect(tmp_path: Pat
             except MCPError:  # the resource changed in between
                 return False
 
-        put(tmp_path / "index.html", "<!doctype html><link rel=stylesheet href=css/a.css>")
+        replace_file(tmp_path / "index.html", "<!doctype html><link rel=stylesheet href=css/a.css>")
         await until(lambda: shows("color: red"))
-        put(tmp_path / "css" / "a.css", "p { color: tan }")
+        replace_file(tmp_path / "css" / "a.css", "p { color: tan }")
         await until(lambda: shows("color: tan"))
 
 
@@ -238,7 +240,7 @@ async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
         view = (await host.open()).view
         async with Client(f"{world.url}/mcp", extensions=UI) as model:
             opened = await model.call_tool("open_cart", {})
-            put(file, file.read_text("utf-8").replace("  cart:", "  till:"))
+            replace_file(file, file.read_text("utf-8").replace("  cart:", "  till:"))
 
             async def refused() -> bool:
                 answer = await host.call(view, url="/api/products")
@@ -256,8 +258,8 @@ async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
 async def test_a_broken_policy_does_not_hold_up_that_of_another_app(tmp_path: Path) -> None:
     """Each app has its newest valid policy."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers={"webmcp-gateway-client": "1"}) as client:
-        put(tmp_path / "one.yaml", "version: 2\n")
-        put(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
+        replace_file(tmp_path / "one.yaml", "version: 2\n")
+        replace_file(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
 
         async def denied() -> bool:
             async with client.get(
@@ -280,7 +282,7 @@ async def test_the_log_says_when_nothing_is_wrong_any_more(tmp_path: Path, caplo
         text = (tmp_path / "gateway.yaml").read_text("utf-8")
         for written in (text.replace("apps:", "appz:"), text):
             heard = len(caplog.messages)
-            put(tmp_path / "gateway.yaml", written)
+            replace_file(tmp_path / "gateway.yaml", written)
 
             async def said(heard: int = heard) -> bool:
                 return len(caplog.messages) > heard

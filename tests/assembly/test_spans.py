@@ -11,7 +11,7 @@ from gateway.backends.otlp import Collector
 from gateway.model import Secret
 from gateway.policy import parse_network
 from gateway.telemetry import Metrics
-from tests.world import listening
+from tests.world import listen
 
 
 @pytest.mark.bound("spans queued for the trace collector")
@@ -19,7 +19,7 @@ async def test_spans_that_nobody_takes_are_dropped_and_counted(monkeypatch: pyte
     """The spans in the queue are kept until the collector is back."""
     monkeypatch.setattr(spans, "WAITING", 3)
     metrics = Metrics()
-    with listening() as nobody:
+    with listen() as nobody:
         async with Connections() as connections:
             collector = Collector(
                 f"http://127.0.0.1:{nobody.getsockname()[1]}",

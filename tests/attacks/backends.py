@@ -140,7 +140,7 @@ async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
             body = bomb(count, coding)
             writer.write(b"content-length: %d\r\n\r\n" % len(body) + body)
         case {"text": text, "coding": coding}:
-            body = compressed(text.encode("latin-1"), coding)
+            body = compress(text.encode("latin-1"), coding)
             writer.write(b"content-length: %d\r\n\r\n" % len(body) + body)
         case _:
             raise AssertionError(f"no such part of an answer: {part}")
@@ -150,10 +150,10 @@ async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
 @lru_cache
 def bomb(count: int, coding: str) -> bytes:
     """This number of zeros in a coding, compressed once."""
-    return compressed(bytes(count), coding)
+    return compress(bytes(count), coding)
 
 
-def compressed(body: bytes, coding: str) -> bytes:
+def compress(body: bytes, coding: str) -> bytes:
     """The body in a content coding, or in two, applied one after the other."""
     for one in coding.split("+"):
         match one:

@@ -45,14 +45,14 @@ def outside(one: Arrived) -> str | None:
     method, _, target = one.line.partition(" ")
     path = target.partition("?")[0].encode("latin-1")
     for _ in range(3):
-        below = resolved(path)
+        below = resolve_leniently(path)
         if not any(pattern.fullmatch(below) and method in methods for pattern, methods in ROUTES[one.backend]):
             return f"{one.line} reached {one.backend} outside its routes (read as {below!r})"
         path = unquote_to_bytes(path)
     return None
 
 
-def resolved(path: bytes) -> bytes:
+def resolve_leniently(path: bytes) -> bytes:
     """The path as a lenient server reads it: backslashes are slashes, parameters are cut, dot segments resolved."""
     kept: list[bytes] = []
     for segment in re.split(rb"[/\\]", path)[1:]:
@@ -130,7 +130,7 @@ def expectation(case: dict[str, Any], door: str) -> dict[str, Any]:
     return expected
 
 
-def unexpected(
+def differences(
     case: dict[str, Any],
     expected: dict[str, Any],
     answer: Answer,

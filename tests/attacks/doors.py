@@ -28,7 +28,7 @@ class SiteDoor:
     async def ask(self, case: dict[str, Any]) -> Answer:
         said = case.get("site", {})
         given = request_of(case)
-        body, media_type = _encoded(given)
+        body, media_type = _encode(given)
         if "body" in said:
             body = said["body"].encode("utf-8", "surrogateescape")
         fields = [(name, value) for name, value in given.get("headers", {}).items()]
@@ -49,7 +49,7 @@ class SiteDoor:
         return _of_wire(answer)
 
 
-def _encoded(given: dict[str, Any]) -> tuple[bytes, str | None]:
+def _encode(given: dict[str, Any]) -> tuple[bytes, str | None]:
     if given.get("body") is None:
         return b"", None
     default = BodyType.TEXT if isinstance(given["body"], str) else BodyType.JSON

@@ -42,7 +42,7 @@ async def test_only_a_right_token_opens_a_door(guarded: World, evil: Issuer) -> 
     """The cases run at each door; the shop receives requests with a valid token only."""
     wrong, began = [], time.monotonic()
     for case in family("access-tokens"):
-        shown = {"authorization": f"Bearer {made(case, evil, guarded)}"}
+        shown = {"authorization": f"Bearer {make_token(case, evil, guarded)}"}
         before = len(guarded.arrived())
         found = await statuses(guarded, shown)
         opened = {name for name, status in found.items() if status == 200}
@@ -57,11 +57,11 @@ async def test_only_a_right_token_opens_a_door(guarded: World, evil: Issuer) -> 
     assert set(knocks(guarded)) >= OPENED
 
 
-def made(case: dict[str, Any], evil: Issuer, world: World) -> str:
+def make_token(case: dict[str, Any], evil: Issuer, world: World) -> str:
     """The token that a case describes."""
     places = {"issuer": evil.url, "public": world.url}
-    claims = evil.claims(world.url, **_placed(case.get("claims", {}), places))
-    header = _placed(case.get("header", {}), places)
+    claims = evil.claims(world.url, **_fill_places(case.get("claims", {}), places))
+    header = _fill_places(case.get("header", {}), places)
     match case.get("made"):
         case {"unsigned": unsigned}:
             return f"{plain(unsigned)}.{plain(claims)}."
@@ -84,11 +84,11 @@ def made(case: dict[str, Any], evil: Issuer, world: World) -> str:
             return evil.sign(claims, case.get("key", "rsa"), **header)
 
 
-def _placed(value: Any, places: dict[str, str]) -> Any:
+def _fill_places(value: Any, places: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {_placed(name, places): _placed(part, places) for name, part in value.items()}
+        return {_fill_places(name, places): _fill_places(part, places) for name, part in value.items()}
     if isinstance(value, list):
-        return [_placed(part, places) for part in value]
+        return [_fill_places(part, places) for part in value]
     if not isinstance(value, str):
         return value
     moment = re.fullmatch(r"@now([+-]\d+)?@", value)

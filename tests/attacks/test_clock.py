@@ -17,7 +17,7 @@ import pytest
 from gateway.errors import Reason
 from tests.attacks.calls import Answer, AttackedDoor
 from tests.attacks.doors import DOORS
-from tests.attacks.world import SECRET, AttackWorld, attacked
+from tests.attacks.world import SECRET, AttackWorld, running_world
 from tests.leaks.watch import environment
 from tests.world import local_client
 
@@ -66,7 +66,7 @@ class Clocked:
 async def clocked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clocked]:
     """One gateway for all doors."""
     folder = tmp_path_factory.mktemp("clock")
-    async with attacked(folder, POLICY, "approvals: {timeout: 3s}\n") as world:
+    async with running_world(folder, POLICY, "approvals: {timeout: 3s}\n") as world:
         await world.server.stop()
         middle = datetime.now(UTC).replace(day=15, hour=12, minute=0).timestamp()
         clocked = Clocked(world, folder / "offset", middle - time.time())
@@ -124,8 +124,8 @@ async def test_a_question_ends_in_its_time(clocked: Clocked, jump: float) -> Non
         ways = {name: await stack.enter_async_context(opened(clocked.world)) for name, opened in DOORS.items()}
         clocked.world.take_arrived()
         async with asyncio.TaskGroup() as tasks:
-            asking = {name: tasks.create_task(ended(way, name)) for name, way in ways.items()}
-            await asked(clocked.world, len(ways))
+            asking = {name: tasks.create_task(final_answer(way, name)) for name, way in ways.items()}
+            await wait_questions(clocked.world, len(ways))
             clocked.jump(jump)
     assert {name: task.result().reason for name, task in asking.items()} == dict.fromkeys(
         DOORS, Reason.APPROVAL_EXPIRED
@@ -133,12 +133,12 @@ async def test_a_question_ends_in_its_time(clocked: Clocked, jump: float) -> Non
     assert clocked.world.take_arrived() == []
 
 
-async def ended(way: AttackedDoor, door: str) -> Answer:
+async def final_answer(way: AttackedDoor, door: str) -> Answer:
     """The final answer to a request that requires approval at a door."""
     return await final(way, await way.ask({"url": f"/api/open/{door}/asked", "method": "POST", "body": "x"}))
 
 
-async def asked(world: AttackWorld, count: int) -> None:
+async def wait_questions(world: AttackWorld, count: int) -> None:
     """Wait until the console shows `count` questions."""
     own = {"webmcp-gateway-client": "1"}
     async with local_client() as client, asyncio.timeout(60):

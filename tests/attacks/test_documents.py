@@ -25,14 +25,14 @@ def test_each_file_is_refused_where_it_is_wrong(tmp_path: Path) -> None:
     wrong = []
     for case in family("policy"):
         with counted_calls() as calls:
-            problems = found(case, tmp_path)
+            problems = find_problems(case, tmp_path)
         if calls() > MOST_CALLS:
             wrong.append(f"{case['id']}: took {calls():,} calls")
-        wrong += [f"{case['id']} ({case['why']}): {one}" for one in unexpected(case, problems)]
+        wrong += [f"{case['id']} ({case['why']}): {one}" for one in differences(case, problems)]
     assert not wrong, f"{len(wrong)} problems:\n" + "\n".join(wrong)
 
 
-def found(case: dict[str, Any], folder: Path) -> list[Problem]:
+def find_problems(case: dict[str, Any], folder: Path) -> list[Problem]:
     """The problems of the file; a valid policy that allows a request it should deny fails."""
     try:
         if "config" in case:
@@ -49,7 +49,7 @@ def found(case: dict[str, Any], folder: Path) -> list[Problem]:
     return []
 
 
-def unexpected(case: dict[str, Any], problems: list[Problem]) -> list[str]:
+def differences(case: dict[str, Any], problems: list[Problem]) -> list[str]:
     """The differences between the problems and the expectation."""
     expected = case["expect"]
     if expected == "ok":

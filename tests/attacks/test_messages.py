@@ -35,7 +35,7 @@ def messages() -> list[tuple[str, str]]:
     return found
 
 
-def unwanted(text: bytes) -> bool:
+def discloses_more(text: bytes) -> bool:
     """Whether an answer discloses more than a refusal."""
     return b"Traceback" in text or b'"status":200' in text
 
@@ -75,7 +75,7 @@ async def test_an_id_that_is_in_flight_in_the_pipe(attacked_world: AttackWorld) 
         assert (await door.ask(HEALTHY)).status == 200
 
 
-async def said(door: BridgeDoor, message: str) -> None:
+async def send_frame(door: BridgeDoor, message: str) -> None:
     """Send a frame with this text as its message."""
     assert door.socket is not None
     await door.socket.send_str(f'{{"view":"{door.view}","channel":"ui","message":{message}}}')
@@ -88,7 +88,7 @@ async def test_messages_of_the_bridge(attacked_world: AttackWorld) -> None:
             if not text.strip() or "\ud800" in text:
                 continue
             attacked_world.take_arrived()
-            await said(door, text)
+            await send_frame(door, text)
             answer = await door.ask(HEALTHY)
             if answer.status != 200:  # the frame was invalid: the connection is closed, as the protocol requires
                 assert door.socket is not None

@@ -17,7 +17,7 @@ from tests.attacks import checks
 from tests.attacks.corpus import family
 from tests.attacks.doors import site_door
 from tests.attacks.wire import raw_exchange
-from tests.attacks.world import AttackWorld, attacked
+from tests.attacks.world import AttackWorld, running_world
 
 CASES = family("operation")
 
@@ -54,7 +54,7 @@ async def test_a_full_disk(tmp_path: Path, on_failure: str) -> None:
     """Requests that cannot be recorded are handled as `on_failure` declares, and work again when there is space."""
     problems: list[str] = []
     healthy = {"id": "healthy", "why": "it works", "request": {"url": "/api/exact"}, "expect": "ok"}
-    async with attacked(tmp_path, extra=f"audit: {{on_failure: {on_failure}}}\n") as world:
+    async with running_world(tmp_path, extra=f"audit: {{on_failure: {on_failure}}}\n") as world:
         for _ in range(20):  # the token, and a journal that is longer than other files written meanwhile
             problems += await outcome(world, healthy)
         with full_disk(world.config.journal):
@@ -68,7 +68,7 @@ async def test_a_full_disk(tmp_path: Path, on_failure: str) -> None:
 async def test_an_issuer_that_fails(tmp_path: Path) -> None:
     """Without a token nothing is sent; the issuer's failures disclose no secret, and the next success ends them."""
     problems: list[str] = []
-    async with attacked(tmp_path) as world:
+    async with running_world(tmp_path) as world:
         issuer = world.backends["issuer"]
         working = issuer.default
         for case in map(world.placed, CASES):
@@ -135,7 +135,7 @@ async def test_ten_thousand_idle_sockets(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(runner, "IDLE", 30.0)  # a full minute of waiting would show no more
     case = {"id": "idle-10000", "why": "idle sockets are cheap", "request": {"url": "/api/exact"}, "expect": "ok"}
     try:
-        async with attacked(tmp_path) as world:
+        async with running_world(tmp_path) as world:
             half = f"GET /api/exact HTTP/1.1\r\nhost: target.localhost:{world.port}\r\n"
             holding = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", IDLE_CLIENTS, str(world.port), str(count), half, stdout=asyncio.subprocess.PIPE

@@ -26,14 +26,14 @@ async def test_a_page_that_breaks_the_rules_harms_itself_alone(attacked_world: A
     async with bridge_door(attacked_world) as other:
         for case in family("page"):
             problems += [
-                f"{case['id']} ({case['why']}): {problem}" for problem in await tried(attacked_world, other, case)
+                f"{case['id']} ({case['why']}): {problem}" for problem in await run_case(attacked_world, other, case)
             ]
         healthy = await other.ask({"url": "/api/exact"})
     assert healthy.status == 200, "another page no longer works"
     assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
 
 
-async def tried(world: AttackWorld, other: BridgeDoor, case: dict[str, Any]) -> list[str]:
+async def run_case(world: AttackWorld, other: BridgeDoor, case: dict[str, Any]) -> list[str]:
     """The violations after one case, on a separate connection."""
     door = BridgeDoor(world, other.client)
     world.take_arrived()
@@ -47,14 +47,14 @@ async def tried(world: AttackWorld, other: BridgeDoor, case: dict[str, Any]) -> 
         await door.open()
     assert door.socket is not None
     places = {"@view@": door.view, "@other@": other.view, "@used@": used}
-    frames = [frame for text in case["frames"] for frame in written(text, case, places)]
+    frames = [frame for text in case["frames"] for frame in expand_frames(text, case, places)]
     heard = await heard_after(door.socket, [*frames, LAST], case["expect"])
     if door.socket.closed and "closed" not in str(heard):
         heard.append({"closed": None})
     for opened in [frame["opened"]["view"] for frame in heard if "opened" in frame]:
         await door.socket.send_str(json.dumps({"close": {"view": opened, "reason": "over"}}))
     await door.close()
-    problems = unexpected(case["expect"], heard)
+    problems = differences(case["expect"], heard)
     if not case.get("arrives"):
         problems += [f"{one.line} reached {one.backend}" for one in world.take_arrived()]
     world.backends["main"].answers = []
@@ -71,11 +71,15 @@ async def used_ticket(door: BridgeDoor) -> str:
     return ticket
 
 
-def written(text: Any, case: dict[str, Any], places: dict[str, str]) -> list[str]:
+def expand_frames(text: Any, case: dict[str, Any], places: dict[str, str]) -> list[str]:
     """The frames that a text of a case expands to."""
     if isinstance(text, dict):
         template, times = text["$times"]
-        return [frame for number in range(times) for frame in written(template.replace("#", str(number)), case, places)]
+        return [
+            frame
+            for number in range(times)
+            for frame in expand_frames(template.replace("#", str(number)), case, places)
+        ]
     if "$json" in text:
         text = text.replace("$json", json.dumps(case["value"]))
     for name, value in places.items():
@@ -99,7 +103,7 @@ async def heard_after(
 
 async def listen(socket: aiohttp.ClientWebSocketResponse, heard: list[dict[str, Any]], expected: Any) -> None:
     """Collect the gateway's frames in `heard`."""
-    while not (any(map(is_last, heard)) and not unexpected(expected, heard)):
+    while not (any(map(is_last, heard)) and not differences(expected, heard)):
         message = await socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
             heard.append({"closed": message.data})
@@ -113,7 +117,7 @@ def is_last(frame: dict[str, Any]) -> bool:
     return isinstance(error, dict) and error.get("ref") == "last"
 
 
-def unexpected(expected: Any, heard: list[dict[str, Any]]) -> list[str]:
+def differences(expected: Any, heard: list[dict[str, Any]]) -> list[str]:
     """The differences between the received frames and the expectation."""
     closed = any("closed" in frame for frame in heard)
     errors = [frame["error"] for frame in heard if "error" in frame and not is_last(frame)]

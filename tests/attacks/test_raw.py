@@ -12,7 +12,7 @@ import pytest
 from gateway.backends.connect import Connections
 from gateway.cli.attack import cases, raw
 from tests.attacks.corpus import family
-from tests.attacks.world import AttackWorld, attacked
+from tests.attacks.world import AttackWorld, running_world
 from tests.world import Loopback
 
 WAIT = 10.0
@@ -43,18 +43,18 @@ def places(world: AttackWorld) -> dict[str, raw.RawTarget]:
 @pytest.mark.parametrize("door", ["mcp", "mcp-sdk", "site", "console"])
 async def test_raw_requests_at_a_door(attacked_world: AttackWorld, connections: Connections, door: str) -> None:
     """A refused request reaches no backend and has no second answer; the gateway keeps running."""
-    problems = [one async for one in tried(attacked_world, connections, door)]
+    problems = [one async for one in try_door(attacked_world, connections, door)]
     assert not problems, f"{len(problems)} problems at {door}:\n" + "\n".join(problems)
 
 
 async def test_raw_requests_in_an_application_of_others(tmp_path: Path, connections: Connections) -> None:
     """The same holds under another HTTP server, which logs unparsable requests as errors."""
-    async with attacked(tmp_path, mounted=True) as world:
-        problems = [one async for one in tried(world, connections, "mcp") if LOGGED not in one]
+    async with running_world(tmp_path, mounted=True) as world:
+        problems = [one async for one in try_door(world, connections, "mcp") if LOGGED not in one]
     assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
 
 
-async def tried(world: AttackWorld, connections: Connections, door: str) -> AsyncIterator[str]:
+async def try_door(world: AttackWorld, connections: Connections, door: str) -> AsyncIterator[str]:
     """The violations in the answers of this door."""
     for case in family("raw"):
         world.take_arrived()

@@ -31,7 +31,7 @@ from tests.attacks.mcp_doors import HttpDoor
 from tests.attacks.test_sequences import stream_of
 from tests.backends.peers import Shop
 from tests.callers.doors import statuses
-from tests.mcp.test_messages import opened
+from tests.mcp.test_messages import open_session
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.resource import resource
 from tests.world import World, local_client, running
@@ -93,7 +93,7 @@ async def test_a_session_stays_its_callers_while_keys_are_rotated(tmp_path: Path
     """Another client's token does not open the session; a token signed with the new key continues it."""
     async with guarded(tmp_path) as (world, provider), aiohttp.ClientSession() as http:
         url, ada = f"{world.url}/mcp/cart", await token(provider)
-        session = await opened(http, url, more=ada)
+        session = await open_session(http, url, more=ada)
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         await provider.rotate_keys()
         told = []
@@ -113,8 +113,8 @@ async def test_a_token_that_was_changed_opens_no_door(tmp_path: Path) -> None:
         assert (await statuses(world, newer))["mcp"] == 200
         before = len(world.arrived())
         shown = [older["authorization"].removeprefix("Bearer ")]
-        shown += forged(newer["authorization"].removeprefix("Bearer "), await published(provider))
-        wrong = [one[:80] for one in shown if set((await knocked(world, one)).values()) != {401}]
+        shown += forge_tokens(newer["authorization"].removeprefix("Bearer "), await public_key(provider))
+        wrong = [one[:80] for one in shown if set((await door_statuses(world, one)).values()) != {401}]
         assert wrong == []
         assert len(world.arrived()) == before
 
@@ -148,7 +148,7 @@ async def test_a_revoked_token_opens_no_door(tmp_path: Path, monkeypatch: pytest
             assert {name for name, status in found.items() if status == 200} == OPENED
             before = len(world.arrived())
             for one in (used, unused):
-                await revoked(provider, one)
+                await revoke_token(provider, one)
                 assert set((await statuses(world, one)).values()) == {401}
             await ended(door)
             assert len(world.arrived()) == before
@@ -184,7 +184,10 @@ async def test_a_good_token_does_not_open_what_is_anothers(tmp_path: Path, door:
             elif isinstance(ada, BridgeDoor) and isinstance(bob, BridgeDoor):
                 assert ada.socket is not None
                 await ada.socket.close()
-                assert [await resumed(one, ada.view, ada.token) for one in (bob, ada)] == ["unknown-view", "resumed"]
+                assert [await resume_view(one, ada.view, ada.token) for one in (bob, ada)] == [
+                    "unknown-view",
+                    "resumed",
+                ]
 
 
 def holder(world: World, shown: dict[str, str], door: str) -> AbstractAsyncContextManager[BridgeDoor | HttpDoor]:
@@ -201,7 +204,7 @@ async def client(world: World, shown: dict[str, str], *, modern: bool) -> AsyncI
         yield door
 
 
-async def revoked(provider: OidcProvider, shown: dict[str, str]) -> None:
+async def revoke_token(provider: OidcProvider, shown: dict[str, str]) -> None:
     """Revoke a token of Ada's at the issuer (RFC 7009)."""
     headers = {"authorization": aiohttp.encode_basic_auth("ada", "ada-secret")}
     form = {"token": shown["authorization"].removeprefix("Bearer ")}
@@ -236,7 +239,7 @@ async def bridge(world: World, shown: dict[str, str]) -> AsyncIterator[BridgeDoo
         yield door
 
 
-async def resumed(door: BridgeDoor, view: str, token: str) -> str:
+async def resume_view(door: BridgeDoor, view: str, token: str) -> str:
     """Resume a view whose connection was lost; return `resumed` or the error code."""
     door.socket = await door.connect()
     await door.socket.send_json({"hello": {"ticket": await door.ticket()}})
@@ -252,12 +255,12 @@ async def ended(door: BridgeDoor) -> None:
         pass
 
 
-async def knocked(world: World, shown: str) -> dict[str, int]:
+async def door_statuses(world: World, shown: str) -> dict[str, int]:
     """The status of every door for this token."""
     return await statuses(world, {"authorization": f"Bearer {shown}"})
 
 
-async def published(provider: OidcProvider) -> dict[str, Any]:
+async def public_key(provider: OidcProvider) -> dict[str, Any]:
     """The public key that the server publishes for signatures."""
     async with aiohttp.ClientSession() as http:
         async with http.get(f"{provider.issuer}/.well-known/openid-configuration") as answer:
@@ -311,7 +314,7 @@ async def test_odd_keys_of_strangers_hide_no_new_one(tmp_path: Path) -> None:
         assert await takes(newer)
 
 
-def forged(good: str, key: dict[str, Any]) -> list[str]:
+def forge_tokens(good: str, key: dict[str, Any]) -> list[str]:
     """Tokens that an attacker can make from a valid token and the published key."""
     head, claims, signature = good.split(".")
     header = json.loads(base64.urlsafe_b64decode(head + "=="))
@@ -320,7 +323,7 @@ def forged(good: str, key: dict[str, Any]) -> list[str]:
     made += [f"{plain({**header, 'alg': 'none'})}.{claims}.{signature}", f"{head}.{claims}.", good[:-8]]
     for secret in (pem, pem.strip(), json.dumps(key).encode(), key["x"].encode(), b""):
         signed = f"{plain({**header, 'alg': 'HS256'})}.{claims}"
-        made.append(f"{signed}.{encoded(hmac.digest(secret, signed.encode(), 'sha256'))}")
+        made.append(f"{signed}.{base64url(hmac.digest(secret, signed.encode(), 'sha256'))}")
     kids: tuple[Any, ...] = (
         "",
         "../../../dev/null",
@@ -340,9 +343,9 @@ def forged(good: str, key: dict[str, Any]) -> list[str]:
 
 def plain(value: dict[str, Any]) -> str:
     """A JSON part of a token."""
-    return encoded(json.dumps(value).encode())
+    return base64url(json.dumps(value).encode())
 
 
-def encoded(value: bytes) -> str:
+def base64url(value: bytes) -> str:
     """Base64url without padding."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()

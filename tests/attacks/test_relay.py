@@ -20,7 +20,7 @@ from gateway.stores.sql import Database
 from tests.attacks.calls import WAIT
 from tests.attacks.corpus import family
 from tests.attacks.mcp_doors import HttpDoor
-from tests.attacks.world import POLICY, AttackWorld, attacked
+from tests.attacks.world import POLICY, AttackWorld, running_world
 from tests.world import local_client
 
 RULES = POLICY + "tools:\n  add: {{}}\n  brief: {{timeout: 100ms}}\n"
@@ -49,7 +49,7 @@ class View:
     async def poll(self, wait: int = 0, **more: Any) -> dict[str, Any]:
         """Poll once."""
         said = {"_view": self.proof(), "after": self.after, "wait": wait, **more}
-        found = content(await told(self.door, "webmcp_poll", json.dumps(said)))
+        found = content(await call_tool(self.door, "webmcp_poll", json.dumps(said)))
         self.after = max([self.after, *(event["number"] for event in found.get("events", []))])
         return found
 
@@ -64,10 +64,10 @@ class View:
 
     async def answer(self, call: str, result: dict[str, Any]) -> str:
         """Answer the call; return the reason of a refusal, or the empty string."""
-        return await answered(self.door, call, json.dumps(result), self.proof())
+        return await send_result(self.door, call, json.dumps(result), self.proof())
 
 
-async def told(door: HttpDoor, tool: str, arguments: str) -> dict[str, Any]:
+async def call_tool(door: HttpDoor, tool: str, arguments: str) -> dict[str, Any]:
     """Call a tool; return the answer, whose bytes must be UTF-8."""
     raw = (await door.call(tool, arguments))[1]
     raw.decode()
@@ -80,10 +80,10 @@ def content(answer: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def answered(door: HttpDoor, call: str, result: str, proof: str | None) -> str:
+async def send_result(door: HttpDoor, call: str, result: str, proof: str | None) -> str:
     """Call `webmcp_result`; return the reason of a refusal, or the empty string."""
     shown = f'"_view":{json.dumps(proof)},' if proof is not None else ""
-    answer = await told(door, "webmcp_result", f'{{{shown}"call":{json.dumps(call)},"result":{result}}}')
+    answer = await call_tool(door, "webmcp_result", f'{{{shown}"call":{json.dumps(call)},"result":{result}}}')
     return "" if content(answer) == {"taken": True} else str(content(answer).get("reason", "no message"))
 
 
@@ -115,15 +115,15 @@ class Town:
 
 @pytest.fixture
 async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    async with attacked(tmp_path, RULES, "auth: [token]\n") as world, local_client(limit=0) as http:
+    async with running_world(tmp_path, RULES, "auth: [token]\n") as world, local_client(limit=0) as http:
         yield Town(world, http)
 
 
 @asynccontextmanager
-async def calling(model: HttpDoor, view: View, tool: str = "add") -> AsyncIterator[asyncio.Task[dict[str, Any]]]:
+async def begin_call(model: HttpDoor, view: View, tool: str = "add") -> AsyncIterator[asyncio.Task[dict[str, Any]]]:
     """Let a model call a tool of the view."""
     said = json.dumps({"view": view.id, "tool": tool, "arguments": {}})
-    task = asyncio.create_task(told(model, "call_view_tool", said))
+    task = asyncio.create_task(call_tool(model, "call_view_tool", said))
     try:
         yield task
     finally:
@@ -136,9 +136,9 @@ async def test_no_view_answers_the_call_of_another(town: Town) -> None:
     ann, bob = await town.view("ann"), await town.view("bob")
     others = [await town.view("ann", modern=False), await town.view("ann", "neighbour"), bob]
     model, neighbour = await town.door("ann"), await town.door("ann", "neighbour")
-    async with calling(model, ann) as task:
+    async with begin_call(model, ann) as task:
         used = ann.proof()
-        await told(ann.door, "webmcp_poll", json.dumps({"_view": used}))
+        await call_tool(ann.door, "webmcp_poll", json.dumps({"_view": used}))
         call = await ann.next()
         unused = ann.proof()
         forged = f"{unused.rpartition('.')[0]}.{bob.proof().rpartition('.')[2]}"
@@ -152,24 +152,24 @@ async def test_no_view_answers_the_call_of_another(town: Town) -> None:
             (neighbour, unused),
             (model, "x"),
         ):
-            tried.append(await answered(door, call, json.dumps(FALSE), proof))
+            tried.append(await send_result(door, call, json.dumps(FALSE), proof))
         assert tried == ["bad-request"] * 3 + ["view-unproven"] * 7
         assert [await ann.answer(other, FALSE) for other in ("", call[:-1], call + "x")] == ["bad-request"] * 3
         assert not task.done()
-        assert await answered(ann.door, call, json.dumps(RIGHT), unused) == ""
+        assert await send_result(ann.door, call, json.dumps(RIGHT), unused) == ""
         assert (await task)["result"]["content"] == RIGHT["content"]
         assert await ann.answer(call, FALSE) == "bad-request"
-    async with calling(model, ann, "brief") as task:
+    async with begin_call(model, ann, "brief") as task:
         call = await ann.next()
         assert (await task)["result"]["isError"]
         assert await ann.answer(call, FALSE) == "bad-request"
-    async with calling(model, ann) as task:
+    async with begin_call(model, ann) as task:
         call = await ann.next()
         await ann.poll(leaving=True)
         assert (await task)["result"]["isError"]
         assert await ann.answer(call, FALSE) == "bad-request"
     ann = await town.view("ann")
-    async with calling(model, ann) as task:
+    async with begin_call(model, ann) as task:
         call = await ann.next()
         await ann.poll(closing=True)
         assert (await task)["result"]["isError"]
@@ -190,7 +190,7 @@ async def test_a_flood_of_polls_and_one_that_is_left_alone(town: Town) -> None:
     gone = asyncio.create_task(ann.poll(20_000))
     await asyncio.sleep(0.05)
     gone.cancel()
-    async with calling(model, ann) as task:
+    async with begin_call(model, ann) as task:
         assert await ann.answer(await ann.next(), RIGHT) == ""
         assert (await task)["result"]["content"] == RIGHT["content"]
     assert town.world.take_errors() == []
@@ -202,9 +202,9 @@ async def test_every_answer_of_a_page_ends_its_call(town: Town, modern: bool) ->
     ann, model = await town.view("ann"), await town.door("ann", modern=modern)
     problems: list[str] = []
     for case in family("relay"):
-        async with calling(model, ann) as task, asyncio.timeout(WAIT):
+        async with begin_call(model, ann) as task, asyncio.timeout(WAIT):
             call = await ann.next()
-            reason = await answered(ann.door, call, case["result"], ann.proof())
+            reason = await send_result(ann.door, call, case["result"], ann.proof())
             if case["expect"] == "refused" and not (reason and await ann.answer(call, RIGHT) == ""):
                 problems.append(f"{case['id']} ({case['why']}): not refused")
             answer = await task

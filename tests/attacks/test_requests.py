@@ -34,14 +34,14 @@ async def hold(world: AttackWorld, door: str, name: str) -> None:
     problems: list[str] = []
     async with DOORS[door](world) as way:
         for case in cases:
-            found = await tried(world, way, door, case)
+            found = await run_case(world, way, door, case)
             problems += [f"{case['id']} ({case['why']}): {problem}" for problem in found]
         healthy = {"id": "healthy", "why": "the gateway lives on", "url": "/api/exact", "expect": "ok"}
-        problems += await tried(world, way, door, {**healthy, "sent": "GET /v1/api/exact"})
+        problems += await run_case(world, way, door, {**healthy, "sent": "GET /v1/api/exact"})
     assert not problems, f"{len(problems)} problems at {door}:\n" + "\n".join(problems)
 
 
-async def tried(world: AttackWorld, way: AttackedDoor, door: str, case: dict[str, Any]) -> list[str]:
+async def run_case(world: AttackWorld, way: AttackedDoor, door: str, case: dict[str, Any]) -> list[str]:
     """The violations after one case."""
     case = world.placed(case)
     main = world.backends["main"]
@@ -52,7 +52,7 @@ async def tried(world: AttackWorld, way: AttackedDoor, door: str, case: dict[str
     answer = await way.ask(case)
     arrived = world.take_arrived()
     records = world.take_records()
-    problems = checks.unexpected(case, checks.expectation(case, door), answer, arrived, records)
+    problems = checks.differences(case, checks.expectation(case, door), answer, arrived, records)
     problems += [wrong for one in arrived if (wrong := checks.outside(one)) is not None]
     problems += [wrong for one in arrived for wrong in checks.wrong_request(one)]
     problems += checks.wrong_answer(world, answer, passes=case.get("passes", False))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.attacks.doors import DOORS
 from tests.attacks.mcp_doors import HttpDoor
-from tests.attacks.world import AttackWorld, attacked
+from tests.attacks.world import AttackWorld, running_world
 
 OWN = frozenset({"trace", "parent", "span", "view", "timing", "id"})
 """The fields that differ from request to request."""
@@ -41,14 +41,16 @@ async def test_both_ways_leave_the_same_record(tmp_path: Path) -> None:
     ways = []
     for way in ("modern", "modern-sdk"):
         (tmp_path / way).mkdir()
-        async with attacked(tmp_path / way) as world, DOORS[way](world) as door:
+        async with running_world(tmp_path / way) as world, DOORS[way](world) as door:
             assert isinstance(door, HttpDoor)
-            ways.append([await told(world, door, WISHES[wish], proof) for wish, proof in TRIED])
+            ways.append([await send_recorded(world, door, WISHES[wish], proof) for wish, proof in TRIED])
     assert ways[0] == ways[1]
     assert sum(bool(lines) for _, lines in ways[0]) >= len(WISHES)
 
 
-async def told(world: AttackWorld, door: HttpDoor, wish: dict[str, Any], proof: str) -> tuple[object, list[object]]:
+async def send_recorded(
+    world: AttackWorld, door: HttpDoor, wish: dict[str, Any], proof: str
+) -> tuple[object, list[object]]:
     """Send the request; return the answer, and its lines of the record."""
     assert door.proof is not None
     right = door.proof.next()

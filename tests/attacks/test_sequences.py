@@ -16,7 +16,7 @@ from tests.attacks import checks
 from tests.attacks.calls import WAIT, Answer, AttackedDoor
 from tests.attacks.corpus import SEQUENCES, doors_of, family
 from tests.attacks.doors import DOORS
-from tests.attacks.world import POLICY, AttackWorld, attacked
+from tests.attacks.world import POLICY, AttackWorld, running_world
 from tests.world import local_client
 
 JAR = "    credential: attack\n    cookies: jar\n"
@@ -64,14 +64,14 @@ async def test_the_sequences_of_a_family_at_a_door(tmp_path: Path, name: str, do
     routes = {case["id"]: case.get("routes", [{"methods": ["GET"]}]) for case in cases}
     problems: list[str] = []
     async with (
-        attacked(tmp_path, policy_of(name, door, routes), reloads=True) as world,
+        running_world(tmp_path, policy_of(name, door, routes), reloads=True) as world,
         AsyncExitStack() as stack,
         DOORS[door](world) as way,
     ):
         run = Run(world, name, door, stack, way, routes)
         for case in cases:
             for number, step in enumerate(case["steps"]):
-                found = await stepped(run, case, step)
+                found = await run_step(run, case, step)
                 problems += [f"{case['id']} ({case['why']}), step {number}: {problem}" for problem in found]
     assert not problems, f"{len(problems)} problems at {door}:\n" + "\n".join(problems)
 
@@ -92,11 +92,11 @@ def policy_of(name: str, door: str, routes: dict[str, Any]) -> str:
     return POLICIES.get(name, POLICY).replace("routes:\n", "routes:\n" + written)
 
 
-async def stepped(run: Run, case: dict[str, Any], step: dict[str, Any]) -> list[str]:
+async def run_step(run: Run, case: dict[str, Any], step: dict[str, Any]) -> list[str]:
     """The violations after one step, which runs `times` times, or `together` for as many callers."""
     step = at_path({"url": "@path@", **run.world.placed(step)}, path_of(run.name, run.door, case["id"]))
     if "policy" in step:
-        return await changed(run, case["id"], step["policy"])
+        return await change_routes(run, case["id"], step["policy"])
     if "broken" in step:
         return await broken(run.world, step["broken"])
     if "together" in step:
@@ -105,19 +105,19 @@ async def stepped(run: Run, case: dict[str, Any], step: dict[str, Any]) -> list[
     for _ in range(step.get("times", 1)):
         way = await run.other() if step.get("other") else run.way
         run.begin(step)
-        asking = asyncio.create_task(said(run, way, step))
+        asking = asyncio.create_task(take_step(run, way, step))
         if "meanwhile" in step:
             async with asyncio.timeout(WAIT):
                 while not any(one.backend == "main" for one in run.world.arrived):
                     await asyncio.sleep(0.01)
-            problems += await changed(run, case["id"], step["meanwhile"])
+            problems += await change_routes(run, case["id"], step["meanwhile"])
         answer = await asking
         run.stream = stream_of(answer) or run.stream
         problems += wrong(run, step, answer)
     return problems
 
 
-async def said(run: Run, way: Any, step: dict[str, Any]) -> Answer:
+async def take_step(run: Run, way: Any, step: dict[str, Any]) -> Answer:
     """The answer to one step: to a poll for a stream's next part, or to a request."""
     if "part" not in step:
         answer: Answer = await way.ask(step)
@@ -135,7 +135,7 @@ def wrong(run: Run, step: dict[str, Any], answer: Answer) -> list[str]:
     expected = checks.expectation(step, run.door)
     if expected["sent"] == [] and expected.get("reason") is None and not {"part", "one_of"} & {*step, *expected}:
         expected["sent"] = [f"{step.get('method', 'GET')} /v1{step['url']}"]
-    problems = checks.unexpected(step, expected, answer, arrived, [])
+    problems = checks.differences(step, expected, answer, arrived, [])
     problems += [outside for one in arrived if (outside := checks.outside(one)) is not None]
     problems += [bad for one in arrived for bad in checks.wrong_request(one) if "field cookie " not in bad]
     problems += checks.wrong_answer(run.world, answer, passes=step.get("passes", False))
@@ -162,7 +162,7 @@ def stream_of(answer: Answer) -> str | None:
     return content.get("stream") if isinstance(content, dict) else None
 
 
-async def changed(run: Run, id: str, routes: list[Any]) -> list[str]:
+async def change_routes(run: Run, id: str, routes: list[Any]) -> list[str]:
     """Change the routes of a case, and wait until they are in effect."""
     run.routes[id] = routes
     run.world.take_records()

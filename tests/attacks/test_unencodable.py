@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from gateway.doors.login.session_cookies import SessionCookies
-from tests.attacks.world import CSRF, AttackWorld, attacked
+from tests.attacks.world import CSRF, AttackWorld, running_world
 from tests.callers.issuer import issuer
 from tests.doors.test_same_everywhere import EXTRA, POLICY
 
@@ -56,7 +56,7 @@ def request(world: AttackWorld, site: str, method: str, path: str, text: str) ->
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-async def answered(port: int, said: bytes) -> int:
+async def response_status(port: int, said: bytes) -> int:
     """The status of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -70,7 +70,7 @@ async def answered(port: int, said: bytes) -> int:
 @pytest.mark.parametrize("text", TEXTS)
 async def test_no_route_fails_on_text_without_an_encoding(tmp_path: Path, text: str) -> None:
     """Each method of each route is tried at each site, with and without a token that has no encoding either."""
-    async with issuer() as there, attacked(tmp_path, POLICY, EXTRA.format(issuer=there.url)) as world:
+    async with issuer() as there, running_world(tmp_path, POLICY, EXTRA.format(issuer=there.url)) as world:
         found = {one for one in routes(world.app) if one[0] != "OPTIONS"}
         assert len(found) > 40
         wrong = []
@@ -79,7 +79,7 @@ async def test_no_route_fails_on_text_without_an_encoding(tmp_path: Path, text: 
                 said = request(world, site, method, path, text)
                 bearer = said.replace(b"\r\ncookie:", b"\r\nauthorization: Bearer " + TEXTS[text][0] + b"\r\nx-c:")
                 for one in (said, bearer):
-                    status = await answered(world.port, one)
+                    status = await response_status(world.port, one)
                     if status >= 500 and status not in (502, 503):
                         wrong.append(f"{site} {method} {path}: {status}")
         assert (wrong, world.take_errors()) == ([], [])

@@ -21,11 +21,11 @@ async def test_raw_requests_have_their_expected_answers(attacked_world: AttackWo
     problems: list[str] = []
     for case in family(name):
         if "csp" not in case:
-            problems += [f"{case['id']} ({case['why']}): {problem}" for problem in await tried(attacked_world, case)]
+            problems += [f"{case['id']} ({case['why']}): {problem}" for problem in await run_case(attacked_world, case)]
     assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
 
 
-async def tried(world: AttackWorld, case: dict[str, Any]) -> list[str]:
+async def run_case(world: AttackWorld, case: dict[str, Any]) -> list[str]:
     """The violations after one case."""
     case = world.placed(case)
     world.take_arrived()
@@ -40,7 +40,7 @@ async def tried(world: AttackWorld, case: dict[str, Any]) -> list[str]:
     answer = await exchange(
         world.port, case.get("method", "GET"), case.get("target", "/"), fields, text.encode("utf-8", "surrogatepass")
     )
-    problems = unexpected(case["expect"], answer)
+    problems = differences(case["expect"], answer)
     problems += wrong_answer(world, Answer(answer.status, None, answer.headers, None, answer.raw, "wire"), passes=True)
     problems += [f"{one.line} reached {one.backend}" for one in world.take_arrived()]
     problems += [f"logged as an error: {line}" for line in world.take_errors()]
@@ -55,7 +55,7 @@ def mcp(case: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     return dict(headers), body
 
 
-def unexpected(expected: Any, answer: WireAnswer) -> list[str]:
+def differences(expected: Any, answer: WireAnswer) -> list[str]:
     """The differences between an answer and the expectation: a status, or a mapping of properties."""
     if isinstance(expected, int | list):
         expected = {"status": expected}

@@ -38,7 +38,7 @@ class WireAnswer:
         return self.raw.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
 
 
-def written(method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
+def request_bytes(method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
     """The bytes of a request, unchecked; a length is added if there is a body without framing."""
     names = {name.lower() for name, _ in headers}
     fields = list(headers)
@@ -59,7 +59,7 @@ async def exchange(
     port: int, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes = b""
 ) -> WireAnswer:
     """Send one request over a separate connection; return all bytes of the answer."""
-    return await raw_exchange(port, written(method, target, headers, body))
+    return await raw_exchange(port, request_bytes(method, target, headers, body))
 
 
 async def raw_exchange(port: int, data: bytes, wait: float = WAIT) -> WireAnswer:

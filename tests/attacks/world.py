@@ -190,11 +190,11 @@ class AttackWorld:
         return found
 
 
-__all__ = ["APP", "AttackWorld", "Loopback", "attacked"]
+__all__ = ["APP", "AttackWorld", "Loopback", "running_world"]
 
 
 @asynccontextmanager
-async def attacked(
+async def running_world(
     folder: Path,
     policy: str = POLICY,
     extra: str = "",

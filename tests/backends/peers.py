@@ -127,7 +127,7 @@ class Names(AbstractResolver):
         """Do nothing: no resources are held."""
 
 
-async def refused(backend: HttpBackend, script: Script | bytes, request: Outbound | None = None) -> Reason:
+async def refusal_reason(backend: HttpBackend, script: Script | bytes, request: Outbound | None = None) -> Reason:
     """The reason for the refusal of a request to a peer with this script."""
     async with raw_peer(script) as peer:
         request = request or Outbound("GET", "")
@@ -145,7 +145,7 @@ async def refused(backend: HttpBackend, script: Script | bytes, request: Outboun
     return caught.value.reason
 
 
-async def answered(backend: HttpBackend, script: Script | bytes, method: str = "GET") -> Response:
+async def fetch_from(backend: HttpBackend, script: Script | bytes, method: str = "GET") -> Response:
     """The answer of a peer with this script."""
     async with raw_peer(script) as peer:
         return await backend.send(Outbound(method, peer.url()))

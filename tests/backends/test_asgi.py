@@ -26,7 +26,7 @@ async def echo(request: Request) -> JSONResponse:
     return JSONResponse({"path": request.url.path, "query": request.url.query, "body": body, "headers": said})
 
 
-async def packed(_: Request) -> PlainTextResponse:
+async def answer_compressed(_: Request) -> PlainTextResponse:
     """Answer with a compressed body."""
     return PlainTextResponse(gzip.compress(b"x" * 2000), headers={"content-encoding": "gzip", "connection": "close"})
 
@@ -45,7 +45,7 @@ async def test_a_request_arrives_as_it_was_decided_on() -> None:
 async def test_the_length_of_a_body_that_is_left_out() -> None:
     """The length is kept for HEAD without a content coding, and for an empty body."""
     routes = [Route(f"/{text}", lambda _, text=text: PlainTextResponse(text)) for text in ("four", "")]
-    routes.append(Route("/packed", packed))
+    routes.append(Route("/packed", answer_compressed))
     backend = AsgiBackend("shop", Starlette(routes=routes))
     asked = (("HEAD", "/four"), ("GET", "/four"), ("HEAD", "/packed"), ("GET", "/"))
     answers = [await backend.send(Outbound(method, URL + path)) for method, path in asked]
@@ -80,7 +80,7 @@ async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
 
 async def test_the_limits_of_an_answer() -> None:
     """The size counts after decompression, and hop-by-hop fields are dropped."""
-    backend = AsgiBackend("shop", Starlette(routes=[Route("/", packed)]))
+    backend = AsgiBackend("shop", Starlette(routes=[Route("/", answer_compressed)]))
     answer = await backend.send(Outbound("GET", f"{URL}/"))
     assert (answer.body, answer.header("content-encoding"), answer.header("connection")) == (b"x" * 2000, None, None)
     with pytest.raises(Refusal) as refused:

@@ -17,7 +17,7 @@ from gateway.callers.methods import OAuthIssuer
 from gateway.config import Config, load_config
 from gateway.errors import DocumentError, Refusal
 from tests.credentials.test_proofs import Authority, _key, _pem
-from tests.world import Server, listening, local_client
+from tests.world import Server, listen, local_client
 
 CONFIG = """\
 server: {{listen: "127.0.0.1:8080"}}
@@ -56,7 +56,7 @@ async def private_server(folder: Path) -> AsyncIterator[int]:
     app.router.add_route("*", "/{path:.*}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
-    sock = listening()
+    sock = listen()
     await web.SockSite(runner, sock, ssl_context=context).start()
     try:
         yield int(sock.getsockname()[1])
@@ -64,7 +64,7 @@ async def private_server(folder: Path) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-def configured(folder: Path, port: int, file: str = "ca.pem", policy: str = "ca.pem") -> Config:
+def configure(folder: Path, port: int, file: str = "ca.pem", policy: str = "ca.pem") -> Config:
     """The configuration of everything that may have authorities."""
     (folder / "index.html").write_text("<!doctype html><title>one page</title>")
     (folder / "policy.yaml").write_text(
@@ -78,7 +78,7 @@ def configured(folder: Path, port: int, file: str = "ca.pem", policy: str = "ca.
 async def test_each_network_with_authorities_reaches_the_private_server(tmp_path: Path) -> None:
     """Without them its certificate is refused; a file that was replaced counts for the next connection."""
     async with private_server(tmp_path) as port, Connections() as connections:
-        config, origin = configured(tmp_path, port), Origin("https", "localhost", port)
+        config, origin = configure(tmp_path, port), Origin("https", "localhost", port)
         (issuer,) = config.auth
         assert isinstance(issuer, OAuthIssuer)
         assert config.approvals.webhook is not None
@@ -103,7 +103,7 @@ async def test_a_backend_with_a_private_certificate(tmp_path: Path, trusted: boo
     """Its answer arrives, or the refusal names the certificate."""
     async with private_server(tmp_path) as port:
         gateway = Server()
-        configured(tmp_path, port)
+        configure(tmp_path, port)
         lines = (tmp_path / "policy.yaml").read_text()
         (tmp_path / "policy.yaml").write_text(lines if trusted else lines.replace(", authorities: ca.pem", ""))
         (tmp_path / "gateway.yaml").write_text(
@@ -130,6 +130,6 @@ async def test_a_file_without_authorities_is_an_error(tmp_path: Path, file: str,
     """Each setting that names it is reported with its place."""
     (tmp_path / "ca.pem").write_bytes(Authority().pem)
     with pytest.raises(DocumentError) as caught:
-        configured(tmp_path, 8443, file, policy)
+        configure(tmp_path, 8443, file, policy)
     assert len(caught.value.problems) == count
     assert all(str(tmp_path) in problem.message for problem in caught.value.problems)

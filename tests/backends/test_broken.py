@@ -10,14 +10,14 @@ import pytest
 from gateway.backends.http import HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound
-from tests.backends.peers import Script, answered, raw_peer, refused
+from tests.backends.peers import Script, fetch_from, raw_peer, refusal_reason
 
 
 @pytest.mark.parametrize("status", [b"000", b"099", b"101", b"600", b"999", b"20", b"abc", b"-200"])
 async def test_status_outside_http(backend: HttpBackend, status: bytes) -> None:
     """A status that no client can receive is a protocol error."""
     answer = b"HTTP/1.1 %s X\r\nContent-Length: 0\r\n\r\n" % status
-    assert await refused(backend, answer) is Reason.BACKEND_PROTOCOL
+    assert await refusal_reason(backend, answer) is Reason.BACKEND_PROTOCOL
 
 
 IN_THE_PHRASE = b"HTTP/1.1 200 OK\x00\r\n\r\n"
@@ -76,9 +76,11 @@ OTHER_REASONS = {("aiohttp", INTERIM_ALONE): Reason.BACKEND_UNREACHABLE}
 async def test_broken_answers(backend: HttpBackend, http_client: str, answer: bytes) -> None:
     """A malformed or incomplete answer is never passed on."""
     if http_client == "aiohttp" and answer == IN_THE_PHRASE:
-        assert (await answered(backend, answer)).reason_phrase == ""
+        assert (await fetch_from(backend, answer)).reason_phrase == ""
     else:
-        assert await refused(backend, answer) is OTHER_REASONS.get((http_client, answer), Reason.BACKEND_PROTOCOL)
+        assert await refusal_reason(backend, answer) is OTHER_REASONS.get(
+            (http_client, answer), Reason.BACKEND_PROTOCOL
+        )
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -122,15 +124,15 @@ async def test_broken_after_a_part(backend: HttpBackend, rest: bytes, streams: b
 
 async def test_bare_carriage_return(backend: HttpBackend) -> None:
     """A bare CR in a header never reaches the caller."""
-    assert await refused(backend, b"HTTP/1.1 200 OK\r\nX-A: a\rX-B: 1\r\n\r\n") is Reason.BACKEND_PROTOCOL
+    assert await refusal_reason(backend, b"HTTP/1.1 200 OK\r\nX-A: a\rX-B: 1\r\n\r\n") is Reason.BACKEND_PROTOCOL
 
 
 async def test_no_answer_at_all(backend: HttpBackend) -> None:
     """A backend that closes without an answer is unreachable."""
-    assert await refused(backend, b"") is Reason.BACKEND_UNREACHABLE
+    assert await refusal_reason(backend, b"") is Reason.BACKEND_UNREACHABLE
 
 
-async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def send_half_and_reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send half an answer, then reset the connection."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
     await writer.drain()
@@ -140,7 +142,7 @@ async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_reset_in_the_body(backend: HttpBackend) -> None:
     """A connection that is reset in the middle of a body yields no partial answer."""
-    assert await refused(backend, reset) is Reason.BACKEND_PROTOCOL
+    assert await refusal_reason(backend, send_half_and_reset) is Reason.BACKEND_PROTOCOL
 
 
 # bounds
@@ -179,7 +181,10 @@ async def test_gzip_bomb(backend: HttpBackend) -> None:
     """A bomb is refused by its ratio, though its size would be allowed."""
     bomb = gzip.compress(bytes(200_000_000), 9)
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
-    assert await refused(backend, head + bomb, Outbound("GET", "", response_limit=10**9)) is Reason.RESPONSE_TOO_LARGE
+    assert (
+        await refusal_reason(backend, head + bomb, Outbound("GET", "", response_limit=10**9))
+        is Reason.RESPONSE_TOO_LARGE
+    )
 
 
 async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -199,7 +204,7 @@ async def interim(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await asyncio.sleep(0.01)
 
 
-async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def send_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send nothing."""
     await asyncio.sleep(3600)
 
@@ -210,10 +215,10 @@ async def head_then_nothing(reader: asyncio.StreamReader, writer: asyncio.Stream
     await asyncio.sleep(3600)
 
 
-@pytest.mark.parametrize("script", [drip, interim, silent, head_then_nothing])
+@pytest.mark.parametrize("script", [drip, interim, send_nothing, head_then_nothing])
 async def test_timeout_covers_the_whole_answer(backend: HttpBackend, script: Script) -> None:
     """The timeout ends an answer, however slowly it arrives."""
-    assert await refused(backend, script, Outbound("GET", "", timeout=0.3)) is Reason.BACKEND_TIMEOUT
+    assert await refusal_reason(backend, script, Outbound("GET", "", timeout=0.3)) is Reason.BACKEND_TIMEOUT
 
 
 async def test_backend_that_does_not_read(backend: HttpBackend) -> None:

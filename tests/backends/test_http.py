@@ -15,10 +15,10 @@ from gateway.backends.http import HttpBackend
 from gateway.backends.http1 import CHUNKS_SLICE, CODED_SLICE, INTERIM, Malformed, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound
-from tests.backends.peers import OK, Peer, answered, raw_peer, read_head, refused
+from tests.backends.peers import OK, Peer, fetch_from, raw_peer, read_head, refusal_reason
 
 
-async def sent(backend: HttpBackend, target: str = "/", headers: Headers = (), method: str = "GET") -> bytes:
+async def received_head(backend: HttpBackend, target: str = "/", headers: Headers = (), method: str = "GET") -> bytes:
     """The head of the request that the backend receives."""
     async with raw_peer(OK) as peer:
         await backend.send(Outbound(method, peer.url(target), headers))
@@ -48,12 +48,12 @@ async def echo(request: web.Request) -> web.Response:
 )
 async def test_url_byte_for_byte(backend: HttpBackend, target: str) -> None:
     """The request line contains the target byte for byte."""
-    assert (await sent(backend, target)).split(b"\r\n")[0] == b"GET " + target.encode() + b" HTTP/1.1"
+    assert (await received_head(backend, target)).split(b"\r\n")[0] == b"GET " + target.encode() + b" HTTP/1.1"
 
 
 async def test_nothing_of_our_own_but_what_must_be(backend: HttpBackend) -> None:
     """A bare request has host, our user-agent and the accepted codings, and no other field."""
-    head = await sent(backend)
+    head = await received_head(backend)
     assert sorted(head.lower().split(b"\r\n")[1:-2]) == [
         b"accept-encoding: gzip, deflate, br, zstd",
         b"host: 127.0.0.1:port",
@@ -76,7 +76,7 @@ async def test_framing_headers_are_ours(backend: HttpBackend) -> None:
         ("x-a", "2"),
         ("authorization", "Bearer t"),
     )
-    head = (await sent(backend, headers=theirs)).lower()
+    head = (await received_head(backend, headers=theirs)).lower()
     assert sorted(head.split(b"\r\n")[1:-2]) == [
         b"accept-encoding: gzip, deflate, br, zstd",
         b"authorization: bearer t",
@@ -93,7 +93,7 @@ async def test_framing_headers_are_ours(backend: HttpBackend) -> None:
 )
 async def test_headers_that_cannot_be_sent(backend: HttpBackend, pair: tuple[str, str]) -> None:
     """A header that would change the message, or itself, on the wire is refused."""
-    assert await refused(backend, OK, Outbound("GET", "", (pair,))) is Reason.BAD_REQUEST
+    assert await refusal_reason(backend, OK, Outbound("GET", "", (pair,))) is Reason.BAD_REQUEST
 
 
 @pytest.mark.parametrize("pair", [("x-a", "\xe9"), ("x-a", "\xc3\xa9"), ("last-event-id", "a\x01\xc3\xa9")])
@@ -103,9 +103,11 @@ async def test_a_character_of_a_header_is_a_byte(backend: HttpBackend, http_clie
     aiohttp's client writes UTF-8 without control characters: other bytes are refused, not changed.
     """
     if http_client == "aiohttp" and pair[1] != "\xc3\xa9":
-        assert await refused(backend, OK, Outbound("GET", "", (pair,))) is Reason.BAD_REQUEST
+        assert await refusal_reason(backend, OK, Outbound("GET", "", (pair,))) is Reason.BAD_REQUEST
     else:
-        assert f"{pair[0]}: {pair[1]}".encode("latin-1") in (await sent(backend, headers=(pair,))).split(b"\r\n")
+        assert f"{pair[0]}: {pair[1]}".encode("latin-1") in (await received_head(backend, headers=(pair,))).split(
+            b"\r\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ async def test_urls_that_cannot_be_sent(backend: HttpBackend, url: str) -> None:
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE", "TRACK", "get", "GE T", "GET\r\n", ""])
 async def test_methods_that_cannot_be_sent(backend: HttpBackend, method: str) -> None:
     """An invalid method, or one for the connection itself, is refused."""
-    assert await refused(backend, OK, Outbound(method, "")) is Reason.BAD_REQUEST
+    assert await refusal_reason(backend, OK, Outbound(method, "")) is Reason.BAD_REQUEST
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", bytes(range(256)) * 20_000])
@@ -162,7 +164,7 @@ async def test_body_exact(backend: HttpBackend, body: bytes) -> None:
 
 async def test_answer(backend: HttpBackend) -> None:
     """Status, phrase and headers (lower case, in order, repeated ones separate) are kept; framing is removed."""
-    answer = await answered(
+    answer = await fetch_from(
         backend,
         b"HTTP/1.1 404 Not Here\r\nX-B: 1\r\nX-A: \xe9\r\nx-b: 2\r\nSet-Cookie: a=b\r\nConnection: close, X-Hop\r\n"
         b"X-Hop: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
@@ -174,7 +176,7 @@ async def test_answer(backend: HttpBackend) -> None:
 async def test_interim_answers_are_passed_over(backend: HttpBackend) -> None:
     """1xx answers are skipped."""
     interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
-    assert (await answered(backend, interim + OK)).body == b"ok"
+    assert (await fetch_from(backend, interim + OK)).body == b"ok"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ async def test_answers_without_body(backend: HttpBackend, method: str, status: i
     """HEAD, 204 and 304 end after their head, regardless of content-length and content-encoding."""
     length = 0 if status == 205 else 5
     head = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nContent-Encoding: gzip\r\n\r\n" % (status, length)
-    answer = await answered(backend, head, method)
+    answer = await fetch_from(backend, head, method)
     assert (answer.status, answer.body) == (status, b"")
 
 
@@ -224,7 +226,7 @@ async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:
     """The body does not depend on its split into chunks and packets."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"1\r\nx\r\n" * 50_000 + b"0\r\na: b\r\n\r\n"
-    assert (await answered(backend, head + body)).body == b"x" * 50_000
+    assert (await fetch_from(backend, head + body)).body == b"x" * 50_000
     reading = ResponseReader("GET", 1000)
     whole = b"HTTP/1.1 103 E\r\na: b\r\n\r\n" + head + b"2\r\nab\r\n1;x\r\nc\r\n0\r\n\r\n"
     assert [reading.feed(whole[at : at + 1]) for at in range(len(whole))] == [False] * (len(whole) - 1) + [True]
@@ -252,7 +254,7 @@ async def test_others_have_their_turn_between_many_small_chunks(
     monkeypatch.setattr(Body, "feed", counted)
     beside = asyncio.create_task(others())
     whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n"
-    assert (await answered(backend, whole)).body == b"x" * 30_000
+    assert (await fetch_from(backend, whole)).body == b"x" * 30_000
     beside.cancel()
     assert 0 < longest <= CHUNKS_SLICE
 
@@ -275,7 +277,7 @@ async def test_others_have_their_turn_while_much_is_decompressed(backend: HttpBa
         complete, rounds = reading.feed(b""), rounds + 1
     assert (complete or reading.eof(), reading.body()) == (True, body)
     assert rounds >= len(packed) / CODED_SLICE > 5
-    assert (await answered(backend, whole)).body == body
+    assert (await fetch_from(backend, whole)).body == body
 
 
 async def test_redirects_are_not_followed(backend: HttpBackend) -> None:
@@ -292,7 +294,7 @@ async def test_compressed_answer(backend: HttpBackend) -> None:
     """A gzip answer is decompressed, without content-encoding and content-length."""
     packed = gzip.compress(b"hello")
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nETag: x\r\n\r\n" % len(packed)
-    answer = await answered(backend, head + packed)
+    answer = await fetch_from(backend, head + packed)
     assert (answer.body, answer.headers) == (b"hello", (("etag", "x"),))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway.backends.reaper import Reaper
-from tests.cli.test_serve import ended, process, ready, write
+from tests.cli.test_serve import process, ready, wait_exit, write
 from tests.world import free_port
 
 STUBBORN = """
@@ -29,7 +29,7 @@ time.sleep(600)
 """Reads nothing, ignores the end of its input and SIGTERM, and has a child."""
 
 
-async def gone(pids: list[int]) -> None:
+async def wait_gone(pids: list[int]) -> None:
     """Wait until none of them runs; zombies count as ended."""
     async with asyncio.timeout(60):
         for pid in pids:
@@ -46,7 +46,7 @@ def is_running(pid: int) -> bool:
     return not state.stdout.strip().startswith("Z")
 
 
-async def written(place: Path) -> list[int]:
+async def read_pids(place: Path) -> list[int]:
     """The process ids that a stubborn process has written."""
     async with asyncio.timeout(60):
         while not place.exists():
@@ -63,11 +63,11 @@ async def test_an_upstream_ends_with_a_killed_gateway(tmp_path: Path) -> None:
         file.write(f"upstreams: {{up: {{command: ['{sys.executable}', stubborn.py, pids], lazy: false}}}}\n")
     async with process(tmp_path) as running:
         lines = await ready(running, 1)
-        assert lines[0].startswith("webmcp-gateway"), await ended(running)
-        pids = await written(tmp_path / "pids")
+        assert lines[0].startswith("webmcp-gateway"), await wait_exit(running)
+        pids = await read_pids(tmp_path / "pids")
         assert all(map(is_running, pids))
         running.kill()
-        await gone(pids)
+        await wait_gone(pids)
 
 
 @pytest.mark.parametrize("end", ["close", "watcher killed"])
@@ -78,7 +78,7 @@ async def test_what_is_watched_over_ends(tmp_path: Path, end: str) -> None:
     started = [
         subprocess.Popen([sys.executable, "-c", STUBBORN, str(place)], start_new_session=True) for place in places
     ]
-    pids = [await written(place) for place in places]
+    pids = [await read_pids(place) for place in places]
     reaper.watch(pids[0][0])
     if end == "watcher killed":
         assert reaper._process is not None
@@ -88,14 +88,14 @@ async def test_what_is_watched_over_ends(tmp_path: Path, end: str) -> None:
     await asyncio.to_thread(reaper.close)
     for one in started:
         assert one.wait(30) == -signal.SIGKILL
-    await gone([*pids[0], *pids[1]])
+    await wait_gone([*pids[0], *pids[1]])
 
 
 async def test_what_was_forgotten_is_left_alone(tmp_path: Path) -> None:
     """The pid may belong to another process by then."""
     reaper = Reaper()
     started = subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path / "pids")], start_new_session=True)
-    pids = await written(tmp_path / "pids")
+    pids = await read_pids(tmp_path / "pids")
     reaper.watch(pids[0])
     reaper.forget(pids[0])
     await asyncio.to_thread(reaper.close)

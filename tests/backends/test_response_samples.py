@@ -77,7 +77,7 @@ def test_the_answer_to_head_is_its_head(status: bytes) -> None:
         assert read_by_gateway([sent], "HEAD") == read_by_aiohttp([sent], "HEAD") == (int(status[:3]), b"")
 
 
-async def asked(backend: HttpBackend, url: str) -> Outcome:
+async def fetch(backend: HttpBackend, url: str) -> Outcome:
     """Return the answer to a request; None if it is refused."""
     try:
         answer = await backend.send(Outbound("GET", url))
@@ -98,7 +98,7 @@ async def test_the_clients_answer_with_what_their_parsers_say(backend: HttpBacke
         for place, sample in enumerate(SAMPLES):
             passed_on = sample.ours if sample.ours and sample.ours[0] < 600 else None
             allowed = {passed_on} if http_client == "gateway" else {passed_on, sample.aiohttp, None}
-            assert await asked(backend, peer.url(f"/{place}")) in allowed, sample
+            assert await fetch(backend, peer.url(f"/{place}")) in allowed, sample
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ async def test_more_than_was_requested_answers_no_other_request(
             await writer.drain()
 
     async with raw_peer(script) as peer:
-        first = await asked(backend, peer.url())
+        first = await fetch(backend, peer.url())
         late.set()
         await asyncio.sleep(0 if together else 0.05)
-        assert await asked(backend, peer.url()) == (200, b"2")
+        assert await fetch(backend, peer.url()) == (200, b"2")
         assert first == (200, b"1") or (first is None and together and http_client == "aiohttp")
         assert peer.connections == 2 or (more == b"\r\n" and together and http_client == "aiohttp")

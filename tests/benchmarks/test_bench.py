@@ -123,7 +123,7 @@ def _load(port: int, **other: Any) -> Load:
 
 
 @asynccontextmanager
-async def _serving(app: web.Application) -> AsyncIterator[int]:
+async def _serve(app: web.Application) -> AsyncIterator[int]:
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     try:
@@ -133,13 +133,13 @@ async def _serving(app: web.Application) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-async def _measured(app: web.Application, **other: Any) -> Measured:
-    async with _serving(app) as port:
+async def measure_load(app: web.Application, **other: Any) -> Measured:
+    async with _serve(app) as port:
         (measured,) = await run([_load(port, **other)])
         return measured
 
 
-def _answering(answer: web.Response) -> web.Application:
+def answer_always(answer: web.Response) -> web.Application:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(status=answer.status, body=answer.body)
 
@@ -156,14 +156,14 @@ def test_the_backend_answers_with_400_bytes_of_json() -> None:
 
 async def test_the_load_counts_its_answers() -> None:
     """The configured number of requests is measured, and the warm-up is counted separately."""
-    measured = await _measured(backend.build_app(), warm_up=10.0)
+    measured = await measure_load(backend.build_app(), warm_up=10.0)
     assert (measured.requests, measured.answered) == (40, 80)
 
 
 async def test_the_load_ends_in_time() -> None:
     """The time limit applies, however many requests are left."""
     async with asyncio.timeout(60):
-        measured = await _measured(backend.build_app(), requests=10**9, seconds=0.2)
+        measured = await measure_load(backend.build_app(), requests=10**9, seconds=0.2)
     assert measured.requests < 10**9
 
 
@@ -177,7 +177,7 @@ async def test_loads_have_their_turns() -> None:
 
     app = web.Application()
     app.router.add_get("/{path:.*}", handle)
-    async with _serving(app) as port:
+    async with _serve(app) as port:
         loads = [
             _load(port, request=f"GET / HTTP/1.1\r\nhost: {host}\r\n\r\n", requests=400) for host in ("one", "other")
         ]
@@ -190,7 +190,7 @@ async def test_loads_have_their_turns() -> None:
 async def test_a_wrong_answer_ends_the_benchmark(answer: web.Response) -> None:
     """Refusals are fast, and must not be counted as answers."""
     with pytest.raises(BenchmarkError, match="not the answer"):
-        await _measured(_answering(answer))
+        await measure_load(answer_always(answer))
 
 
 def test_no_process_stays(tmp_path: Path) -> None:

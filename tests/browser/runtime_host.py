@@ -39,15 +39,15 @@ CLOCK = """<script>{
     waiting.forEach(({ after, run }) => own(run, Math.max(0, after - time)));
   };
 }</script>"""
-"""A script before a page: its timers of a second or more wait for `passed`, as Playwright's clock starts late."""
+"""A script before a page: its timers of a second or more need `advance_clock`, as Playwright's clock starts late."""
 
 
-async def passed(frame: Frame, seconds: int) -> None:
+async def advance_clock(frame: Frame, seconds: int) -> None:
     """Advance the time of a page with `CLOCK` at once; from then on it runs as usual."""
     await frame.evaluate("(time) => pass(time)", seconds * 1000)
 
 
-def packed(folder: Path, html: str, *, keeps: bool = False, tools: Sequence[str] = ()) -> str:
+def pack_html(folder: Path, html: str, *, keeps: bool = False, tools: Sequence[str] = ()) -> str:
     """The packed app of `html`, with a backend at `/api`.
 
     With `keeps` its storage is on the gateway; `tools` lists those that hosts may offer by themselves.
@@ -150,7 +150,7 @@ class Host:
 
     async def attaches(self, *free: str) -> None:
         """Answer `webmcp_attach` with these free tools, and send a launch value as soon as the view is initialized."""
-        values = {"view": "view1", "key": encoded(KEY), "proven": True, "free": free}
+        values = {"view": "view1", "key": base64url(KEY), "proven": True, "free": free}
         await self.run(
             "values => { host.tools.webmcp_attach = async () => ({ content: [], structuredContent: values });"
             " addEventListener('message', ({ data }) => data?.method === 'ui/notifications/initialized' &&"
@@ -160,7 +160,7 @@ class Host:
         )
 
 
-async def noticed(frame: Frame) -> str:
+async def notice_text(frame: Frame) -> str:
     """The text of the view's notice, once there is one: no script can look inside of it."""
     session = await frame.page.context.new_cdp_session(frame)
     async with asyncio.timeout(60):
@@ -180,17 +180,17 @@ def _words(node: dict[str, Any], *, inside: bool) -> Iterator[str]:
         yield from _words(part, inside=inside)
 
 
-def encoded(value: bytes) -> str:
+def base64url(value: bytes) -> str:
     """Base64url without padding."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def proof(number: int) -> str:
     """The value of `_view` for the call with this number."""
-    return f"view1.{number}.{encoded(hmac.digest(KEY, str(number).encode(), hashlib.sha256))}"
+    return f"view1.{number}.{base64url(hmac.digest(KEY, str(number).encode(), hashlib.sha256))}"
 
 
-async def shown(host: Host, folder: Path, html: str = "<!doctype html><p>page</p>") -> Frame:
+async def show_page(host: Host, folder: Path, html: str = "<!doctype html><p>page</p>") -> Frame:
     """The frame of a page in our own host, where no proof is required."""
     await host.in_our_host()
-    return await host.show(packed(folder, html))
+    return await host.show(pack_html(folder, html))

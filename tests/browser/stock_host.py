@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextResourceContents
 from playwright.async_api import FrameLocator, Page, ViewportSize, expect
 
-from tests.world import World, served
+from tests.world import World, serving
 
 ROOT = Path(__file__).parents[2]
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
@@ -28,7 +28,7 @@ PATIENCE = 30.0
 """Seconds that the host waits for an answer, as the SDK does: a poll of the view may take 20."""
 
 
-def bundled(folder: Path, name: str = "host.ts") -> Path:
+def bundle_hosts(folder: Path, name: str = "host.ts") -> Path:
     """The hosts' script, bundled as their authors would."""
     source = (Path(__file__).parent / "stock" / name).read_text("utf-8")
     entry = ROOT / "browser" / "node_modules" / ".cache" / f"stock-{name}"
@@ -53,12 +53,12 @@ async def stock_host(script: Path) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/", page)
     app.router.add_get("/host.js", code)
-    async with served(app) as port:
+    async with serving(app) as port:
         yield f"http://host.localhost:{port}/"
 
 
 @asynccontextmanager
-async def shown(
+async def show_cart(
     page: Page,
     world: World,
     script: Path,
@@ -89,7 +89,7 @@ async def shown(
                 carried.append(params["name"])
             async with turns or nullcontext():
                 result = await client.call_tool(params["name"], params.get("arguments") or {})
-            return dumped(result)
+            return dump(result)
 
         await page.set_viewport_size(SIZE)
         await page.expose_function("callServer", call_server)
@@ -98,7 +98,7 @@ async def shown(
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         content = (await client.read_resource((tools["open_cart"].meta or {})["ui"]["resourceUri"])).contents[0]
         assert isinstance(content, TextResourceContents)
-        result = dumped(opened)
+        result = dump(opened)
         if drop_meta:
             result.pop("_meta")
         await page.evaluate("([way, html, result]) => window[way](html, result)", [way, content.text, result])
@@ -107,6 +107,6 @@ async def shown(
         yield frame
 
 
-def dumped(result: CallToolResult) -> dict[str, Any]:
+def dump(result: CallToolResult) -> dict[str, Any]:
     """A result as it is on the wire."""
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)

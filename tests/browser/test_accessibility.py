@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from playwright.async_api import Page, expect
 
 from gateway.cli import main
-from tests.browser.test_approval_page import asked
-from tests.browser.test_main_job import model, shown, tool
+from tests.browser.test_approval_page import call_for_approval
+from tests.browser.test_main_job import model, show_app, tool
 from tests.callers.tokens import link
 from tests.credentials.house import house
 from tests.world import World, running
@@ -59,7 +59,7 @@ async def test_the_console_before_an_app_is_open(seen: Page, world: World) -> No
 
 async def test_the_console_at_work(seen: Page, world: World) -> None:
     """The page has an app, its tools, a model's calls, an open record, and a refusal."""
-    frame = await shown(seen, world)
+    frame = await show_app(seen, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
         await client.call_tool("cart_get_cart", {})
@@ -74,7 +74,7 @@ async def test_the_console_at_work(seen: Page, world: World) -> None:
 async def test_the_story_of_the_example(seen: Page, tmp_path: Path) -> None:
     """The page is checked during the story, and after its stop."""
     async with running(tmp_path, story=True) as world:
-        await shown(seen, world)
+        await show_app(seen, world)
         await seen.get_by_test_id("story").click()
         await expect(seen.get_by_role("img", name="Step 2 of")).to_be_visible()
         assert not await findings(seen)
@@ -85,7 +85,7 @@ async def test_the_story_of_the_example(seen: Page, tmp_path: Path) -> None:
 
 async def test_a_question_in_the_console_and_on_its_own_page(seen: Page, world: World) -> None:
     """A model's deletion requires an approval."""
-    async with asked(world) as question:
+    async with call_for_approval(world) as question:
         await seen.goto(world.console)
         await expect(seen.get_by_test_id("approve")).to_be_visible()
         assert not await findings(seen)

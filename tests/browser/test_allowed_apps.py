@@ -84,7 +84,7 @@ def maker(wanted: str) -> McpServer[Any]:
 
 
 @asynccontextmanager
-async def shown(page: Page, folder: Path, wanted: str, allow: str) -> AsyncIterator[tuple[FrameLocator, str]]:
+async def show_app(page: Page, folder: Path, wanted: str, allow: str) -> AsyncIterator[tuple[FrameLocator, str]]:
     """The app in the console, and the address of the upstream's mount."""
     door = Server()
     (folder / "app.yaml").write_text("version: 1\n", "utf-8")
@@ -111,7 +111,7 @@ WANTED = {"eval": ("eval", "made of text"), "worker": ("blob-workers", "at work"
 async def test_an_app_does_what_its_upstream_is_allowed(page: Page, tmp_path: Path, does: str) -> None:
     """The app works, and there is no notice."""
     word, comes = WANTED[does]
-    async with shown(page, tmp_path, f"['{does}']", f"[{word}]") as (app, _):
+    async with show_app(page, tmp_path, f"['{does}']", f"[{word}]") as (app, _):
         await expect(app.locator("li").last).to_have_text(f"{does}: {comes}")
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
         await expect(app.locator("li").first).to_have_text("CSS1Compat 1")  # the page as its server sent it
@@ -122,7 +122,7 @@ async def test_a_person_reads_what_an_app_was_kept_from(page: Page, tmp_path: Pa
     """The notice names the keywords that allow it, also if others are allowed."""
     word, _ = WANTED[does]
     others = ", ".join(other for other, _ in WANTED.values() if other not in (word, "eval"))
-    async with shown(page, tmp_path, f"['{does}']", f"[{others if does != 'wasm' else 'blob-workers'}]") as (app, _):
+    async with show_app(page, tmp_path, f"['{does}']", f"[{others if does != 'wasm' else 'blob-workers'}]") as (app, _):
         await expect(app.locator("li").last).to_have_text(f"{does}: blocked")
         notice = page.get_by_test_id("blocked")
         await expect(notice).to_contain_text(f"write allow: [{word}] at upstreams.up in gateway.yaml")
@@ -130,7 +130,7 @@ async def test_a_person_reads_what_an_app_was_kept_from(page: Page, tmp_path: Pa
 
 async def test_a_model_s_own_call_stands_in_the_timeline(page: Page, tmp_path: Path) -> None:
     """Calls at the mount of the shown app's upstream are listed, whether their tool opens an app or not."""
-    async with shown(page, tmp_path, "[]", "[]") as (app, mcp):
+    async with show_app(page, tmp_path, "[]", "[]") as (app, mcp):
         await expect(app.locator("li")).to_have_count(1)
         async with Client(mcp, mode="2026-07-28") as model:
             await model.list_tools()

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from playwright.async_api import FrameLocator, Page, expect
 
-from tests.browser.test_upstream_apps import calls, shown, until
+from tests.browser.test_upstream_apps import calls, show_app, until
 
 SCENE = """
 const renderer = new THREE.WebGLRenderer({ canvas });
@@ -44,7 +44,7 @@ def pdf(text: str) -> bytes:
 
 
 @asynccontextmanager
-async def opened(page: Page, folder: Path, name: str, more: str) -> AsyncIterator[FrameLocator]:
+async def open_app(page: Page, folder: Path, name: str, more: str) -> AsyncIterator[FrameLocator]:
     """The app of the server `name` in the console, after a model called the tool that opens it."""
     document = folder / "hello.pdf"
     document.write_bytes(pdf("Hello from a file"))
@@ -53,7 +53,7 @@ async def opened(page: Page, folder: Path, name: str, more: str) -> AsyncIterato
         "threejs": ("show_threejs_scene", {"code": SCENE}),
     }[name]
     arguments: tuple[Any, ...] = (str(document),) if name == "pdf" else ()
-    async with shown(page, folder, name, more, arguments=arguments) as (app, _):
+    async with show_app(page, folder, name, more, arguments=arguments) as (app, _):
         await expect(app.locator("body")).to_be_attached()
         async with Client(f"http://localhost:{urlsplit(page.url).port}/mcp/{name}") as model:
             await model.list_tools()
@@ -71,7 +71,7 @@ async def test_a_published_app_works_with_the_word_that_allows_it(
     page: Page, tmp_path: Path, name: str, word: str, runtime: str
 ) -> None:
     """It shows the content that the model requested, and there is no notice."""
-    async with opened(page, tmp_path, name, f"{runtime}, allow: [{word}]") as app:
+    async with open_app(page, tmp_path, name, f"{runtime}, allow: [{word}]") as app:
         await expect(app.locator(DONE[name])).to_be_attached(timeout=60_000)
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
 
@@ -79,7 +79,7 @@ async def test_a_published_app_works_with_the_word_that_allows_it(
 @pytest.mark.parametrize(("name", "word"), [("pdf", "blob-workers"), ("threejs", "eval")])
 async def test_the_word_that_a_published_app_needs_is_named(page: Page, tmp_path: Path, name: str, word: str) -> None:
     """The notice names only that keyword, and the app shows nothing without it."""
-    async with opened(page, tmp_path, name, "") as app:
+    async with open_app(page, tmp_path, name, "") as app:
         needed = f"write allow: [{word}] at upstreams.{name} in gateway.yaml"
         await expect(page.get_by_test_id("blocked")).to_contain_text(needed, timeout=60_000)
         await expect(app.locator(DONE[name])).to_have_count(0)
@@ -90,7 +90,7 @@ async def test_an_app_that_only_looks_whether_it_may_make_code_needs_no_word(
     page: Page, tmp_path: Path, more: str
 ) -> None:
     """Every app with zod tests whether it can compile a function; it works without."""
-    async with shown(page, tmp_path, "basic-vue", more) as (app, records):
+    async with show_app(page, tmp_path, "basic-vue", more) as (app, records):
         button = app.get_by_role("button", name="Get Server Time")
         await expect(app.locator("body")).to_contain_text(re.compile(r"\d{4}-\d\d-\d\dT"))
         await button.click()

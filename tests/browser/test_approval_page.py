@@ -51,7 +51,7 @@ class Asked:
 
 
 @asynccontextmanager
-async def asked(world: World, call: dict[str, Any] = DELETE) -> AsyncIterator[Asked]:
+async def call_for_approval(world: World, call: dict[str, Any] = DELETE) -> AsyncIterator[Asked]:
     """Let a model send `call`, which removes the mug by default; the view polls for the outcome."""
     async with (
         Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client,
@@ -76,14 +76,14 @@ async def asked(world: World, call: dict[str, Any] = DELETE) -> AsyncIterator[As
         waiting.cancel()
 
 
-def deleted(world: World) -> int:
+def count_deletes(world: World) -> int:
     """The number of DELETE requests that the shop received."""
     return len([line for line in world.arrived() if line["method"] == "DELETE"])
 
 
 async def test_the_buttons_work_after_800_ms(page: Page, world: World) -> None:
     """Opening the link answers nothing, and neither does a click within 800 ms."""
-    async with asked(world) as question:
+    async with call_for_approval(world) as question:
         await page.clock.install(time=time.time())
         await page.clock.pause_at(time.time() + 30)  # no earlier than that
         await page.goto(question.link)
@@ -97,12 +97,12 @@ async def test_the_buttons_work_after_800_ms(page: Page, world: World) -> None:
         await page.clock.run_for(1000)
         await expect(approve).to_be_enabled()
         assert not question.answer.done()
-    assert deleted(world) == 0
+    assert count_deletes(world) == 0
 
 
 async def test_keys_and_scripts_do_not_answer(page: Page, world: World) -> None:
     """Enter and Space, which may be meant for something else, and synthetic clicks do not answer; a real click does."""
-    async with asked(world) as question:
+    async with call_for_approval(world) as question:
         await page.goto(question.link)
         approve = page.get_by_test_id("approve")
         await expect(approve).to_be_enabled()
@@ -113,13 +113,13 @@ async def test_keys_and_scripts_do_not_answer(page: Page, world: World) -> None:
         await approve.dispatch_event("pointerdown", {"pointerType": "mouse"})
         await approve.dispatch_event("click", {"pointerType": "mouse", "detail": 1})
         await expect(page.get_by_text("Answer with the mouse or by touch")).to_be_visible()
-        assert (question.answer.done(), deleted(world)) == (False, 0)
+        assert (question.answer.done(), count_deletes(world)) == (False, 0)
         await approve.click()
         await expect(page.get_by_text("Approved")).to_be_visible()
         async with asyncio.timeout(60):
             answer = await question.answer
         assert "gateway-reason" not in answer["headers"]
-    assert deleted(world) == 1
+    assert count_deletes(world) == 1
 
 
 COVERED = {
@@ -143,7 +143,7 @@ async def test_nothing_covers_a_question(page: Page, world: World, kind: str) ->
     await page.goto(world.console)
     await page.evaluate(f"{begin}.then(() => null)")
     assert await page.evaluate(there)
-    async with asked(world) as question:
+    async with call_for_approval(world) as question:
         async with asyncio.timeout(60):
             while await page.evaluate(there):
                 await asyncio.sleep(0.05)
@@ -155,14 +155,14 @@ async def test_nothing_covers_a_question(page: Page, world: World, kind: str) ->
         await approve.click(force=True)
         await page.evaluate(f"{{ {end}; null }}")
         await expect(approve).to_be_enabled()
-        assert (question.answer.done(), deleted(world)) == (False, 0)
+        assert (question.answer.done(), count_deletes(world)) == (False, 0)
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
 async def test_the_page_fits_windows_of_any_width(page: Page, world: World, width: int) -> None:
     """The whole question and both buttons are visible, so that it can be answered; here it is declined."""
     await page.set_viewport_size(ViewportSize(width=width, height=640))
-    async with asked(world) as question:
+    async with call_for_approval(world) as question:
         await page.goto(question.link)
         decline = page.get_by_test_id("decline")
         await expect(decline).to_be_enabled()
@@ -176,7 +176,7 @@ async def test_the_page_fits_windows_of_any_width(page: Page, world: World, widt
         async with asyncio.timeout(60):
             answer = await question.answer
         assert (answer["status"], answer["headers"]["gateway-reason"]) == (403, "approval-declined")
-    assert deleted(world) == 0
+    assert count_deletes(world) == 0
 
 
 async def test_the_whole_call_can_be_read(page: Page, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ async def test_the_whole_call_can_be_read(page: Page, tmp_path: Path) -> None:
     body = f"{start}{'x' * (65536 - len((start + end).encode()))}{end}"
     headers = {"content-type": "text/plain", "x-note": "<b>mug</b>"}
     put = {"url": "/api/cart/mug", "method": "PUT", "headers": headers, "body": body}
-    async with running(tmp_path, policy=rules) as world, asked(world, put) as question:
+    async with running(tmp_path, policy=rules) as world, call_for_approval(world, put) as question:
         await page.set_viewport_size(ViewportSize(width=390, height=640))
         await page.goto(question.link)
         await page.get_by_text("Raw request").click()

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Page, expect
 
-from tests.browser.runtime_host import Host, host_server, packed, shown
+from tests.browser.runtime_host import Host, host_server, pack_html, show_page
 from tests.world import Server
 
 SCRIPTS = {
@@ -77,7 +77,7 @@ async def test_scripts_of_the_backend_run_in_their_turn(page: Page, tmp_path: Pa
             "() => { host.tools.webmcp_storage = async () =>"
             " ({ content: [], structuredContent: { items: {}, quota: 9 } }); }"
         )
-        frame = await host.show(packed(tmp_path, PAGE, keeps=keeps))
+        frame = await host.show(pack_html(tmp_path, PAGE, keeps=keeps))
         seen = []
         for place in (native, frame):
             await place.wait_for_function("() => window.order?.at(-1) === 'load'")
@@ -115,7 +115,7 @@ async def test_files_of_the_backend_are_found_however_they_are_named(page: Page,
         await host.answers(
             "return { bodyType: 'base64', body: btoa(args.url), headers: { 'content-type': 'image/png' } };"
         )
-        frame = await shown(host, tmp_path, html)
+        frame = await show_page(host, tmp_path, html)
         for id, url in (("a", "https://files.example/a.png"), ("b", "/api/b.png")):
             made = "data:image/png;base64," + b64encode(url.encode()).decode()
             await expect(frame.locator(f"#{id}[src='{url}'][srcset^='{made}']")).to_have_count(1)
@@ -142,7 +142,7 @@ async def test_a_file_of_a_style_that_is_not_there_is_asked_for_once(page: Page,
             " return { bodyType: 'text', body: 'i { background: url(5.png) }',"
             " headers: { 'content-type': 'text/css' } };"
         )
-        frame = await shown(host, tmp_path, html)
+        frame = await show_page(host, tmp_path, html)
         await frame.wait_for_function(
             r"""() => {
               const { shadowRoot } = document.querySelector("div");

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page
 
 from tests.browser.runtime_host import Host, echoing_host
-from tests.browser.test_webmcp import called, opened, until_listed
+from tests.browser.test_webmcp import call_tool, open_page, wait_listed
 
 NAMES = ["hasty", "held", "lost", "named", "shady", "stopped"]
 
@@ -49,11 +49,11 @@ async def host(page: Page) -> AsyncIterator[Host]:
 
 async def test_each_call_is_answered_and_handled_once(host: Host, tmp_path: Path) -> None:
     """Listeners that stop events, pages that submit the form themselves, and invalid URLs do not prevent that."""
-    frame = await opened(host, tmp_path, PAGE, NAMES)
-    await until_listed(host, *NAMES)
+    frame = await open_page(host, tmp_path, PAGE, NAMES)
+    await wait_listed(host, *NAMES)
 
     async def said(name: str) -> tuple[Any, str]:
-        result = (await called(host, name))["result"]
+        result = (await call_tool(host, name))["result"]
         return result.get("isError"), result["content"][0]["text"]
 
     assert await said("held") == (None, "held by true")

@@ -8,9 +8,19 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page
 
-from tests.browser.runtime_host import CLOCK, KEY, Host, echoing_host, encoded, packed, passed, proof, shown
+from tests.browser.runtime_host import (
+    CLOCK,
+    KEY,
+    Host,
+    advance_clock,
+    base64url,
+    echoing_host,
+    pack_html,
+    proof,
+    show_page,
+)
 from tests.browser.test_runtime_tools import TOOLS
-from tests.browser.test_single_owner import complaints, put
+from tests.browser.test_single_owner import complaints, show_page_of_kind
 
 ASKED = "async (url) => (await fetch(url)).text()"
 
@@ -28,7 +38,7 @@ async def test_a_host_that_answers_twice(host: Host, tmp_path: Path) -> None:
         "() => { const { post } = host; host.post = (message) => { post(message);"
         " if (message.id !== undefined) post(message); }; }"
     )
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     await frame.evaluate("() => { window.seen = []; addEventListener('message', ({ data }) => seen.push(data)); }")
     urls = [f"/{number}" for number in range(20)]
     got = await frame.evaluate("(urls) => Promise.all(urls.map(async (url) => (await fetch(url)).text()))", urls)
@@ -43,7 +53,7 @@ async def test_an_answer_after_the_end_of_its_question(host: Host, tmp_path: Pat
         "if (args.url === '/late') await new Promise((go) => { host.go = go; });"
         " return { bodyType: 'text', body: args.url };"
     )
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     await frame.evaluate(
         "() => { window.control = new AbortController();"
         " window.late = fetch('/late', { signal: control.signal }).then(() => 'answered', (error) => error.name); }"
@@ -57,7 +67,7 @@ async def test_an_answer_after_the_end_of_its_question(host: Host, tmp_path: Pat
 
 async def test_a_host_that_goes_on_after_teardown(host: Host, tmp_path: Path) -> None:
     """Its messages are answered, and the page logs no error."""
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(str(error)))
     assert await frame.evaluate(ASKED, "/a") == "/a"
@@ -69,7 +79,7 @@ async def test_a_host_that_goes_on_after_teardown(host: Host, tmp_path: Path) ->
 
 async def test_a_flood_from_the_host(host: Host, tmp_path: Path) -> None:
     """Answers without a request, notifications and garbage do not disturb a request in between."""
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     await host.run(
         "() => { for (let n = 0; n < 5000; n++) { host.post({ jsonrpc: '2.0', id: `wg-${n}`, result: { n } });"
         " host.notify('ui/notifications/tool-input-partial', { arguments: { n } }); host.post(n); } }"
@@ -79,7 +89,7 @@ async def test_a_flood_from_the_host(host: Host, tmp_path: Path) -> None:
 
 async def test_answers_that_say_nothing(host: Host, tmp_path: Path) -> None:
     """A missing result, one that is not an object, or an error without a message fails the request at once."""
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     await host.run(
         "() => { const before = host.answer; host.parts = [{}, { result: null }, { result: 5 }, { result: [] },"
         " { error: 'no' }, { error: null }]; host.answer = (message) => {"
@@ -104,7 +114,7 @@ async def test_a_host_that_tells_of_progress_what_is_no_part(host: Host, tmp_pat
         " return { content: [], structuredContent: { ...structuredContent, body: 'two', stream: undefined } }; }; }",
         told,
     )
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     assert await frame.evaluate(ASKED, "/a") == "one two"
     assert errors == []
 
@@ -116,7 +126,7 @@ async def test_a_page_that_wraps_fetch(host: Host, tmp_path: Path) -> None:
       const own = window.fetch;
       window.fetch = (...given) => (asked.push(String(given[0])), own(...given));
     </script>"""
-    frame = await shown(host, tmp_path, page)
+    frame = await show_page(host, tmp_path, page)
     assert await frame.evaluate(ASKED, "/a") == "/a"
     by_xhr = await frame.evaluate(
         "() => new Promise((done) => { const request = new XMLHttpRequest(); request.open('GET', '/b');"
@@ -131,7 +141,7 @@ async def test_too_large_for_the_route(host: Host, tmp_path: Path) -> None:
     await host.answers(
         "return { status: 413, headers: { 'gateway-reason': 'request-too-large' }, bodyType: 'json', body: {} };"
     )
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     sent = "async () => (await fetch('/up', { method: 'POST', body: 'x'.repeat(1000000) })).status"
     assert await frame.evaluate(sent) == 413
 
@@ -139,12 +149,12 @@ async def test_too_large_for_the_route(host: Host, tmp_path: Path) -> None:
 TIER = "() => webmcpGateway.tier"
 
 
-async def silent(host: Host, folder: Path) -> Frame:
+async def show_without_answer(host: Host, folder: Path) -> Frame:
     """A page whose host does not answer `ui/initialize`, after the five seconds of its timeout."""
     await host.run("() => { host.initializes = false; }")
-    frame = await host.show(CLOCK + packed(folder, "<!doctype html><p>page</p>"))
+    frame = await host.show(CLOCK + pack_html(folder, "<!doctype html><p>page</p>"))
     await host.until("host.of('ui/initialize').length")
-    await passed(frame, 6)
+    await advance_clock(frame, 6)
     await frame.wait_for_function("() => webmcpGateway.tier === 'static'")
     return frame
 
@@ -159,7 +169,7 @@ async def answer_initialize(host: Host, capabilities: str = "{ serverTools: {} }
 
 async def test_a_host_that_answers_late_and_then_otherwise(host: Host, tmp_path: Path) -> None:
     """The late answer upgrades the page; another one after it changes and restarts nothing."""
-    frame = await silent(host, tmp_path)
+    frame = await show_without_answer(host, tmp_path)
     await answer_initialize(host)
     await frame.wait_for_function("() => webmcpGateway.tier === 'full'")
     await answer_initialize(host, "{}")
@@ -175,7 +185,7 @@ async def test_a_host_that_answers_after_teardown(host: Host, tmp_path: Path) ->
     """The view ended before it was initialized: the page logs no error, and does not initialize again."""
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(str(error)))
-    await silent(host, tmp_path)
+    await show_without_answer(host, tmp_path)
     await host.run("() => host.post({ jsonrpc: '2.0', id: 'end', method: 'ui/resource-teardown', params: {} })")
     await answer_initialize(host)
     await host.until("host.of('ui/notifications/initialized').length")
@@ -187,14 +197,14 @@ async def test_a_host_that_answers_after_teardown(host: Host, tmp_path: Path) ->
 async def test_a_host_that_answers_the_attaching_late(host: Host, tmp_path: Path) -> None:
     """The host may ask a person first: requests wait, then leave without proof; the late answer counts."""
     await host.run("() => { host.tools.webmcp_attach = () => new Promise((go) => { host.attach = go; }); }")
-    frame = await host.show(CLOCK + packed(tmp_path, "<!doctype html><p>page</p>"))
+    frame = await host.show(CLOCK + pack_html(tmp_path, "<!doctype html><p>page</p>"))
     await host.until("host.of('ui/notifications/initialized').length")
     await host.run("() => host.notify('ui/notifications/tool-result', { _meta: { 'webmcp-gateway/launch': 'L' } })")
     await host.until("!!host.attach")
     waiting = asyncio.ensure_future(frame.evaluate(ASKED, "/a"))
-    await passed(frame, 16)
+    await advance_clock(frame, 16)
     assert await waiting == "/a"
-    values = {"view": "view1", "key": encoded(KEY), "proven": True, "free": []}
+    values = {"view": "view1", "key": base64url(KEY), "proven": True, "free": []}
     await host.run("(values) => host.attach({ content: [], structuredContent: values })", values)
     await host.settled()
     assert await frame.evaluate(ASKED, "/b") == "/b"
@@ -206,7 +216,7 @@ async def test_a_host_that_answers_the_attaching_late(host: Host, tmp_path: Path
 async def test_a_host_that_brings_a_launch_value_twice(host: Host, tmp_path: Path) -> None:
     """The view stays the same, as its calls may be in flight."""
     await host.attaches()
-    frame = await host.show(packed(tmp_path, "<!doctype html><p>page</p>"))
+    frame = await host.show(pack_html(tmp_path, "<!doctype html><p>page</p>"))
     assert await frame.evaluate(ASKED, "/a") == "/a"
     again = {"_meta": {"webmcp-gateway/launch": "LAUNCH-SECRET"}}
     await host.run("(again) => host.notify('ui/notifications/tool-result', again)", again)
@@ -220,8 +230,8 @@ async def test_a_host_that_writes_another_page_into_the_frame(host: Host, tmp_pa
     """Sandbox proxies may do so: the window is that of the previous page, and the new page becomes a view."""
     errors = complaints(host.page)
     await host.attaches("add")
-    html = packed(tmp_path, TOOLS)
-    await put(host, "write", html)
+    html = pack_html(tmp_path, TOOLS)
+    await show_page_of_kind(host, "write", html)
     await host.until("host.calls('webmcp_attach').length")
     frame = host.page.frames[-1]
     assert await frame.evaluate(ASKED, "/a") == "/a"
@@ -241,7 +251,7 @@ async def test_a_host_that_ends_a_view_while_it_calls_a_tool(host: Host, tmp_pat
     """Both requests are answered; the page runs until it is removed, without an error."""
     errors = complaints(host.page)
     await host.attaches("add")
-    frame = await host.show(packed(tmp_path, TOOLS))
+    frame = await host.show(pack_html(tmp_path, TOOLS))
     await host.until("host.calls('webmcp_attach').length")
     call = "host.ask('call', 'tools/call', { name: 'add', arguments: { wait: true } })"
     await host.run(f"() => {{ {call}.then((answer) => {{ host.late = answer; }}); }}")
@@ -272,9 +282,9 @@ async def test_a_host_whose_answer_is_none(host: Host, tmp_path: Path, result: A
         " message.method === 'ui/initialize' ? result : answer(message); }",
         result,
     )
-    frame = await host.show(CLOCK + packed(tmp_path, "<!doctype html><p>page</p>"))
+    frame = await host.show(CLOCK + pack_html(tmp_path, "<!doctype html><p>page</p>"))
     await host.until("host.of('ui/initialize').length")
-    await passed(frame, 6)
+    await advance_clock(frame, 6)
     await frame.wait_for_function("() => webmcpGateway.tier === 'static'")
     assert await frame.evaluate("async () => (await fetch('/a')).status") == 503
     assert errors == []
@@ -291,6 +301,6 @@ async def test_a_script_that_wraps_fetch_before_the_runtime(host: Host, tmp_path
       };
     </script>"""
     await host.in_our_host()
-    frame = await host.show(wrapper + packed(tmp_path, "<!doctype html><p>page</p>"))
+    frame = await host.show(wrapper + pack_html(tmp_path, "<!doctype html><p>page</p>"))
     assert await frame.evaluate(ASKED, "/a") == "/a"
     assert await frame.evaluate("asked") == []

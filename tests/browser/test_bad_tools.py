@@ -15,8 +15,8 @@ from playwright.async_api import Page, expect
 
 from gateway.views import forward
 from tests.browser import stock_host, test_main_job
-from tests.browser.stock_host import bundled
-from tests.browser.test_main_job import gone, tool
+from tests.browser.stock_host import bundle_hosts
+from tests.browser.test_main_job import tool, wait_unlisted
 from tests.world import World, running_page
 
 PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
@@ -61,7 +61,7 @@ DEEP = '{"nested":' * 5000 + "{}" + "}" * 5000
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script of a third-party host."""
-    return bundled(tmp_path_factory.mktemp("stock"))
+    return bundle_hosts(tmp_path_factory.mktemp("stock"))
 
 
 @pytest.fixture
@@ -71,18 +71,18 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield started
 
 
-def said(result: CallToolResult) -> tuple[bool, str]:
+def outcome_of(result: CallToolResult) -> tuple[bool, str]:
     """Whether the result is an error, and its text."""
     assert isinstance(result.content[0], TextContent)
     return bool(result.is_error), result.content[0].text
 
 
-async def ended(client: Client, name: str) -> tuple[bool, str]:
+async def final_answer(client: Client, name: str) -> tuple[bool, str]:
     """The same for a call of that tool, with polls if its first answer reports that it is running."""
     result = await client.call_tool(name, {})
-    while (waits := re.search(r'\{"call": "[^"]+"\}', said(result)[1])) is not None:
+    while (waits := re.search(r'\{"call": "[^"]+"\}', outcome_of(result)[1])) is not None:
         result = await client.call_tool("call_view_tool", json.loads(waits[0]))
-    return said(result)
+    return outcome_of(result)
 
 
 @asynccontextmanager
@@ -90,9 +90,9 @@ async def model_of(page: Page, world: World, script: Path, way: str) -> AsyncIte
     """A model's client, once the page is shown by our host, or by a stock one with a relay."""
     async with AsyncExitStack() as stack:
         if way == "bridge":
-            await test_main_job.shown(page, world, "#page")
+            await test_main_job.show_app(page, world, "#page")
         else:
-            await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
+            await stack.enter_async_context(stock_host.show_cart(page, world, script, landmark="#page"))
         client = await stack.enter_async_context(Client(f"{world.url}/mcp/cart", mode="2026-07-28"))
         await tool(client, "cart_well")
         yield client
@@ -105,23 +105,23 @@ async def test_each_call_has_a_clear_answer(
 ) -> None:
     """A call ends with a message, whatever its tool does; the next one works, and a page that left is not called."""
     async with model_of(page, world, script, way) as client:
-        assert said(await client.call_tool("cart_throws", {})) == (True, "sold out")
-        assert said(await client.call_tool("cart_wordless", {})) == (True, "Error")
-        assert said(await client.call_tool("cart_deep", {})) == (False, DEEP)
-        assert said(await client.call_tool("cart_removes", {})) == (False, "removed itself, and answers")
-        await gone(client, "cart_removes")
+        assert outcome_of(await client.call_tool("cart_throws", {})) == (True, "sold out")
+        assert outcome_of(await client.call_tool("cart_wordless", {})) == (True, "Error")
+        assert outcome_of(await client.call_tool("cart_deep", {})) == (False, DEEP)
+        assert outcome_of(await client.call_tool("cart_removes", {})) == (False, "removed itself, and answers")
+        await wait_unlisted(client, "cart_removes")
         with monkeypatch.context() as hasty:
             hasty.setattr(forward, "DEADLINE", SOON)
-            failed, words = said(await client.call_tool("cart_hangs", {}))
+            failed, words = outcome_of(await client.call_tool("cart_hangs", {}))
         assert failed
         assert "not within 1 seconds" in words
-        assert said(await client.call_tool("cart_well", {})) == (False, "well")
-        failed, words = said(await client.call_tool(f"cart_{away}", {}))
+        assert outcome_of(await client.call_tool("cart_well", {})) == (False, "well")
+        failed, words = outcome_of(await client.call_tool(f"cart_{away}", {}))
         assert failed
         assert "loaded again" in words
         if away == "reloads":
             await tool(client, "cart_removes")
-            assert said(await client.call_tool("cart_well", {})) == (False, "well")
+            assert outcome_of(await client.call_tool("cart_well", {})) == (False, "well")
 
 
 @pytest.mark.parametrize("way", ["bridge", "relay"])
@@ -132,14 +132,14 @@ async def test_an_answer_that_is_too_large_is_told_as_such(
     monkeypatch.setattr(forward, "DEADLINE", PATIENT)
     async with model_of(page, world, script, way) as client:
         for name, size, most in (("large", "17825", "16777216"), ("bulky", "800082", "100000 commas")):
-            failed, words = await ended(client, f"cart_{name}")
+            failed, words = await final_answer(client, f"cart_{name}")
             assert failed
             assert "The tool has run, but its answer" in words
             assert (size if way == "relay" else most) in words
-        assert said(await client.call_tool("cart_well", {})) == (False, "well")
+        assert outcome_of(await client.call_tool("cart_well", {})) == (False, "well")
 
 
-async def offering(client: Client) -> AsyncIterator[str]:
+async def views_with_tools(client: Client) -> AsyncIterator[str]:
     """The views that offer tools, oldest first."""
     listed = (await client.call_tool("list_view_tools", {})).structured_content
     assert listed is not None
@@ -153,24 +153,24 @@ async def test_a_page_that_goes_elsewhere_is_closed_and_can_be_opened_again(
     page: Page, world: World, tool_name: str
 ) -> None:
     """Its call is answered long before its timeout, its tools are removed, and the person reads the reason."""
-    await test_main_job.shown(page, world, "#page")
+    await test_main_job.show_app(page, world, "#page")
     async with Client(f"{world.url}/mcp/cart", mode="2026-07-28") as client:
         await tool(client, f"cart_{tool_name}")
-        (first,) = [view async for view in offering(client)]
-        failed, words = said(await client.call_tool(f"cart_{tool_name}", {}))
+        (first,) = [view async for view in views_with_tools(client)]
+        failed, words = outcome_of(await client.call_tool(f"cart_{tool_name}", {}))
         if tool_name != "goes_later":
             assert failed
             assert "went to another page" in words
-        await gone(client, "cart_well")
+        await wait_unlisted(client, "cart_well")
         cover = page.get_by_role("alert").filter(has_text="The view is closed")
         await expect(cover).to_contain_text("cart went to another page")
         await expect(page.get_by_test_id("app-frame").locator("iframe")).to_have_count(0)
-        failed, words = said(await client.call_tool("call_view_tool", {"view": first, "tool": "well"}))
+        failed, words = outcome_of(await client.call_tool("call_view_tool", {"view": first, "tool": "well"}))
         assert failed
         assert "Call list_view_tools" in words
         await cover.get_by_role("button", name="Open again").click()
         await tool(client, "cart_well")
-        assert said(await client.call_tool("cart_well", {})) == (False, "well")
+        assert outcome_of(await client.call_tool("cart_well", {})) == (False, "well")
 
 
 CLIENTS = {"show": "bridge", "showWithEnvelope": "page"}
@@ -185,7 +185,7 @@ async def test_each_call_of_other_hosts_has_a_clear_answer(page: Page, world: Wo
 
         async def shown() -> Page:
             own = await stack.enter_async_context(await page.context.new_page())
-            await stack.enter_async_context(stock_host.shown(own, world, script, landmark="#page", way=way))
+            await stack.enter_async_context(stock_host.show_cart(own, world, script, landmark="#page", way=way))
             return own
 
         async def called(own: Page, name: str) -> tuple[bool, str]:

@@ -26,7 +26,7 @@ from tests.callers.people import ACCOUNTS, AUTH, DESKTOP_BACK, clients
 from tests.deploy.proxies import CLIENT, PROXIES, Backend, Deployed, deployed
 from tests.oidc import sign_in as login_pages
 from tests.oidc.provider import oidc_provider
-from tests.world import EXAMPLE, served
+from tests.world import EXAMPLE, serving
 
 ROUTES = """
 - {path: /api/events, methods: [GET], backend: files, stream: true}
@@ -116,7 +116,7 @@ async def test_the_main_job(secure: BrowserContext, tmp_path: Path, proxy: str) 
     """A person logs in at an issuer and uses the app in the console, as does their model, and then at its own site."""
     api = Backend()
     async with (
-        served(api.build()) as port,
+        serving(api.build()) as port,
         deployed(tmp_path, proxy, policy=policy(port)) as place,
         oidc_provider(clients(place.console), accounts=ACCOUNTS, resources={f"{place.mcp}/mcp": {}}) as provider,
     ):

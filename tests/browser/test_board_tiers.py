@@ -16,12 +16,12 @@ from playwright.async_api import FilePayload, Frame, FrameLocator, Page, expect
 from examples.board_app import board
 from gateway.apps import pack, with_snapshot
 from gateway.doors.assets import read_built as built_browser
-from tests.board import Run, built, running
-from tests.browser.runtime_host import Host, noticed
+from tests.board import Run, build_board, running
+from tests.browser.runtime_host import Host, notice_text
 from tests.browser.test_main_job import app_of
-from tests.browser.test_tiers import STATIC, SYNCED, answer, reported, tier
+from tests.browser.test_tiers import STATIC, SYNCED, answer, tier, wait_report
 from tests.browser.usable import there_and_used, watch
-from tests.world import served
+from tests.world import serving
 
 FILE = {"id": "f1", "name": "leaf.txt", "type": "text/plain", "size": 4}
 PICTURE = {"id": "f2", "name": "leaf.png", "type": "image/png", "size": 4}
@@ -71,13 +71,13 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 @pytest.fixture(scope="module")
 async def packed() -> str:
     """The board as one file, with a snapshot."""
-    dist = await asyncio.to_thread(built)
+    dist = await asyncio.to_thread(build_board)
     browser = built_browser()
     app = pack(dist, app="board", title="Board", runtime=browser.runtime, parts=browser.parts)
     return with_snapshot(app, {"/api/board": answer(BOARD)})
 
 
-async def shown(host: Host, packed: str, capabilities: dict[str, Any]) -> Frame:
+async def show_board(host: Host, packed: str, capabilities: dict[str, Any]) -> Frame:
     """The board in a host with these capabilities."""
     await host.run("given => { host.capabilities = given; }", capabilities)
     frame = await host.show(packed)
@@ -114,17 +114,17 @@ async def shot(page: Page, name: str) -> None:
 
 async def test_each_element_of_the_board_asks_the_assistant(host: Host, packed: str) -> None:
     """Context-synced: all of them become actions, and a file that is not in the snapshot is not saved."""
-    frame = await shown(host, packed, SYNCED)
+    frame = await show_board(host, packed, SYNCED)
     await tier(frame, "context-synced")
     await watch(frame, KINDS)
     for count, element in enumerate(ELEMENTS, 1):
         await use(frame, element)
-        *_, action = await reported(host, count, "board")
+        *_, action = await wait_report(host, count, "board")
         assert {key: action[key] for key in ("method", "path")} == ELEMENTS[element], element
     await expect(frame.locator("webmcp-gateway-notice").first).to_be_attached()
     await shot(host.page, "context-synced")
     await expect(frame.locator("[data-column=doing] [data-card=card-1]")).to_be_visible()
-    await unsaved(host, frame)
+    await check_unavailable(host, frame)
     assert await there_and_used(frame) == (sorted(KINDS), sorted(KINDS))
 
 
@@ -134,7 +134,7 @@ async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: 
     for element in ELEMENTS:
         # A page for each: the message of one stays until something works.
         await host.page.reload()
-        frame = await shown(host, packed, STATIC)
+        frame = await show_board(host, packed, STATIC)
         await tier(frame, "static")
         await watch(frame, KINDS)
         await use(frame, element)
@@ -148,15 +148,15 @@ async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: 
         assert await host.run("() => host.of('ui/update-model-context').length + host.of('tools/call').length") == 0
     await expect(frame.get_by_role("link", name="leaf.png")).to_have_text("leaf.png")
     await shot(host.page, "static")
-    await unsaved(host, frame)
+    await check_unavailable(host, frame)
     assert tried | {"file"} == {*KINDS}
 
 
-async def unsaved(host: Host, frame: Frame) -> None:
+async def check_unavailable(host: Host, frame: Frame) -> None:
     """The link to an unavailable file shows a notice; nothing is sent to the host instead."""
     async with host.page.expect_console_message(lambda message: "leaf.txt: 503" in message.text):
         await frame.get_by_role("link", name="leaf.txt").click()
-    assert "File not saved leaf.txt" in await noticed(frame)
+    assert "File not saved leaf.txt" in await notice_text(frame)
     assert await host.run("() => host.of('ui/download-file').length") == 0
 
 
@@ -167,7 +167,7 @@ async def test_each_element_of_the_board_works(page: Page, gateway: Run, packed:
         place: Place = page
         api = gateway.api
         if where == "standalone":
-            port = await stack.enter_async_context(served(_site(packed)))
+            port = await stack.enter_async_context(serving(_site(packed)))
             await page.goto(f"http://127.0.0.1:{port}/")
             api = f"http://127.0.0.1:{port}/api"
         elif where == "site":

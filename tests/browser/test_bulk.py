@@ -13,7 +13,7 @@ from playwright.async_api import Frame, Page, expect
 
 from benchmarks.page.backend import POLICY, SOURCE, build_app
 from tests.browser.test_main_job import app_of, model, tool
-from tests.world import World, running, served
+from tests.world import World, running, serving
 
 SIZE = 50 * 1024 * 1024
 
@@ -22,13 +22,13 @@ SIZE = 50 * 1024 * 1024
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A gateway for a page that sends and takes large bodies."""
     async with (
-        served(build_app()) as port,
+        serving(build_app()) as port,
         running(tmp_path, policy=POLICY.format(port=port), source=SOURCE) as world,
     ):
         yield world
 
 
-async def shown(page: Page, world: World) -> Frame:
+async def show_page(page: Page, world: World) -> Frame:
     """The page in its view."""
     await page.goto(world.url)
     await expect(app_of(page).locator("#ready")).to_be_visible()
@@ -38,7 +38,7 @@ async def shown(page: Page, world: World) -> Frame:
 @pytest.mark.parametrize("way", ["up", "upXhr"])
 async def test_fifty_megabytes_go_up_and_a_model_is_answered_meanwhile(page: Page, world: World, way: str) -> None:
     """The backend receives every byte; the page's tools answer before the upload is done."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     async with model(world) as client:
         await tool(client, "cart_ping")
         sending = asyncio.create_task(frame.evaluate(f"size => {way}(size)", SIZE))
@@ -50,7 +50,7 @@ async def test_fifty_megabytes_go_up_and_a_model_is_answered_meanwhile(page: Pag
 
 async def test_a_page_hears_how_far_its_upload_is(page: Page, world: World) -> None:
     """Progress events follow the bytes that leave the host's page."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     session = await page.context.new_cdp_session(page)
     slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 8 * 1024 * 1024}
     await session.send("Network.enable")
@@ -79,7 +79,7 @@ async def test_a_page_hears_how_far_its_upload_is(page: Page, world: World) -> N
 
 async def test_fifty_megabytes_come_down_and_a_model_is_answered_meanwhile(page: Page, world: World) -> None:
     """Every byte arrives, in its place."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     async with model(world) as client:
         await tool(client, "cart_ping")
         taking = asyncio.create_task(frame.evaluate("chunks => down(chunks)", SIZE // 65536))
@@ -89,7 +89,7 @@ async def test_fifty_megabytes_come_down_and_a_model_is_answered_meanwhile(page:
 
 async def test_a_long_body_is_put_together_piece_by_piece(page: Page, world: World) -> None:
     """Other tasks of the page run between the pieces."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     turns = await frame.evaluate(
         """async (chunks) => {
           const { port1, port2 } = new MessageChannel(), found = [], { set } = Uint8Array.prototype;
@@ -115,7 +115,7 @@ async def test_a_long_body_is_put_together_piece_by_piece(page: Page, world: Wor
 
 async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page, world: World) -> None:
     """The answer is 413 with the reason, and is recorded; the view keeps working."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     answer = await frame.evaluate("size => up(size)", 64 * 1024 * 1024 + 1)
     assert (answer["status"], answer["reason"]) == (413, "request-too-large")
     assert "request-too-large" in {line["fields"].get("reason") for line in world.records()}
@@ -124,7 +124,7 @@ async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page,
 
 async def test_a_thousand_fetches_at_once_are_no_flood(page: Page, world: World) -> None:
     """A thousand requests, also repeatedly, do not count as a flood."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     for _ in range(3):
         assert await frame.evaluate("count => many(count)", 1000) == {"status": 200}
 
@@ -143,14 +143,14 @@ async def test_the_site_takes_as_much_as_its_policy_says(world: World) -> None:
 
 async def test_several_large_bodies_wait_for_each_other(page: Page, world: World) -> None:
     """All of them arrive, although they exceed the gateway's buffer together."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     answers = await frame.evaluate("size => Promise.all([1, 2, 3].map((more) => up(size + more)))", 30 * 1024 * 1024)
     assert [answer["size"] for answer in answers] == [30 * 1024 * 1024 + more for more in (1, 2, 3)]
 
 
 async def test_an_upload_that_is_given_up_makes_room(page: Page, world: World) -> None:
     """Its bytes do not delay the next one."""
-    frame = await shown(page, world)
+    frame = await show_page(page, world)
     name = await frame.evaluate(
         """async (size) => {
           const control = new AbortController();

@@ -11,7 +11,7 @@ from playwright.async_api import FrameLocator, Page, Route, expect
 from gateway.apps import pack
 from tests.browser.runtime_host import RUNTIME, Host
 from tests.browser.test_main_job import app_of
-from tests.browser.test_tiers import FULL, PRODUCTS, STATIC, SYNCED, answer, app, reported, shown
+from tests.browser.test_tiers import FULL, PRODUCTS, STATIC, SYNCED, answer, app, show_html, wait_report
 from tests.browser.usable import there_and_used, watch
 from tests.whole.test_main_job import answer_next, person
 from tests.world import EXAMPLE, World
@@ -32,9 +32,9 @@ KINDS = {name: selector.split()[-1] for name, (selector, _) in CLICKS.items()} |
 async def test_the_cart_asks_the_assistant(host: Host, click: str) -> None:
     """Context-synced: shelf and cart are shown, a click becomes a report, and a message says so."""
     selector, wanted = CLICKS[click]
-    frame = await shown(host, app(EXAMPLE / "web"), SYNCED)
+    frame = await show_html(host, app(EXAMPLE / "web"), SYNCED)
     await frame.locator(selector).click()
-    (action,) = await reported(host)
+    (action,) = await wait_report(host)
     assert {key: action[key] for key in wanted} == wanted
     await expect(frame.locator("#message")).to_contain_text("assistant was asked")
     await expect(frame.locator("#cart-count")).to_have_text("2")
@@ -43,7 +43,7 @@ async def test_the_cart_asks_the_assistant(host: Host, click: str) -> None:
 @pytest.mark.parametrize("click", CLICKS)
 async def test_the_cart_alone_shows_and_says_why(host: Host, click: str) -> None:
     """Static: the page is the same, and each click shows that it is impossible here."""
-    frame = await shown(host, app(EXAMPLE / "web"), STATIC)
+    frame = await show_html(host, app(EXAMPLE / "web"), STATIC)
     await frame.locator(CLICKS[click][0]).click()
     await expect(frame.locator("#message")).to_contain_text("cannot reach its server from here")
     await expect(frame.locator("#cart-count")).to_have_text("2")
@@ -52,7 +52,7 @@ async def test_the_cart_alone_shows_and_says_why(host: Host, click: str) -> None
 @pytest.mark.parametrize("capabilities", [SYNCED, STATIC])
 async def test_the_carts_other_buttons_work_everywhere(host: Host, capabilities: dict[str, Any]) -> None:
     """The link to the cart and closing a message need no server."""
-    frame = await shown(host, app(EXAMPLE / "web"), capabilities)
+    frame = await show_html(host, app(EXAMPLE / "web"), capabilities)
     await watch(frame, KINDS)
     await frame.locator("#to-cart").click()
     await expect(frame.locator("#cart-title")).to_be_focused()
@@ -67,7 +67,7 @@ async def test_the_carts_other_buttons_work_everywhere(host: Host, capabilities:
 async def test_the_cart_without_a_snapshot_says_that_it_is_closed(host: Host, capabilities: dict[str, Any]) -> None:
     """Its button tries again."""
     packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
-    frame = await shown(host, packed.html, capabilities)
+    frame = await show_html(host, packed.html, capabilities)
     await expect(frame.locator("#closed")).to_be_visible()
     await frame.locator("#retry").click()
     await expect(frame.locator("#closed-reason")).to_contain_text("cannot reach its server from here")
@@ -78,7 +78,7 @@ async def test_the_cart_opens_when_its_shop_is_there_again(host: Host) -> None:
     await host.in_our_host()
     await host.answers("return { status: 503 };")
     packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
-    frame = await shown(host, packed.html, FULL)
+    frame = await show_html(host, packed.html, FULL)
     await expect(frame.locator("#closed")).to_be_visible()
     await host.answers(f"return {json.dumps(answer(PRODUCTS | {'items': [], 'total': 0}))};")
     await frame.locator("#retry").click()

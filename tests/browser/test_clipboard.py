@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from tests.browser.runtime_host import Host, host_server, shown
+from tests.browser.runtime_host import Host, host_server, show_page
 
 PAGE = """<!doctype html><button id=modern>Modern</button><button id=older>Older</button><p id=out></p>
 <script>
@@ -27,7 +27,7 @@ async def test_a_page_hears_that_it_may_not_copy_and_what_is_left(page: Page, tm
     """The browser's own error is thrown; `execCommand` copies in a click, as the browser allows."""
     async with host_server() as url:
         await page.goto(url)
-        frame = await shown(Host(page), tmp_path, PAGE)
+        frame = await show_page(Host(page), tmp_path, PAGE)
         out = frame.locator("#out")
         await frame.locator("#modern").click()
         await expect(out).to_have_text("NotAllowedError")

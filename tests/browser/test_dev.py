@@ -7,8 +7,8 @@ from pathlib import Path
 from mcp import Client
 from playwright.async_api import Page, expect
 
-from tests.assembly.files import put
-from tests.browser.test_main_job import app_of, gone, tool
+from tests.assembly.files import replace_file
+from tests.browser.test_main_job import app_of, tool, wait_unlisted
 from tests.cli.test_serve import process, ready, write
 from tests.world import free_port
 
@@ -27,8 +27,8 @@ async def test_a_saved_file_is_shown_at_once(page: Page, tmp_path: Path) -> None
     port = free_port()
     write(tmp_path, port)
     rules = (tmp_path / "policy.yaml").read_text("utf-8")
-    put(tmp_path / "policy.yaml", f"{rules}tools: {{one: {{}}, two: {{}}, three: {{}}}}\n")
-    put(tmp_path / "index.html", page_of("one"))
+    replace_file(tmp_path / "policy.yaml", f"{rules}tools: {{one: {{}}, two: {{}}, three: {{}}}}\n")
+    replace_file(tmp_path / "index.html", page_of("one"))
     async with process(tmp_path, command="dev") as running:
         await ready(running, 5)
         await page.goto(f"http://gateway.localhost:{port}")
@@ -36,14 +36,14 @@ async def test_a_saved_file_is_shown_at_once(page: Page, tmp_path: Path) -> None
         await expect(heading).to_have_text("one")
         async with Client(f"http://localhost:{port}/mcp", mode="2026-07-28", cache=None) as model:
             await tool(model, "page_one")
-            put(tmp_path / "index.html", page_of("two"))
+            replace_file(tmp_path / "index.html", page_of("two"))
             await expect(heading).to_have_text("two")
             await tool(model, "page_two")
-            await gone(model, "page_one")
-            put(tmp_path / "index.html", page_of("three", "\n<img src=gone.png>"))
+            await wait_unlisted(model, "page_one")
+            replace_file(tmp_path / "index.html", page_of("three", "\n<img src=gone.png>"))
             await expect(page.locator("body")).to_contain_text("gone.png: there is no such file in the app's folder")
             await expect(page.locator("body")).to_contain_text("index.html:2:6")
             await expect(heading).to_have_text("two")
-            put(tmp_path / "index.html", page_of("three"))
+            replace_file(tmp_path / "index.html", page_of("three"))
             await expect(heading).to_have_text("three")
             await tool(model, "page_three")

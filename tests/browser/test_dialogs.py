@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from tests.browser.runtime_host import Host, shown
+from tests.browser.runtime_host import Host, show_page
 
 PAGE = """<!doctype html><p id=out></p><button id=ask>Ask</button>
 <form onsubmit="if (confirm('Send?')) say('sent'); return false"><input id=text></form>
@@ -24,7 +24,7 @@ PAGE = """<!doctype html><p id=out></p><button id=ask>Ask</button>
 
 async def test_who_is_asked_answers(host: Host, tmp_path: Path) -> None:
     """The event is dispatched again, and each call returns its answer; a dismissed dialog means no."""
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
     await frame.locator("#ask").click()
     await expect(out).to_have_text("nobody at ask;")
@@ -50,7 +50,7 @@ async def test_who_is_asked_answers(host: Host, tmp_path: Path) -> None:
 
 async def test_where_nothing_can_come_again_the_console_says_so(host: Host, tmp_path: Path) -> None:
     """A call outside of an event, for instance after a request, returns false."""
-    frame = await shown(host, tmp_path, "<!doctype html><script>const ask = () => confirm('Really?')</script>")
+    frame = await show_page(host, tmp_path, "<!doctype html><script>const ask = () => confirm('Really?')</script>")
     async with host.page.expect_console_message(lambda message: "confirm() cannot wait" in message.text):
         assert await frame.evaluate("ask()") is False
     await expect(frame.locator("webmcp-gateway-dialog")).to_have_count(1)
@@ -70,7 +70,7 @@ EACH = """<!doctype html><p id=out></p><button id=ask>Ask</button><script>
 
 async def test_each_question_is_asked_in_its_turn(host: Host, tmp_path: Path) -> None:
     """Dialogs caused by an answer follow it, and each answer belongs to one call, even if the texts are equal."""
-    frame = await shown(host, tmp_path, EACH)
+    frame = await show_page(host, tmp_path, EACH)
     dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
     await frame.locator("#ask").click()
     for key in ("Escape", "Enter"):  # no name, and the message about that
@@ -95,7 +95,7 @@ async def test_a_submission_waits_for_the_answer_and_goes_once(host: Host, tmp_p
     """The form is submitted once, also after a no."""
     await host.in_our_host()
     await host.answers("return {}")
-    frame = await shown(host, tmp_path, FORM)
+    frame = await show_page(host, tmp_path, FORM)
     dialog = frame.locator("webmcp-gateway-dialog")
     for key in ("Enter", "Escape"):
         await frame.locator("button").click()
@@ -125,7 +125,7 @@ CONTROLS = """<!doctype html><p id=out></p><input id=box type=checkbox><input id
 
 async def test_a_control_that_asks_is_what_the_person_made_of_it(host: Host, tmp_path: Path) -> None:
     """The control keeps the person's value, also if the page resets it at first; after a real no it stays reset."""
-    frame = await shown(host, tmp_path, CONTROLS)
+    frame = await show_page(host, tmp_path, CONTROLS)
     dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
     for control in ("#box", "#careful"):
         await frame.locator(control).click()
@@ -145,7 +145,7 @@ async def test_a_control_that_asks_is_what_the_person_made_of_it(host: Host, tmp
 
 async def test_a_question_that_the_page_took_away_holds_no_other_up(host: Host, tmp_path: Path) -> None:
     """After the dialog's removal the next call shows one."""
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     await frame.locator("#ask").click()
     await expect(frame.locator("webmcp-gateway-dialog")).to_have_count(1)
     await frame.evaluate("document.querySelector('webmcp-gateway-dialog').remove()")

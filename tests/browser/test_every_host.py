@@ -13,11 +13,11 @@ from playwright.async_api import Browser, Page
 
 from gateway.apps import with_snapshot
 from gateway.model import Json, Resource
-from tests.browser.runtime_host import CLOCK, CSP, packed, passed
-from tests.browser.stock_host import bundled
+from tests.browser.runtime_host import CLOCK, CSP, advance_clock, pack_html
+from tests.browser.stock_host import bundle_hosts
 from tests.browser.test_own_client import page_with_app
 from tests.browser.test_single_owner import WRAPPING, complaints, polyfill
-from tests.world import served
+from tests.world import serving
 
 HOSTS = ("ours", "callback", "client", "envelope", "calls", "wrapping", "proxy")
 TIERS = ("full", "context-synced", "static")
@@ -73,7 +73,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
     @cache
     def page(kind: str) -> str:
-        made = packed(tmp_path_factory.mktemp("page"), text(kind))
+        made = pack_html(tmp_path_factory.mktemp("page"), text(kind))
         resource = Resource("ui://cart/x", made, {}, head=made.index('<meta name="webmcp-gateway"'))
         return with_snapshot(resource, {"/one": {**KEPT, "url": "/one"}}, ["add", "own"])
 
@@ -83,7 +83,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 @pytest.fixture(scope="module")
 async def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Page, str]]:
     """A browser page, and the URL of the hosts for it."""
-    script = bundled(tmp_path_factory.mktemp("every"), "every.ts")
+    script = bundle_hosts(tmp_path_factory.mktemp("every"), "every.ts")
     proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
 
     async def host(_: web.Request) -> web.Response:
@@ -97,7 +97,7 @@ async def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
     app.router.add_get("/", host)
     app.router.add_get("/host.js", code)
     headers = {"content-security-policy": WRITTEN}
-    async with served(app) as port, await browser.new_context() as context:
+    async with serving(app) as port, await browser.new_context() as context:
         page = await context.new_page()
         await page.route(
             "http://proxy.test/", lambda route: route.fulfill(body=proxy, content_type="text/html", headers=headers)
@@ -128,7 +128,7 @@ async def test_a_page_in_a_host(
         asked = "app.callServerTool({ name: 'other', arguments: { url: '/two' } })"
         assert await view.evaluate(f"() => {asked}.then((result) => result.structuredContent.body)") == "other /two"
     if host == "calls":
-        await passed(view, 4)
+        await advance_clock(view, 4)
     reached = host != "calls" or tier == "full"  # this host reaches the page's tools only through the gateway
     tools = ["add", "own"][: 1 + with_client] if reached else []
     names = "async () => (await way.list()).map(({ name }) => name).sort().join()"

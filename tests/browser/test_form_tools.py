@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 import pytest
 from playwright.async_api import Page
 
-from tests.browser.runtime_host import Host, host_server, packed
-from tests.browser.test_webmcp import called, opened, until_listed
+from tests.browser.runtime_host import Host, host_server, pack_html
+from tests.browser.test_webmcp import call_tool, open_page, wait_listed
 
 FORM = """<!doctype html><body><p>page</p><script>
   window.submitted = [];
@@ -60,20 +60,20 @@ SCHEMA = {
 
 async def test_a_form_is_a_tool(host: Host, tmp_path: Path) -> None:
     """Its controls define the schema, except hidden fields, passwords and buttons."""
-    await opened(host, tmp_path, FORM)
-    tools = await until_listed(host, "book")
+    await open_page(host, tmp_path, FORM)
+    tools = await wait_listed(host, "book")
     assert tools["book"]["description"] == "Books a table."
     assert tools["book"]["inputSchema"] == SCHEMA
 
 
 async def test_a_call_fills_and_submits_the_form(host: Host, tmp_path: Path) -> None:
     """The page handles the submit event, which is marked as an agent's, and may respond."""
-    frame = await opened(host, tmp_path, FORM)
+    frame = await open_page(host, tmp_path, FORM)
     given = {
         "seats": 4, "day": "2027-01-02", "room": "garden", "meal": "dinner", "dog": True, "extras": ["wine"],
         "wish": "sun",
     }  # fmt: skip
-    answer = await called(host, "book", given)
+    answer = await call_tool(host, "book", given)
     assert answer["result"]["structuredContent"] == {"booked": ["4"]}
     ((agent, values),) = await frame.evaluate("submitted")
     assert agent is True
@@ -86,8 +86,8 @@ async def test_a_call_fills_and_submits_the_form(host: Host, tmp_path: Path) -> 
 
 async def test_a_form_that_is_not_valid_is_not_submitted(host: Host, tmp_path: Path) -> None:
     """The error names the field."""
-    frame = await opened(host, tmp_path, FORM)
-    answer = await called(host, "book", {"seats": 9})
+    frame = await open_page(host, tmp_path, FORM)
+    answer = await call_tool(host, "book", {"seats": 9})
     assert answer["result"]["isError"]
     assert answer["result"]["content"][0]["text"].startswith("seats: ")
     assert await frame.evaluate("submitted") == []
@@ -95,12 +95,12 @@ async def test_a_form_that_is_not_valid_is_not_submitted(host: Host, tmp_path: P
 
 async def test_a_form_that_fails_says_so(host: Host, tmp_path: Path) -> None:
     """Its response is the error; without a response the form counts as submitted."""
-    frame = await opened(host, tmp_path, FORM)
+    frame = await open_page(host, tmp_path, FORM)
     await frame.evaluate("book.dataset.fails = 'yes'")
-    answer = await called(host, "book", {"seats": 1})
+    answer = await call_tool(host, "book", {"seats": 1})
     assert (answer["result"]["isError"], answer["result"]["content"][0]["text"]) == (True, "sold out")
     await frame.evaluate("() => { delete book.dataset.fails; delete book.dataset.answers; }")
-    answer = await called(host, "book", {"seats": 1})
+    answer = await call_tool(host, "book", {"seats": 1})
     assert answer["result"]["content"][0]["text"] == "The form was submitted."
 
 
@@ -111,8 +111,8 @@ async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tm
     """
     form = "<form toolname=find tooldescription=Finds action=/api/find method=post><input name=what>"
     rest = "<input name=why value=so><input name=fixed readonly><fieldset disabled><input name=off></fieldset></form>"
-    await opened(host, tmp_path, form + rest)
-    tools = await until_listed(host, "find")
+    await open_page(host, tmp_path, form + rest)
+    tools = await wait_listed(host, "find")
     assert [*tools["find"]["inputSchema"]["properties"]] == ["what", "why"]
     seen = []
     for answer in (
@@ -125,7 +125,7 @@ async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tm
         if not answer:
             lost = "{ failure: { code: -32000, message: 'lost' } }"
             await host.run(f"() => {{ host.tools.http_request = () => ({lost}); }}")
-        result = (await called(host, "find", {"what": "tea", "why": None}))["result"]
+        result = (await call_tool(host, "find", {"what": "tea", "why": None}))["result"]
         seen.append((result.get("isError"), result["content"][0]["text"]))
     assert seen[:3] == [
         (None, '{"found":"what=tea&why=so&fixed="}'),
@@ -139,23 +139,23 @@ async def test_a_form_that_goes_as_it_is_filled_has_an_answer(host: Host, tmp_pa
     """The form is removed while it is filled, so no answer of a backend is awaited."""
     goes = "<input name=what onchange=this.form.remove()>"
     form = f"<form toolname=find tooldescription=Finds action=/api/find>{goes}</form>"
-    await opened(host, tmp_path, form)
-    await until_listed(host, "find")
-    assert (await called(host, "find", {"what": "tea"}))["result"]["content"][0]["text"] == "The form was submitted."
+    await open_page(host, tmp_path, form)
+    await wait_listed(host, "find")
+    assert (await call_tool(host, "find", {"what": "tea"}))["result"]["content"][0]["text"] == "The form was submitted."
 
 
 async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: Path) -> None:
     """Changes of attributes, controls and whole forms are each announced to the host."""
-    frame = await opened(host, tmp_path, FORM)
-    await until_listed(host, "book")
+    frame = await open_page(host, tmp_path, FORM)
+    await wait_listed(host, "book")
     await frame.evaluate("book.elements.seats.max = 2")
     await frame.evaluate("document.body.insertAdjacentHTML('beforeend', '<form toolname=find tooldescription=Finds>')")
-    tools = await until_listed(host, "book", "find")
+    tools = await wait_listed(host, "book", "find")
     assert tools["book"]["inputSchema"]["properties"]["seats"]["maximum"] == 2
     await frame.evaluate("book.setAttribute('toolname', 'reserve')")
-    await until_listed(host, "reserve", "find")
+    await wait_listed(host, "reserve", "find")
     await frame.evaluate("book.remove()")
-    await until_listed(host, "find")
+    await wait_listed(host, "find")
     assert await host.run("() => host.of('notifications/tools/list_changed').length") >= 3
 
 
@@ -176,15 +176,15 @@ async def test_a_form_of_fetched_markup_is_a_tool(host: Host, tmp_path: Path, ad
         " body: '<form toolname=find tooldescription=Finds><input name=what></form>' };"
     )
     script = f"fetch('/api/part').then((answer) => answer.text()).then((text) => {{ {ADDING[adding]}; }})"
-    await opened(host, tmp_path, f"<!doctype html><body><p>page</p><script>{script}</script></body>")
-    tools = await until_listed(host, "find")
+    await open_page(host, tmp_path, f"<!doctype html><body><p>page</p><script>{script}</script></body>")
+    tools = await wait_listed(host, "find")
     assert [*tools["find"]["inputSchema"]["properties"]] == ["what"]
-    assert "error" not in await called(host, "find", {"what": "a bowl"})
+    assert "error" not in await call_tool(host, "find", {"what": "a bowl"})
 
 
 async def test_a_form_is_a_tool_on_its_own_site_too(page: Page, tmp_path: Path) -> None:
     """Without a host and native WebMCP, the page's scripts (for instance a library) see the tool."""
-    html = packed(tmp_path, FORM)
+    html = pack_html(tmp_path, FORM)
     async with host_server() as url:
         await page.route("**/site.html", lambda route: route.fulfill(body=html, content_type="text/html"))
         await page.goto(f"{url}/../site.html")
@@ -216,30 +216,30 @@ async def test_a_form_in_a_shadow_root_is_a_tool_while_it_is_in_the_page(host: H
       const outer = document.createElement("div");
       outer.attachShadow({{mode: "open"}}).append(made({inside!r}));
     </script>"""
-    frame = await opened(host, tmp_path, html)
-    await until_listed(host, "book")
+    frame = await open_page(host, tmp_path, html)
+    await wait_listed(host, "book")
     for _ in range(2):
         await frame.evaluate("document.body.append(outer)")
-        await until_listed(host, "book", "find")
+        await wait_listed(host, "book", "find")
         await frame.evaluate("outer.remove()")
-        await until_listed(host, "book")
+        await wait_listed(host, "book")
 
 
 async def test_a_form_in_a_shadow_root_that_html_declares_is_a_tool(host: Host, tmp_path: Path) -> None:
     """No script attached that root; a form that is added to it later is a tool, too."""
     root = "<template shadowrootmode=open><form toolname=find tooldescription=Finds></form></template>"
-    frame = await opened(host, tmp_path, f"<!doctype html><div id=holder>{root}</div>")
-    await until_listed(host, "find")
+    frame = await open_page(host, tmp_path, f"<!doctype html><div id=holder>{root}</div>")
+    await wait_listed(host, "find")
     form = "<form toolname=book tooldescription=Books></form>"
     await frame.evaluate("(form) => holder.shadowRoot.lastChild.insertAdjacentHTML('afterend', form)", form)
-    await until_listed(host, "find", "book")
+    await wait_listed(host, "find", "book")
 
 
 async def test_a_form_with_the_name_of_another_tool_is_left_out(host: Host, tmp_path: Path) -> None:
     """The first form of a name is the tool; a form without a description is none."""
     more = "<form toolname=book tooldescription=Other></form><form toolname=bare></form></body>"
-    await opened(host, tmp_path, FORM.replace("</body>", more))
-    tools = await until_listed(host, "book")
+    await open_page(host, tmp_path, FORM.replace("</body>", more))
+    tools = await wait_listed(host, "book")
     assert tools["book"]["description"] == "Books a table."
 
 
@@ -286,11 +286,11 @@ async def test_each_control_gets_what_it_takes_and_refuses_the_rest(host: Host, 
     await host.answers(
         "return { bodyType: 'json', body: { sent: args.body }, headers: { 'content-type': 'application/json' } };"
     )
-    frame = await opened(host, tmp_path, CONTROLS)
-    await until_listed(host, "book")
+    frame = await open_page(host, tmp_path, CONTROLS)
+    await wait_listed(host, "book")
     for name, value, sent in TAKEN:
         await frame.evaluate("all.reset()")
-        result = (await called(host, "book", {name: value}))["result"]
+        result = (await call_tool(host, "book", {name: value}))["result"]
         assert not result.get("isError"), (name, value, result)
         pairs = parse_qsl(result["structuredContent"]["sent"], keep_blank_values=True)
         assert [given for key, given in pairs if key == name] == [sent], (name, value)
@@ -298,7 +298,7 @@ async def test_each_control_gets_what_it_takes_and_refuses_the_rest(host: Host, 
     sent_before = await host.run("() => host.calls('http_request').length")
     for name, value in REFUSED:
         await frame.evaluate("all.reset()")
-        result = (await called(host, "book", {"text": "filled", name: value}))["result"]
+        result = (await call_tool(host, "book", {"text": "filled", name: value}))["result"]
         assert result.get("isError"), (name, value, result)
         assert name in result["content"][0]["text"]
         if name not in ("letters", "number", "date", "email", "emails", "url"):  # which the form's validation rejects
@@ -308,8 +308,8 @@ async def test_each_control_gets_what_it_takes_and_refuses_the_rest(host: Host, 
 
 async def test_a_refused_value_says_what_the_control_takes(host: Host, tmp_path: Path) -> None:
     """The message describes the format, or the existing fields."""
-    await opened(host, tmp_path, CONTROLS)
-    tools = await until_listed(host, "book")
+    await open_page(host, tmp_path, CONTROLS)
+    tools = await wait_listed(host, "book")
     properties = tools["book"]["inputSchema"]["properties"]
     assert properties["time"] == {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"}
     assert "format" not in properties["local"]
@@ -321,5 +321,5 @@ async def test_a_refused_value_says_what_the_control_takes(host: Host, tmp_path:
         ("short", "abcd", "3 characters at most"),
         ("nothing", 1, "The form has: text, short"),
     ):
-        answer = (await called(host, "book", {name: value}))["result"]
+        answer = (await call_tool(host, "book", {name: value}))["result"]
         assert words in answer["content"][0]["text"]

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Error, Page, expect
 
-from tests.browser.test_approval_page import asked, deleted
+from tests.browser.test_approval_page import call_for_approval, count_deletes
 from tests.whole.test_main_job import answer_next, person, questions
 from tests.world import Server, World
 
@@ -61,7 +61,7 @@ async def elsewhere() -> AsyncIterator[str]:
 async def test_no_page_frames_it(world: World, page: Page, elsewhere: str, whose: str) -> None:
     """In every kind of frame the browser shows an error instead, and clicks there answer nothing."""
     origin = {"another site's": elsewhere, "the app's": world.site, "the console's": world.console}[whose]
-    async with asked(world) as question, person(world) as ann:
+    async with call_for_approval(world) as question, person(world) as ann:
         await page.goto(origin)
         await page.evaluate(FRAMES, question.link)
         shown = [frame for frame in page.frames if frame is not page.main_frame]
@@ -77,13 +77,13 @@ async def test_no_page_frames_it(world: World, page: Page, elsewhere: str, whose
         for across in range(1, 6):
             for down in range(1, 6):
                 await page.mouse.click(size["width"] * across / 6, size["height"] * down / 6)
-        assert (deleted(world), len(await questions(ann, world)), question.answer.done()) == (0, 1, False)
+        assert (count_deletes(world), len(await questions(ann, world)), question.answer.done()) == (0, 1, False)
         await answer_next(ann, world, "decline")
 
 
 async def test_who_opened_its_window_has_no_hold_of_it(world: World, page: Page, elsewhere: str) -> None:
     """The opener is severed: it cannot script, navigate or close the window, or send it messages."""
-    async with asked(world) as question, person(world) as ann:
+    async with call_for_approval(world) as question, person(world) as ann:
         await page.goto(elsewhere)
         await page.evaluate("document.body.innerHTML = '<button>Play</button>'")
         await page.evaluate(
@@ -110,7 +110,7 @@ async def test_who_opened_its_window_has_no_hold_of_it(world: World, page: Page,
         assert await page.evaluate("held.closed")  # as its opener sees it
         assert not window.is_closed()
         await expect(window.get_by_test_id("approve")).to_be_enabled()
-        assert (deleted(world), len(await questions(ann, world))) == (0, 1)
+        assert (count_deletes(world), len(await questions(ann, world))) == (0, 1)
         await window.get_by_test_id("decline").click()
         async with asyncio.timeout(60):
             assert (await question.answer)["headers"]["gateway-reason"] == "approval-declined"

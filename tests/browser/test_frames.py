@@ -7,7 +7,7 @@ from aiohttp import web
 from playwright.async_api import Page, expect
 
 from tests.browser.test_main_job import app_of
-from tests.world import running, served
+from tests.world import running, serving
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -19,7 +19,7 @@ async def test_a_frame_of_another_site_shows_where_the_policy_names_it(page: Pag
 
     other = web.Application()
     other.router.add_get("/", maps)
-    async with served(other) as port:
+    async with serving(other) as port:
         site = f"http://localhost:{port}"
         folder = tmp_path / "app"
         folder.mkdir()
@@ -51,7 +51,7 @@ async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Pat
 
     other = web.Application()
     other.router.add_get("/{name}", maps)
-    async with served(other) as port:
+    async with serving(other) as port:
         site = f"http://localhost:{port}"
         folder = tmp_path / "app"
         folder.mkdir()

@@ -10,7 +10,7 @@ from playwright.async_api import Page
 from gateway import mux
 from gateway.model import Channel
 from tests.browser.far_end import FarEnd, far_end
-from tests.browser.test_host_parts import CALLS, shown
+from tests.browser.test_host_parts import CALLS, app_frame
 
 ATTACKS = """
 const put = (html) => {
@@ -84,7 +84,7 @@ begin().then(async () => {
 IDLE = "begin().then(() => setInterval(() => call('idle'), 50));"
 
 
-def called(end: FarEnd, name: str) -> list[Any]:
+def calls_of(end: FarEnd, name: str) -> list[Any]:
     """The calls of this tool that the gateway received."""
     told: list[Any] = end.messages(Channel.UI, CALLS)
     return [message for message in told if message["params"]["name"] == name]
@@ -94,11 +94,11 @@ async def test_no_script_makes_a_gesture(page: Page) -> None:
     """No action of a page counts as a gesture; a click of a person does."""
     async with far_end(one=ATTACKS) as end:
         await page.goto(end.url("one"))
-        await end.until(lambda: called(end, "over"))
+        await end.until(lambda: calls_of(end, "over"))
         assert len(end.messages(Channel.UI, CALLS)) > 25
         assert end.of(mux.Gesture) == []
-        await shown(page).locator("#go").click()
-        await end.until(lambda: called(end, "echo"))
+        await app_frame(page).locator("#go").click()
+        await end.until(lambda: calls_of(end, "echo"))
         assert len(end.of(mux.Gesture)) == 1
 
 
@@ -106,18 +106,18 @@ async def test_a_gesture_counts_in_its_own_app_alone(page: Page) -> None:
     """A click does not count for another app with a proxy of the same origin, nor one in the host's page for any."""
     async with far_end(one=IDLE, two=IDLE) as end:
         await page.goto(end.url("one", "two"))
-        await end.until(lambda: len({frame.view for frame in end.of(mux.Message)}) == 2 and called(end, "idle"))
+        await end.until(lambda: len({frame.view for frame in end.of(mux.Message)}) == 2 and calls_of(end, "idle"))
         await page.mouse.click(5, 5)
         await page.keyboard.press("a")
-        seen = len(called(end, "idle"))
-        await end.until(lambda: len(called(end, "idle")) > seen + 10)
+        seen = len(calls_of(end, "idle"))
+        await end.until(lambda: len(calls_of(end, "idle")) > seen + 10)
         assert end.of(mux.Gesture) == []
         box = await page.locator("[data-app=two] iframe").bounding_box()
         assert box is not None
         await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         await end.until(lambda: end.of(mux.Gesture))
-        seen = len(called(end, "idle"))
-        await end.until(lambda: len(called(end, "idle")) > seen + 10)
+        seen = len(calls_of(end, "idle"))
+        await end.until(lambda: len(calls_of(end, "idle")) > seen + 10)
         two = await page.evaluate("mounted.two.view")
         assert {frame.view for frame in end.of(mux.Gesture)} == {two}
 
@@ -127,11 +127,11 @@ async def test_a_debugger_may_say_that_it_is_a_person(page: Page, gesture: bool)
     """Playwright does so with every evaluation, and with each result of an exposed binding."""
     async with far_end(one="begin().then(() => call('auto'));") as end:
         await page.goto(end.url("one"))
-        await end.until(lambda: called(end, "auto"))
+        await end.until(lambda: calls_of(end, "auto"))
         # Playwright may know the frame later than the far end.
         await end.until(lambda: page.frames[-1].url == "about:srcdoc")
         session = await page.context.new_cdp_session(page.frames[-1])
         said = await session.send("Runtime.evaluate", {"expression": "call('debugged')", "userGesture": gesture})
         assert "exceptionDetails" not in said
-        await end.until(lambda: called(end, "debugged"))
+        await end.until(lambda: calls_of(end, "debugged"))
         assert bool(end.of(mux.Gesture)) is gesture

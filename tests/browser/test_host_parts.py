@@ -16,7 +16,7 @@ from tests.browser.far_end import echo, far_end
 CALLS = "tools/call"
 
 
-def shown(page: Page, app: str = "one") -> FrameLocator:
+def app_frame(page: Page, app: str = "one") -> FrameLocator:
     """The app's own page, inside the proxy."""
     return page.frame_locator(f"[data-app={app}] iframe").frame_locator("iframe")
 
@@ -26,7 +26,7 @@ async def out(page: Page, text: str, app: str = "one") -> None:
 
     Not for use before a check for gestures: Playwright's evaluation counts as one.
     """
-    await expect(shown(page, app).locator("#out")).to_contain_text(text)
+    await expect(app_frame(page, app).locator("#out")).to_contain_text(text)
 
 
 async def test_a_page_is_greeted_and_its_call_is_answered(page: Page) -> None:
@@ -107,7 +107,7 @@ async def test_a_real_click_is_attested_before_its_call(page: Page) -> None:
         await page.goto(end.url("one"))
         await end.until(lambda: end.messages(Channel.UI, CALLS))
         assert end.of(mux.Gesture) == []
-        await shown(page).locator("#go").click()
+        await app_frame(page).locator("#go").click()
         await end.until(lambda: len(end.messages(Channel.UI, CALLS)) == 2)
         kinds = [type(frame) for frame in end.told if not isinstance(frame, mux.Focus)]
         assert kinds[-2:] == [mux.Gesture, mux.Message]
@@ -134,7 +134,7 @@ async def test_the_gateway_hears_which_app_has_the_focus(page: Page, place: str)
         await page.goto(end.url("one") + place)
         await out(page, "tool-input")
         assert end.of(mux.Focus) == []
-        await shown(page).locator("body").click()
+        await app_frame(page).locator("body").click()
         await end.until(lambda: end.of(mux.Focus))
 
 
@@ -288,7 +288,7 @@ async def test_a_dropped_connection_is_taken_up_again(page: Page) -> None:
         await end.drop()
         await out(page, "connection-lost;")
         await end.until(lambda: end.of(mux.Resume))
-        await shown(page).locator("#go").click()
+        await app_frame(page).locator("#go").click()
         await out(page, "echo")
         assert [frame.view for frame in end.of(mux.Resume)] == [view]
         assert names(end.messages(Channel.UI, CALLS)) == ["first", "echo"]
@@ -304,7 +304,7 @@ async def test_after_a_restart_the_page_gets_another_view(page: Page) -> None:
         await end.drop()
         await end.until(lambda: end.resumable)
         await page.wait_for_function("(old) => mounted.one.view && mounted.one.view !== old", arg=old)
-        await shown(page).locator("#go").click()
+        await app_frame(page).locator("#go").click()
         await out(page, "echo")
         assert end.messages(Channel.UI, "resources/read") == end.messages(Channel.UI, "resources/read")[:1]
 
@@ -320,7 +320,7 @@ async def test_a_flood_ends_the_page_that_sent_it(page: Page) -> None:
         await expect(page.locator("[data-app=one] [role=alert]")).to_contain_text("too many messages")
         await end.until(lambda: end.of(mux.Close))
         assert [frame.reason for frame in end.of(mux.Close)] == ["flooded"]
-        await shown(page, "two").locator("#go").click()
+        await app_frame(page, "two").locator("#go").click()
         await out(page, "echo", "two")
 
 
@@ -339,7 +339,7 @@ async def test_garbage_harms_nobody(page: Page) -> None:
     async with far_end(one=garbage, two="begin();") as end:
         await page.goto(end.url("one", "two"))
         await out(page, "after")
-        await shown(page, "two").locator("#go").click()
+        await app_frame(page, "two").locator("#go").click()
         await out(page, "echo", "two")
         assert len(end.sockets) == 1
         assert names(end.messages(Channel.UI, CALLS)) == ["after", "echo"]
@@ -355,9 +355,9 @@ async def test_two_apps_do_not_hear_each_other(page: Page) -> None:
         view = str(await page.evaluate("mounted.one.view"))
         await end.say(mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
         await out(page, "tool tools/list", "one")
-        await shown(page, "one").locator("#go").click()
+        await app_frame(page, "one").locator("#go").click()
         await out(page, "echo", "one")
-        assert await shown(page, "two").locator("#out").text_content() == "tool-input;"
+        assert await app_frame(page, "two").locator("#out").text_content() == "tool-input;"
 
 
 async def test_closing_and_reloading_by_the_host(page: Page) -> None:
@@ -399,7 +399,7 @@ async def test_a_models_call_is_told_to_the_page(page: Page) -> None:
             await end.say(mux.Message(view, Channel.UI, message))
             await out(page, f"{name}{json.dumps(params, separators=(',', ':'))}")
         assert end.of(mux.Close) == [mux.Close(first, "reload")]
-        said = await shown(page).locator("#out").text_content()
+        said = await app_frame(page).locator("#out").text_content()
         assert [part.partition("{")[0] for part in str(said).split(";") if part.startswith("tool-")] == [
             "tool-input-partial",
             "tool-input",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page, expect
 
-from tests.browser.runtime_host import Host, host_server, noticed, shown
+from tests.browser.runtime_host import Host, host_server, notice_text, show_page
 
 PAGE = """<!doctype html><html><body>
 <a id="out" href="https://elsewhere.example/x">out</a>
@@ -45,7 +45,7 @@ async def host(page: Page) -> AsyncIterator[Host]:
         yield Host(page)
 
 
-async def asked(host: Host, method: str) -> list[Any]:
+async def requests_of(host: Host, method: str) -> list[Any]:
     """The parameters of every request of the view with this method."""
     found: list[Any] = await host.run(f"host.of('{method}').map(({{ params }}) => params)")
     return found
@@ -59,14 +59,14 @@ async def click(frame: Frame, id: str) -> None:
 async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_path: Path) -> None:
     """Other origins, mail, new windows, stopped clicks and middle clicks are opened; the router's own links stay."""
     await host.answers(REPORT)
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     for id in ("out", "mail", "call", "blank", "stopped", "taken", "moved"):
         await click(frame, id)
     await frame.locator("#out").click(button="right")
     await frame.locator("#blank").click(button="middle")
     assert await frame.evaluate("() => window.open('/popup')") is None
     await host.until("host.of('ui/open-link').length > 7")
-    urls = [params["url"] for params in await asked(host, "ui/open-link")]
+    urls = [params["url"] for params in await requests_of(host, "ui/open-link")]
     assert urls == [
         "https://elsewhere.example/x",
         "mailto:shop@example.com?subject=Tea",
@@ -83,7 +83,7 @@ async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_pa
 async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
     """A `download` link, a link to an attachment, and the common ways to save generated files are handled."""
     await host.answers(REPORT)
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     await click(frame, "save")
     await host.until("host.of('ui/download-file').length > 0")
     await click(frame, "attached")
@@ -99,7 +99,7 @@ async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
             name,
         )
         await host.until(f"host.of('ui/download-file').length === {count}")
-    saved = [params["contents"][0]["resource"] for params in await asked(host, "ui/download-file")]
+    saved = [params["contents"][0]["resource"] for params in await requests_of(host, "ui/download-file")]
     assert [(one["uri"], one["mimeType"], one["blob"]) for one in saved] == [
         ("file:///m%C3%A4rz.csv", "text/csv", "YSxi"),
         ("file:///report.csv", "text/csv", "YSxi"),
@@ -123,10 +123,10 @@ async def test_a_file_is_named_as_its_backend_says(host: Host, tmp_path: Path, d
     """The name may be encoded, or raw UTF-8 or Latin-1, of which a header's value shows each byte."""
     headers = f"{{ 'content-disposition': `{disposition}` }}"
     await host.answers(f"return {{ bodyType: 'text', body: '', headers: {headers} }};")
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     await click(frame, "attached")
     await host.until("host.of('ui/download-file').length > 0")
-    [params] = await asked(host, "ui/download-file")
+    [params] = await requests_of(host, "ui/download-file")
     assert params["contents"][0]["resource"]["uri"] == f"file:///{name}"
 
 
@@ -144,22 +144,22 @@ async def test_what_a_host_does_not_do_is_told_to_the_person(
         f"() => {{ const {{ answer }} = host; if ('{how}' === 'cannot') host.capabilities = {{ serverTools: {{}} }};"
         f" host.answer = async (m) => m.method === '{method}' ? {answer[how]} : answer(m); }}"
     )
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     await click(frame, id)
     said = {
         "save": "File not saved märz.csv",
         "out": "Link not opened https://elsewhere.example/x",
         "mail": "Link not opened mailto:shop@example.com?subject=Tea",
     }
-    assert await noticed(frame) == said[id]
-    assert bool(await asked(host, method)) is (how != "cannot")
+    assert await notice_text(frame) == said[id]
+    assert bool(await requests_of(host, method)) is (how != "cannot")
 
 
 async def test_a_form_that_goes_nowhere_is_told_to_the_person(host: Host, tmp_path: Path) -> None:
     """A notice is shown if no host carries the request; a refusal by the backend is left to the page."""
     await host.answers("return { status: 422 };")
     html = '<form action="/contact" method="post"><input name="a"><button>Send</button></form>'
-    frame = await shown(host, tmp_path, html)
+    frame = await show_page(host, tmp_path, html)
     await frame.evaluate(
         "() => { window.answered = new Promise((go) =>"
         " addEventListener('webmcp-gateway-response', ({ detail }) => go(detail.status))); }"
@@ -168,16 +168,16 @@ async def test_a_form_that_goes_nowhere_is_told_to_the_person(host: Host, tmp_pa
     assert await frame.evaluate("answered") == 422
     await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0)
     await host.run("() => { host.capabilities = {}; }")
-    frame = await shown(host, tmp_path, html)
+    frame = await show_page(host, tmp_path, html)
     await frame.locator("button").click()
-    assert await noticed(frame) == "Form not sent Send"
+    assert await notice_text(frame) == "Form not sent Send"
 
 
 async def test_no_form_leaves_the_page_where_the_host_would_let_it(host: Host, tmp_path: Path) -> None:
     """The answer would replace the view: every kind of submission becomes a request."""
     await host.run("() => { host.sandbox += ' allow-forms'; }")
     await host.answers("return { bodyType: 'text', body: 'thanks' };")
-    frame = await shown(
+    frame = await show_page(
         host,
         tmp_path,
         '<form action="/sent" method="post"><input name="a" value="1"><button name="by">Send</button></form>',
@@ -205,7 +205,7 @@ async def test_no_form_leaves_the_page_where_the_host_would_let_it(host: Host, t
 async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
     """A link to another page of the app is logged on the console; one to a fragment scrolls."""
     await host.answers(REPORT)
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     async with host.page.expect_console_message(lambda message: "/other.html: another page" in message.text):
         await click(frame, "page")
     await click(frame, "hash")
@@ -228,9 +228,11 @@ REFRESHING = """<!doctype html><html><head><meta http-equiv="Refresh" content="0
 
 async def test_a_refresh_goes_where_a_link_does(host: Host, tmp_path: Path) -> None:
     """Other sites are opened by the host, the page itself is reloaded; the frame stays the app's."""
-    frame = await shown(host, tmp_path, REFRESHING)
+    frame = await show_page(host, tmp_path, REFRESHING)
     await host.until("host.of('ui/open-link').length > 4")
-    urls = [params["url"].removeprefix("https://elsewhere.example/") for params in await asked(host, "ui/open-link")]
+    urls = [
+        params["url"].removeprefix("https://elsewhere.example/") for params in await requests_of(host, "ui/open-link")
+    ]
     assert (sorted(urls[:3]), sorted(urls[3:])) == (["", "added", "written"], ["", "written"])
     assert await frame.evaluate("[window.name, window.still ?? null, location.href]") == ["xx", None, "about:srcdoc"]
 
@@ -250,6 +252,6 @@ UNNAMED = """() => {
 
 async def test_a_refresh_that_no_word_of_the_page_tells_of_is_nothing(host: Host, tmp_path: Path) -> None:
     """A refresh in the backend's HTML has no effect, and neither has the browser's `navigation` API."""
-    frame = await shown(host, tmp_path, "<p>page<script>window.here = 1</script>")
+    frame = await show_page(host, tmp_path, "<p>page<script>window.here = 1</script>")
     assert await frame.evaluate(UNNAMED) == [1, False]
     assert await frame.evaluate("location.href") == "about:srcdoc"

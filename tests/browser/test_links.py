@@ -10,7 +10,7 @@ from mcp import Client
 from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
 
 from tests.browser.probing import outcome, outcomes
-from tests.world import World, running, running_page, served
+from tests.world import World, running, running_page, serving
 
 LINKS = Path(__file__).parent / "links"
 DOCS = "http://docs.example/tea"
@@ -32,7 +32,7 @@ async def links(tmp_path: Path, context: BrowserContext) -> AsyncIterator[World]
         yield world
 
 
-async def shown(page: Page, world: World) -> FrameLocator:
+async def show_app(page: Page, world: World) -> FrameLocator:
     """The app: the page inside the proxy inside the console."""
     await page.goto(world.url)
     app = page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
@@ -43,7 +43,7 @@ async def shown(page: Page, world: World) -> FrameLocator:
 
 async def test_a_person_is_asked_and_opens_a_link(page: Page, context: BrowserContext, links: World) -> None:
     """Cancel and a key on Open open nothing; a click does, in a tab without access to the console."""
-    app = await shown(page, links)
+    app = await show_app(page, links)
     dialog = page.get_by_test_id("link-dialog")
     await app.locator("#docs").click()
     await expect(dialog).to_contain_text(f"Read {DOCS}?")
@@ -70,7 +70,7 @@ async def test_a_person_is_asked_and_opens_a_link(page: Page, context: BrowserCo
 
 async def test_escape_is_a_no(page: Page, links: World) -> None:
     """Escape declines, as in every dialog."""
-    app = await shown(page, links)
+    app = await show_app(page, links)
     await app.locator("#docs").click()
     await expect(page.get_by_test_id("link-cancel")).to_be_focused()
     await page.keyboard.press("Escape")
@@ -80,7 +80,7 @@ async def test_escape_is_a_no(page: Page, links: World) -> None:
 
 async def test_other_links_do_not_open(page: Page, context: BrowserContext, links: World) -> None:
     """The person reads that the policy does not open it; the app learns only that nothing was opened."""
-    app = await shown(page, links)
+    app = await show_app(page, links)
     await app.locator("#evil").click()
     refused = page.get_by_test_id("link-refused")
     await expect(refused).to_contain_text("The policy of cart does not open this link")
@@ -95,7 +95,7 @@ async def test_other_links_do_not_open(page: Page, context: BrowserContext, link
 
 async def test_without_a_gesture_nothing_opens(page: Page, context: BrowserContext, links: World) -> None:
     """A model's call can neither open a window, nor bring up a question."""
-    app = await shown(page, links)
+    app = await show_app(page, links)
     await asyncio.sleep(ACTIVATION)  # Playwright's own evaluations count as gestures
     async with Client(f"{links.url}/mcp", mode="2026-07-28") as client:
         assert not (await client.call_tool("cart_leave", {})).is_error
@@ -106,7 +106,7 @@ async def test_without_a_gesture_nothing_opens(page: Page, context: BrowserConte
 
 async def test_a_question_goes_with_its_app(page: Page, links: World) -> None:
     """A closed app's question is withdrawn, and no answer is recorded."""
-    app = await shown(page, links)
+    app = await show_app(page, links)
     await app.locator("#docs").click()
     await expect(page.get_by_test_id("link-cancel")).to_be_focused()
     await page.evaluate("location.hash = '#/connections'")
@@ -130,7 +130,7 @@ async def test_a_form_of_an_apps_own_site_is_posted(page: Page, tmp_path: Path) 
     backend = web.Application()
     backend.router.add_post("/api/form", greet)
     form = "<!doctype html><title>t</title><form method=post action=/api/form><input name=name value=Ann><button>"
-    async with served(backend) as port:
+    async with serving(backend) as port:
         policy = (
             f"version: 1\nbackends: {{shop: {{url: 'http://127.0.0.1:{port}', network: private}}}}\n"
             "routes: [{path: /api/form, methods: [POST]}]\n"

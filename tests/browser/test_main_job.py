@@ -13,7 +13,7 @@ from mcp import Client
 from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser.probing import outcome, outcomes
-from tests.world import EXAMPLE, World, running, served
+from tests.world import EXAMPLE, World, running, serving
 
 PROBE = Path(__file__).parent / "probe"
 
@@ -26,7 +26,7 @@ async def probe(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def shown(page: Page, world: World, landmark: str = "[data-item-id]") -> FrameLocator:
+async def show_app(page: Page, world: World, landmark: str = "[data-item-id]") -> FrameLocator:
     """Open the console as a person would; the app in its frames."""
     await page.goto(world.url)
     frame = app_of(page)
@@ -56,7 +56,7 @@ async def tool(client: Client, name: str) -> dict[str, Any]:
             await asyncio.sleep(0.05)
 
 
-async def gone(client: Client, name: str) -> None:
+async def wait_unlisted(client: Client, name: str) -> None:
     """Wait until the tool is no longer listed."""
     async with asyncio.timeout(60):
         while name in {listed.name for listed in (await client.list_tools()).tools}:
@@ -83,7 +83,7 @@ async def test_a_tool_says_its_description_once(page: Page, tmp_path: Path, titl
 
 async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -> None:
     """Both add to the cart in the browser; both reach the shop with a token; the record tells them apart."""
-    frame = await shown(page, world)
+    frame = await show_app(page, world)
     cards = frame.locator("[data-item-id]")
     first, second = [str(await cards.nth(place).get_attribute("data-item-id")) for place in (0, 1)]
     await cards.nth(0).locator("[data-add]").click()
@@ -104,7 +104,7 @@ async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -
 
 async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: Page, world: World) -> None:
     """They use a separate message port, before and after a reload of the page, and not the proxy's window."""
-    frame = await shown(page, world)
+    frame = await show_app(page, world)
     proxy = page.frames[1]
     await proxy.evaluate("heard = []; addEventListener('message', ({data}) => heard.push(data.channel ?? 'ui'))")
     async with model(world) as client:
@@ -125,7 +125,7 @@ async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: 
 
 async def test_a_models_delete_waits_for_a_person(page: Page, world: World) -> None:
     """The console asks; until a person approves, the shop receives nothing."""
-    frame = await shown(page, world)
+    frame = await show_app(page, world)
     item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
     async with model(world) as client:
         await tool(client, "cart_add_to_cart")
@@ -144,7 +144,7 @@ async def test_a_models_delete_waits_for_a_person(page: Page, world: World) -> N
 
 async def test_a_persons_delete_does_not_wait(page: Page, world: World) -> None:
     """A real click counts as the person's decision."""
-    frame = await shown(page, world)
+    frame = await show_app(page, world)
     card = frame.locator("[data-item-id]").first
     item = str(await card.get_attribute("data-item-id"))
     await card.locator("[data-add]").click()
@@ -157,7 +157,7 @@ async def test_a_persons_delete_does_not_wait(page: Page, world: World) -> None:
 
 async def test_the_pages_own_click_after_a_models_call_waits(page: Page, probe: World) -> None:
     """A page cannot pass a model's request off as a person's by a synthetic click."""
-    await shown(page, probe, "#remove")
+    await show_app(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_remove_later")
         await client.call_tool("cart_remove_later", {})
@@ -167,7 +167,7 @@ async def test_the_pages_own_click_after_a_models_call_waits(page: Page, probe: 
 
 async def test_a_declined_call_is_told_to_the_page_and_the_model(page: Page, probe: World) -> None:
     """Both receive the reason of the refusal."""
-    frame = await shown(page, probe, "#remove")
+    frame = await show_app(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_remove_now")
         async with asyncio.TaskGroup() as tasks:
@@ -182,7 +182,7 @@ async def test_a_declined_call_is_told_to_the_page_and_the_model(page: Page, pro
 
 async def test_a_path_outside_the_policy_is_a_problem_for_the_page(page: Page, probe: World) -> None:
     """It is an ordinary 403 response with a reason."""
-    frame = await shown(page, probe, "#admin")
+    frame = await show_app(page, probe, "#admin")
     await frame.locator("#admin").click()
     await expect(frame.locator("#said")).to_contain_text("403 application/problem+json policy-denied")
     assert probe.arrived() == []
@@ -190,7 +190,7 @@ async def test_a_path_outside_the_policy_is_a_problem_for_the_page(page: Page, p
 
 async def test_the_page_holds_no_credential(page: Page, probe: World) -> None:
     """No variable, header, answer or markup of the page contains the token, the client's secret or a key."""
-    await shown(page, probe, "#remove")
+    await show_app(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_look_for_secrets")
         result = await client.call_tool("cart_look_for_secrets", {})
@@ -204,7 +204,7 @@ async def test_the_page_holds_no_credential(page: Page, probe: World) -> None:
 
 async def test_a_tool_that_the_policy_does_not_name_is_not_there(page: Page, probe: World) -> None:
     """Tools are denied by default, too."""
-    await shown(page, probe, "#remove")
+    await show_app(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_remove_now")
         assert "cart_unlisted" not in {listed.name for listed in (await client.list_tools()).tools}
@@ -213,7 +213,7 @@ async def test_a_tool_that_the_policy_does_not_name_is_not_there(page: Page, pro
 
 async def test_reloading_keeps_the_tools_fresh(page: Page, world: World) -> None:
     """The view is new, with the same tools, and the host keeps working."""
-    await shown(page, world)
+    await show_app(page, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
         before = (await client.call_tool("list_view_tools", {})).structured_content
@@ -233,11 +233,11 @@ async def test_reloading_keeps_the_tools_fresh(page: Page, world: World) -> None
 
 async def test_closing_the_view_removes_its_tools(page: Page, world: World) -> None:
     """A call of one of its tools gets a remedy."""
-    await shown(page, world)
+    await show_app(page, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
         await page.get_by_test_id("close").click()
-        await gone(client, "cart_get_cart")
+        await wait_unlisted(client, "cart_get_cart")
         result = await client.call_tool("cart_get_cart", {})
         assert result.is_error
         assert "Open its app" in str(result.content)
@@ -245,18 +245,18 @@ async def test_closing_the_view_removes_its_tools(page: Page, world: World) -> N
 
 async def test_leaving_the_console_removes_the_tools(page: Page, world: World) -> None:
     """A closed tab removes its view."""
-    await shown(page, world)
+    await show_app(page, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
         await page.goto("about:blank")
-        await gone(client, "cart_get_cart")
+        await wait_unlisted(client, "cart_get_cart")
 
 
 async def test_two_views_do_not_hear_each_other(page: Page, world: World) -> None:
     """A call without a handle is refused, one with a handle reaches only that page."""
-    frame = await shown(page, world)
+    frame = await show_app(page, world)
     other = await page.context.new_page()
-    await shown(other, world)
+    await show_app(other, world)
     item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
     async with model(world) as client:
         await tool(client, "cart_add_to_cart")
@@ -280,7 +280,7 @@ async def test_two_views_do_not_hear_each_other(page: Page, world: World) -> Non
 
 async def test_a_page_that_floods_and_spoofs_harms_only_itself(page: Page, probe: World) -> None:
     """The console keeps working, nothing is approved, and a new view works."""
-    frame = await shown(page, probe, "#remove")
+    frame = await show_app(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_spoof")
         await client.call_tool("cart_spoof", {})
@@ -339,7 +339,7 @@ async def test_another_web_site_cannot_use_the_gateway(page: Page, world: World,
 
     app = web.Application()
     app.router.add_get("/", evil)
-    async with served(app) as port:
+    async with serving(app) as port:
         await page.goto(f"http://{host}:{port}/")
         await expect(page).to_have_title("done", timeout=60_000)
         assert json.loads(await page.inner_text("body")) == []
@@ -387,7 +387,7 @@ async def test_the_cart_is_an_ordinary_web_site_too(page: Page, world: World) ->
 async def test_the_story_is_told_without_a_key(page: Page, tmp_path: Path) -> None:
     """The console's scripted model adds an item, and waits for the person before it removes one."""
     async with running(tmp_path, story=True) as world:
-        await shown(page, world)
+        await show_app(page, world)
         await page.get_by_test_id("story").click()
         approve = page.get_by_test_id("approve").first
         await expect(approve).to_be_enabled(timeout=60_000)
@@ -400,7 +400,7 @@ async def test_the_story_is_told_without_a_key(page: Page, tmp_path: Path) -> No
 
 async def test_an_app_has_no_story_unless_its_configuration_has(page: Page, world: World) -> None:
     """The tools of the demo's story do not make one; a story that is configured at run time is offered at once."""
-    await shown(page, world)
+    await show_app(page, world)
     for name in ("get_cart", "add_to_cart", "remove_from_cart"):
         await expect(page.get_by_test_id(f"tool-{name}")).to_be_visible()
     await expect(page.get_by_test_id("story-bar")).to_have_count(0)
@@ -422,7 +422,7 @@ async def test_a_question_is_shown_once(page: Page, tmp_path: Path, asks: bool) 
 
     page.on("websocket", lambda wire: wire.on("framesent", sent))
     async with running(tmp_path, extra=f"approvals: {{ask: [{ask}]}}") as world:
-        frame = await shown(page, world)
+        frame = await show_app(page, world)
         await frame.locator("[data-add]").first.click()
         await frame.locator("[data-cart-item]").first.wait_for()
         await frame.locator("body").evaluate("() => { fetch('/api/checkout', {method: 'POST'}); }")

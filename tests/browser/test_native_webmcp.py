@@ -12,13 +12,13 @@ import pytest
 from playwright.async_api import Browser, CDPSession, Frame, Page, async_playwright
 
 from tests.browser.conftest import launch
-from tests.browser.runtime_host import Host, host_server, packed, shown
+from tests.browser.runtime_host import Host, host_server, pack_html, show_page
 from tests.browser.test_form_tools import FORM, SCHEMA
 from tests.browser.test_runtime_tools import CLIENT, TOOLS, ask, envelope
 from tests.browser.test_single_owner import client as with_client
 from tests.browser.test_single_owner import complaints, polyfill
-from tests.browser.test_single_owner import shown as in_frame
-from tests.browser.test_webmcp import called, until_listed
+from tests.browser.test_single_owner import show_in_frame as in_frame
+from tests.browser.test_webmcp import call_tool, wait_listed
 
 LISTED = "document.modelContext.getTools().then((tools) => tools.map(({ inputSchema }) => inputSchema))"
 
@@ -96,7 +96,7 @@ async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_
         page = await context.new_page()
         await page.goto(url)
         host = Host(page)
-        frame = await opened(host, tmp_path, PAGES[kind])
+        frame = await open_page(host, tmp_path, PAGES[kind])
         agent = Agent(await context.new_cdp_session(frame))
         await agent._session.send("WebMCP.enable")
         await agent.until("add", "clear")
@@ -133,9 +133,9 @@ async def test_a_page_with_mcp_b_has_its_tools_where_the_browser_has_none(native
         await page.goto(url)
         host = Host(page)
         await host.attaches("add", "clear")
-        frame = await in_frame(host, "srcdoc", packed(tmp_path, PAGES["mcp-b"]))
+        frame = await in_frame(host, "srcdoc", pack_html(tmp_path, PAGES["mcp-b"]))
         assert not await frame.evaluate("FeaturePolicy.prototype.allowsFeature.call(document.featurePolicy, 'tools')")
-        await until_listed(host, "add", "clear")
+        await wait_listed(host, "add", "clear")
         assert await frame.evaluate("document.modelContext.getTools().then(({ length }) => length)") == 2
     assert errors == []
 
@@ -148,9 +148,9 @@ async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:
         page.on("console", lambda line: errors.append(line.text) if line.type == "warning" else None)
         await page.goto(url)
         host = Host(page)
-        frame = await opened(host, tmp_path, FORM)
-        tools = await until_listed(host, "book")
-        answer = await called(host, "book", {"seats": 4})
+        frame = await open_page(host, tmp_path, FORM)
+        tools = await wait_listed(host, "book")
+        answer = await call_tool(host, "book", {"seats": 4})
         assert tools["book"]["inputSchema"] == SCHEMA
         assert answer["result"]["structuredContent"] == {"booked": ["4"]}
         assert [agent for agent, _ in await frame.evaluate("submitted")] == [True]
@@ -158,7 +158,7 @@ async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:
         await agent._session.send("WebMCP.enable")
         await agent.until("book")
         await page.route(
-            "**/site.html", lambda route: route.fulfill(body=packed(tmp_path, FORM), content_type="text/html")
+            "**/site.html", lambda route: route.fulfill(body=pack_html(tmp_path, FORM), content_type="text/html")
         )
         await page.goto(f"{url}/../site.html")
         (own,) = await page.evaluate(LISTED)
@@ -175,7 +175,7 @@ async def test_a_form_is_no_tool_past_the_rules(native: Browser, tmp_path: Path)
         page = await context.new_page()
         await page.goto(url)
         host = Host(page)
-        frame = await opened(host, tmp_path, html)
+        frame = await open_page(host, tmp_path, html)
         agent = Agent(await context.new_cdp_session(frame))
         await agent._session.send("WebMCP.enable")
         await agent.until("add")
@@ -211,7 +211,7 @@ async def test_a_form_of_fetched_markup_is_no_tool_past_the_rules(native: Browse
         await host.answers(
             f"return {{ bodyType: 'text', headers: {{ 'content-type': 'text/html' }}, body: {json.dumps(forms)} }};"
         )
-        frame = await host.show(packed(tmp_path, f"<!doctype html><body><script>{script}</script></body>"))
+        frame = await host.show(pack_html(tmp_path, f"<!doctype html><body><script>{script}</script></body>"))
         agent = Agent(await context.new_cdp_session(frame))
         await agent._session.send("WebMCP.enable")
         await agent.until("add")
@@ -220,11 +220,11 @@ async def test_a_form_of_fetched_markup_is_no_tool_past_the_rules(native: Browse
         assert set(agent.tools) == {"add"}
 
 
-async def opened(host: Host, folder: Path, html: str) -> Frame:
+async def open_page(host: Host, folder: Path, html: str) -> Frame:
     """The attached page in a third-party host."""
     await host.attaches("add", "clear", "late", "book")
     await host.answers("return { status: 204 };")
-    frame = await host.show(packed(folder, html))
+    frame = await host.show(pack_html(folder, html))
     await host.until("host.calls('webmcp_attach').length")
     return frame
 
@@ -237,7 +237,7 @@ async def test_on_its_own_site_a_tool_is_the_browsers(native: Browser, tmp_path:
     async with await native.new_context() as context, host_server() as url:
         page = await context.new_page()
         errors = complaints(page)
-        html = packed(tmp_path, older)
+        html = pack_html(tmp_path, older)
         await page.route("**/site.html", lambda route: route.fulfill(body=html, content_type="text/html"))
         await page.goto(f"{url}/../site.html")
         agent = Agent(await context.new_cdp_session(page))
@@ -255,7 +255,7 @@ async def test_a_page_sees_the_same_of_webmcp(native: Browser, tmp_path: Path) -
         site, page = await native.new_page(), await native.new_page()
         await site.goto(url)
         await page.goto(url)
-        frame = await shown(Host(page), tmp_path)
+        frame = await show_page(Host(page), tmp_path)
         own = await site.evaluate(observe)
         assert own
         assert await frame.evaluate(observe) == own
@@ -268,7 +268,7 @@ async def test_each_member_is_as_in_the_browser(native: Browser, page: Page, tmp
         site = await native.new_page()
         await site.goto(url)
         await page.goto(url)
-        frame = await shown(Host(page), tmp_path)
+        frame = await show_page(Host(page), tmp_path)
         browsers, ours = await site.evaluate(observe), await frame.evaluate(observe)
     assert len(browsers) > 300
     assert browsers.keys() == ours.keys()
@@ -322,7 +322,7 @@ async def test_the_schemas_of_forms_are_as_in_the_browser(native: Browser, page:
         await site.set_content(FORMS)
         browsers = {tool["name"]: tool for tool in await site.evaluate(listing)}
         await page.goto(url)
-        frame = await shown(Host(page), tmp_path, FORMS)
+        frame = await show_page(Host(page), tmp_path, FORMS)
         ours = {tool["name"]: tool for tool in await frame.evaluate(listing)}
     assert sorted(browsers) == ["empty", "one", "outer"]
     theirs = browsers["one"]["inputSchema"]["properties"]

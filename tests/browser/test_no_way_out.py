@@ -10,7 +10,7 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, expect
 
 from tests.browser.test_main_job import app_of
-from tests.world import running, served
+from tests.world import running, serving
 
 CALL = (
     "(self.calls ??= []).push(new RTCPeerConnection({iceServers: [{urls: `stun:${to}`},"
@@ -72,7 +72,7 @@ async def test_a_page_connects_to_nothing(context: BrowserContext, tmp_path: Pat
     site.router.add_get("/", plain)
     attempt = f"(_, to) => {{ {WAYS[way]} }}"
     async with (
-        served(site) as port,
+        serving(site) as port,
         listening() as (forbidden, leaked),
         listening() as (free, reached),
         running(tmp_path, source=folder, policy="version: 1\n") as world,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, expect
 
-from tests.browser.runtime_host import ROOT, Host, packed
+from tests.browser.runtime_host import ROOT, Host, pack_html
 
 BROWSER = ROOT / "browser"
 LINKED = [
@@ -81,7 +81,7 @@ def bare(script: str) -> str:
     return f"<!doctype html><body><script type=module>{script}</script></body>"
 
 
-async def sent(host: Host) -> list[dict[str, Any]]:
+async def request_arguments(host: Host) -> list[dict[str, Any]]:
     """The arguments of the calls of `http_request`."""
     found: list[dict[str, Any]] = await host.run("() => host.calls('http_request')")
     return found
@@ -124,7 +124,10 @@ async def test_fetch_and_xhr_are_carried_by_the_apps_own_client(host: Host, scri
         " xhr.onload = () => resolve([xhr.status, JSON.parse(xhr.responseText).url]); xhr.send(); })"
     )
     assert asked == [200, "/api/y"]
-    assert [(args["method"], args["timeoutMs"]) for args in await sent(host)] == [("POST", 9000), ("GET", 9000)]
+    assert [(args["method"], args["timeoutMs"]) for args in await request_arguments(host)] == [
+        ("POST", 9000),
+        ("GET", 9000),
+    ]
 
 
 async def test_an_answer_may_tell_its_length(host: Host, script: str) -> None:
@@ -209,7 +212,7 @@ async def test_a_limit_in_time_is_one_that_the_tool_takes(
     await host.answers("return { bodyType: 'text', body: 'ok' };")
     frame = await ready(host, bare(script))
     await frame.evaluate(f"handle.restore(), init(app, {{installGlobal: false, timeoutMs: {given}}}).fetch('/api/x')")
-    assert [args.get("timeoutMs") for args in await sent(host)] == [sent_limit]
+    assert [args.get("timeoutMs") for args in await request_arguments(host)] == [sent_limit]
 
 
 async def test_what_is_not_to_be_carried_is_the_browsers(host: Host, script: str) -> None:
@@ -225,7 +228,7 @@ async def test_what_is_not_to_be_carried_is_the_browsers(host: Host, script: str
     assert await frame.evaluate(tried, "/api/x") == "carried"
     await frame.evaluate("handle.restore()")
     assert await frame.evaluate("[/native code/.test(fetch), /native code/.test(XMLHttpRequest)]") == [True, True]
-    assert len(await sent(host)) == 1
+    assert len(await request_arguments(host)) == 1
 
 
 async def test_the_options_decide(host: Host, script: str) -> None:
@@ -325,24 +328,24 @@ async def test_with_the_view_runtime_its_calls_are_proven(host: Host, script: st
     """There is one `App` and one initialize; the runtime adds proofs to the module's requests."""
     await host.attaches()
     await host.answers("return { bodyType: 'text', body: 'ok' };")
-    frame = await ready(host, packed(tmp_path, bare(script)))
+    frame = await ready(host, pack_html(tmp_path, bare(script)))
     await host.until("host.calls('webmcp_attach').length")
     assert await frame.evaluate("fetch('/api/x').then((r) => r.text())") == "ok"
-    assert [("_view" in args, args["timeoutMs"]) for args in await sent(host)] == [(True, 9000)]
+    assert [("_view" in args, args["timeoutMs"]) for args in await request_arguments(host)] == [(True, 9000)]
     assert await host.run("() => host.of('ui/initialize').length") == 1
 
 
 async def test_react_follows_the_tier(host: Host, script: str, tmp_path: Path) -> None:
     """The gate is closed in tier static; actions are reported with the component's name."""
     await host.run("() => { host.capabilities = { updateModelContext: {} }; }")
-    frame = await ready(host, packed(tmp_path, bare(script)))
+    frame = await ready(host, pack_html(tmp_path, bare(script)))
     await expect(frame.locator("#tier")).to_have_text("context-synced")
     await frame.locator("button").click()
     await expect(frame.locator("#count")).to_have_text("100")
     report = await host.run("() => host.of('ui/update-model-context').at(-1).params.content[0].text")
     assert 'component: "counter"' in report
     await host.run("() => { host.capabilities = {}; }")
-    static = await ready(host, packed(tmp_path, bare(script)))
+    static = await ready(host, pack_html(tmp_path, bare(script)))
     await expect(static.locator("i")).to_have_text("not here")
     await expect(static.locator("button")).to_have_count(0)
     assert await static.evaluate("tiers") == ["static"]
@@ -351,7 +354,7 @@ async def test_react_follows_the_tier(host: Host, script: str, tmp_path: Path) -
 async def test_react_offers_tools_while_mounted(host: Host, script: str, tmp_path: Path) -> None:
     """The newest closure is called; the tool is re-registered only when its description changes."""
     await host.attaches("count")
-    frame = await ready(host, packed(tmp_path, bare(script)))
+    frame = await ready(host, pack_html(tmp_path, bare(script)))
     await host.until("host.calls('webmcp_attach').length")
     call = "([id, by]) => host.ask(id, 'tools/call', {name: 'count', arguments: {by}})"
     texts = []
@@ -437,7 +440,7 @@ async def test_the_whole_runtime_serves_a_page_that_nobody_packed(host: Host, pr
     frame = await ready(host, bare(script).replace("<body>", f"<body>{form}"))
     await frame.wait_for_function("() => window.heard === 'hello'")
     await host.until("host.calls('http_request').length >= 2")
-    assert {(args["url"], "_view" in args) for args in await sent(host)} == {
+    assert {(args["url"], "_view" in args) for args in await request_arguments(host)} == {
         ("/api/events", True),
         ("/api/beacon", True),
     }

@@ -10,7 +10,7 @@ from mcp import Client
 from playwright.async_api import Page
 
 from tests.browser import stock_host, test_main_job
-from tests.browser.stock_host import bundled
+from tests.browser.stock_host import bundle_hosts
 from tests.browser.test_main_job import tool
 from tests.browser.test_own_client import page_with_app
 from tests.world import running
@@ -45,10 +45,10 @@ async def test_the_output_schema_of_a_registered_app_tool_reaches_the_model(
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(running(tmp_path, policy=POLICY, source=source))
         if way == "bridge":
-            await test_main_job.shown(page, world, "#page")
+            await test_main_job.show_app(page, world, "#page")
         else:
-            script = bundled(tmp_path)
-            await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
+            script = bundle_hosts(tmp_path)
+            await stack.enter_async_context(stock_host.show_cart(page, world, script, landmark="#page"))
         client = await stack.enter_async_context(Client(f"{world.url}/mcp/cart", mode="2026-07-28"))
         listed = await tool(client, "cart_sum")
         right, wrong = [await client.call_tool(name, {}) for name in ("cart_sum", "cart_wrong")]

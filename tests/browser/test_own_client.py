@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import Frame
 
-from tests.browser.runtime_host import ROOT, Host, packed
+from tests.browser.runtime_host import ROOT, Host, pack_html
 
 
 def page_with_app(body: str, package: str = "@modelcontextprotocol/ext-apps") -> str:
@@ -43,7 +43,7 @@ def own_app(capabilities: str = "{}", delay: str = "0") -> str:
     return page_with_app(OWN_APP.replace("CAPABILITIES", capabilities).replace("DELAY", delay))
 
 
-async def connected(host: Host, html: str) -> Frame:
+async def open_connected(host: Host, html: str) -> Frame:
     """Such a page, attached, with its client connected."""
     frame = await host.show(html)
     await host.until("host.calls('webmcp_attach').length")
@@ -56,7 +56,7 @@ async def test_a_page_with_its_own_client_goes_on_working(host: Host, tmp_path: 
     await host.attaches("add")
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async (args) => ({ content: [{ type: 'text', text: 'other' }] }); }")
-    frame = await connected(host, packed(tmp_path, own_app("{availableDisplayModes: ['inline']}")))
+    frame = await open_connected(host, pack_html(tmp_path, own_app("{availableDisplayModes: ['inline']}")))
     results = await frame.evaluate(
         """async () => {
           const [mine, other, page] = await Promise.all([
@@ -89,7 +89,7 @@ async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_pa
     """Its client gets the host's earlier answer, and the tool result that it missed."""
     await host.attaches()
     delay = "new Promise((resolve) => setTimeout(resolve, 600))"
-    frame = await host.show(packed(tmp_path, own_app(delay=delay)))
+    frame = await host.show(pack_html(tmp_path, own_app(delay=delay)))
     await host.until("host.calls('webmcp_attach').length")
     await frame.wait_for_function("() => window.connected && seen.length")
     await host.settled()
@@ -102,7 +102,7 @@ async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_pa
 async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, tmp_path: Path) -> None:
     """Each call reaches the owner of the tool, and is answered once."""
     await host.attaches("add", "own_tool")
-    await connected(host, packed(tmp_path, own_app("{tools: {}}")))
+    await open_connected(host, pack_html(tmp_path, own_app("{tools: {}}")))
     listed = await host.run("() => host.ask(1, 'tools/list')")
     assert sorted(tool["name"] for tool in listed["result"]["tools"]) == ["add", "own_tool"]
     texts = [
@@ -123,7 +123,7 @@ async def test_the_pages_own_client_reads_a_413(host: Host, tmp_path: Path) -> N
     await host.run(
         "() => { host.tools.http_request = () => ({ failure: { code: -32000, message: 'HTTP 413' } }); }",
     )
-    frame = await connected(host, packed(tmp_path, own_app()))
+    frame = await open_connected(host, pack_html(tmp_path, own_app()))
     seen = await frame.evaluate(
         """(sizes) => Promise.all(sizes.map((size) => app
           .callServerTool({name: "http_request", arguments: {url: "/x", method: "POST", body: "x".repeat(size)}})
@@ -145,7 +145,7 @@ async def test_an_approval_holds_the_call_of_the_pages_own_client(host: Host, tm
         "() => { host.tools.http_stream = async () => ({ content: [], structuredContent: { status: 200,"
         " headers: {}, url: '/x', bodyType: 'text', body: 'approved' } }); }"
     )
-    frame = await connected(host, packed(tmp_path, own_app()))
+    frame = await open_connected(host, pack_html(tmp_path, own_app()))
     body = await frame.evaluate(
         "async () => (await app.callServerTool({name: 'http_request', arguments: {url: '/x'}})).structuredContent.body"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page, expect
 
-from tests.browser.runtime_host import CSP, ROOT, Host, host_server, packed
+from tests.browser.runtime_host import CSP, ROOT, Host, host_server, pack_html
 
 SCRIPT = """
   const moved = (move) => new Promise((go) => {
@@ -80,7 +80,7 @@ async def host(page: Page) -> AsyncIterator[Host]:
 @pytest.mark.parametrize("kind", ["srcdoc", "src", "blob", "write"])
 async def test_each_entry_has_its_url_in_every_frame(host: Host, tmp_path: Path, kind: str) -> None:
     """Entries are pushed, changed by fragment, traversed both ways, and replaced."""
-    html = packed(tmp_path, PAGE)
+    html = pack_html(tmp_path, PAGE)
     await host.page.route("**/app.html*", lambda route: route.fulfill(body=html, content_type="text/html"))
     await host.page.route("**/empty.html", lambda route: route.fulfill(body="", content_type="text/html"))
     await host.run(SHOW, [kind, html])
@@ -89,13 +89,13 @@ async def test_each_entry_has_its_url_in_every_frame(host: Host, tmp_path: Path,
 
 async def test_outside_of_a_host_a_packed_page_reads_where_it_is(host: Host, tmp_path: Path) -> None:
     """Without a host it is a page like any other."""
-    html = packed(tmp_path, PAGE)
+    html = pack_html(tmp_path, PAGE)
     await host.page.route("**/app.html*", lambda route: route.fulfill(body=html, content_type="text/html"))
     await host.page.goto(host.page.url.replace("host.html", "app.html?own"))
     assert await host.page.evaluate("place()[0] === document.URL && document.URL.endsWith('/sub/app.html?own')")
 
 
-async def shown(host: Host, html: str) -> Frame:
+async def show_html(host: Host, html: str) -> Frame:
     """The page in our own host, with an empty backend."""
     await host.in_our_host()
     await host.answers("return { status: 404 }")
@@ -113,7 +113,7 @@ async def anew(frame: Frame, how: str, to: str | None = None) -> Any:
 
 async def test_the_app_is_loaded_anew_where_it_was(host: Host, tmp_path: Path) -> None:
     """A reload, and navigation to an earlier path, reload the app; the window's name stays."""
-    frame = await shown(host, packed(tmp_path, PAGE))
+    frame = await show_html(host, pack_html(tmp_path, PAGE))
     await frame.evaluate("() => { window.name = 'mine'; history.pushState(null, '', '/orders/5?x#y'); }")
     assert await anew(frame, "reload") == "/orders/5?x#y"
     assert await anew(frame, "search", "?z") == "/orders/5?z#y"
@@ -126,7 +126,7 @@ async def test_the_app_is_loaded_anew_where_it_was(host: Host, tmp_path: Path) -
 
 async def test_the_way_elsewhere_is_that_of_a_link(host: Host, tmp_path: Path) -> None:
     """Other sites are opened by the host; a missing page of the app is logged on the console; the app stays."""
-    frame = await shown(host, packed(tmp_path, PAGE))
+    frame = await show_html(host, pack_html(tmp_path, PAGE))
     for how in ("href", "", "assign", "replace"):
         await frame.evaluate("(how) => go(how, `https://docs.example/${how}`)", how)
     await host.until("host.of('ui/open-link').length === 4")
@@ -141,7 +141,9 @@ async def test_the_way_elsewhere_is_that_of_a_link(host: Host, tmp_path: Path) -
 
 async def test_a_base_counts_as_it_says(host: Host, tmp_path: Path) -> None:
     """Relative URLs resolve against it at any location, and routers find the element."""
-    frame = await shown(host, packed(tmp_path, PAGE.replace("<body>", "<head><base href='/shop/'></head><body>")))
+    frame = await show_html(
+        host, pack_html(tmp_path, PAGE.replace("<body>", "<head><base href='/shop/'></head><body>"))
+    )
     seen = """() => {
       history.pushState(null, "", "orders/5");
       const link = Object.assign(document.createElement("a"), { href: "x" });
@@ -155,7 +157,7 @@ async def test_a_base_counts_as_it_says(host: Host, tmp_path: Path) -> None:
 
 async def test_requests_and_links_are_relative_to_where_the_app_is(host: Host, tmp_path: Path) -> None:
     """A fragment of another path is on another page, as on the app's own site."""
-    frame = await shown(host, packed(tmp_path, PAGE))
+    frame = await show_html(host, pack_html(tmp_path, PAGE))
     await frame.evaluate("() => { history.pushState(null, '', '/orders/5'); void fetch('lines'); }")
     await host.until("host.calls('http_request').some(({ url }) => url === '/orders/lines')")
     await frame.evaluate(
@@ -176,7 +178,7 @@ async def test_each_form_of_a_read_gives_what_it_does_on_the_apps_own_site(host:
     await own.goto("https://cart.invalid/")
     native = await own.evaluate("readAll()")
     await own.close()
-    frame = await shown(host, packed(tmp_path, page))
+    frame = await show_html(host, pack_html(tmp_path, page))
     assert await frame.evaluate("readAll()") == native
 
 
@@ -200,7 +202,7 @@ async def test_scripts_that_are_loaded_later_read_what_they_write_out(host: Host
     })"""
     native = await own.evaluate(later)
     await own.close()
-    frame = await host.show(packed(tmp_path, page))
+    frame = await host.show(pack_html(tmp_path, page))
     await frame.wait_for_function("() => typeof late === 'object'")
     seen = await frame.evaluate(later)
     # An alias refers to the frame's location.
@@ -237,7 +239,7 @@ SPEAKING = """
 
 async def test_a_page_hears_itself_by_its_own_origin(host: Host, tmp_path: Path) -> None:
     """Messages to the origin that it reads arrive; those to other origins are handled as usual."""
-    frame = await shown(host, packed(tmp_path, PAGE.replace("function go(", f"{SPEAKING} function go(")))
+    frame = await show_html(host, pack_html(tmp_path, PAGE.replace("function go(", f"{SPEAKING} function go(")))
     assert await frame.evaluate("heard()") == [[said, True, True] for said in ("*", "/", "own", "kept", "page", "last")]
     await host.until("host.of('x/heard').length")
     assert await host.run("() => host.of('x/lost')") == []
@@ -245,7 +247,7 @@ async def test_a_page_hears_itself_by_its_own_origin(host: Host, tmp_path: Path)
 
 async def test_forms_lead_where_links_do(host: Host, tmp_path: Path) -> None:
     """Their actions are relative to the app's location; without one, they are the location itself."""
-    frame = await shown(host, packed(tmp_path, PAGE))
+    frame = await show_html(host, pack_html(tmp_path, PAGE))
     await frame.evaluate("history.pushState(null, '', '/orders/5?x')")
     seen = """() => {
       document.body.insertAdjacentHTML("beforeend",
@@ -266,7 +268,7 @@ async def test_pages_that_htmx_swaps_are_there_again_on_the_way_back(host: Host,
     """htmx uses the history, since the browser's Navigation API, which it prefers, would not notify it there."""
     (tmp_path / "htmx.js").write_bytes((ROOT / "browser/node_modules/htmx.org/dist/htmx.min.js").read_bytes())
     page = '<body hx-boost:inherited=true><h1>First</h1><a href="/api/one">Go</a></body>'
-    html = packed(tmp_path, f"<!doctype html><script src=htmx.js></script>{page}")
+    html = pack_html(tmp_path, f"<!doctype html><script src=htmx.js></script>{page}")
     await host.in_our_host()
     answer = page.replace('"', r"\"").replace("First", '" + args.url + "').replace("/one", "/two")
     await host.answers(f'return {{ bodyType: "text", body: "{answer}", headers: {{ "content-type": "text/html" }} }}')
@@ -280,5 +282,5 @@ async def test_pages_that_htmx_swaps_are_there_again_on_the_way_back(host: Host,
 
 def test_what_is_added_is_small(tmp_path: Path) -> None:
     """It is added only if a script reads `location`."""
-    without = packed(tmp_path, PAGE.replace("location", "elsewhere"))
-    assert 0 < len(packed(tmp_path, PAGE)) - len(without) < 8_000
+    without = pack_html(tmp_path, PAGE.replace("location", "elsewhere"))
+    assert 0 < len(pack_html(tmp_path, PAGE)) - len(without) < 8_000

@@ -9,10 +9,10 @@ from typing import Any
 from playwright.async_api import Frame, Page
 
 from tests.apps.packing import write
-from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.runtime_host import Host, host_server, pack_html
 from tests.browser.test_single_owner import complaints
 from tests.browser.twins.backend import PIXEL, Backend
-from tests.world import served
+from tests.world import serving
 
 SITE = """const visits = 1 + Number(localStorage.visits ?? 0);
 localStorage.visits = sessionStorage.visits = visits;
@@ -53,7 +53,7 @@ WRITE = """(html) => {
 }"""
 
 
-async def walked(place: Frame | Page) -> list[Any]:
+async def walk_pages(place: Frame | Page) -> list[Any]:
     """The observations of each page on a way through all of them."""
     steps = {
         "About": "About!",
@@ -76,9 +76,9 @@ async def test_pages_lead_to_each_other(page: Page, tmp_path: Path) -> None:
     """Links, forms and scripts work, with each page's scripts, styles and images, and their shared storage."""
     write(tmp_path, index__html=INDEX, about__html=ABOUT, docs_of_found__html=FOUND, site__js=SITE)
     write(tmp_path, about__css="body { color: rgb(1, 2, 3) }", name__js="export const name = '!'")
-    async with served(Backend(tmp_path).app()) as port:
+    async with serving(Backend(tmp_path).app()) as port:
         await page.goto(f"http://localhost:{port}/index.html")
-        native = await walked(page)
+        native = await walk_pages(page)
     errors = complaints(page)
     async with host_server() as url:
         await page.goto(url)
@@ -88,8 +88,8 @@ async def test_pages_lead_to_each_other(page: Page, tmp_path: Path) -> None:
         await host.answers(
             f"return {{ bodyType: 'base64', body: '{picture}', headers: {{ 'content-type': 'image/png' }} }}"
         )
-        frame = await host.show(packed(tmp_path, INDEX))
-        assert await walked(frame) == native
+        frame = await host.show(pack_html(tmp_path, INDEX))
+        assert await walk_pages(frame) == native
     assert errors == []
     assert [step[4] for step in native].count("About!") == 2
 
@@ -104,7 +104,7 @@ async def test_the_page_of_a_folder_is_at_its_address(page: Page, tmp_path: Path
         await page.goto(url)
         host = Host(page)
         await host.in_our_host()
-        frame = await host.show(packed(tmp_path, (tmp_path / "index.html").read_text("utf-8")))
+        frame = await host.show(pack_html(tmp_path, (tmp_path / "index.html").read_text("utf-8")))
         for name, title in (("News", "/news/"), ("Home", "/"), ("All news", "/news/")):
             await frame.get_by_text(name, exact=True).click()
             await frame.wait_for_function("title => document.title === title", arg=title)
@@ -119,10 +119,10 @@ async def test_a_page_that_refreshes_itself_leads_to_another(page: Page, tmp_pat
         await page.goto(url)
         host = Host(page)
         await host.in_our_host()
-        frame = await host.show(packed(tmp_path, refresh.format("about.html")))
+        frame = await host.show(pack_html(tmp_path, refresh.format("about.html")))
         await frame.wait_for_function("() => document.title === 'About'")
         async with page.expect_console_message(lambda message: "would not come back" in message.text):
-            await page.evaluate(WRITE, packed(tmp_path / "alone", refresh.format("/")))
+            await page.evaluate(WRITE, pack_html(tmp_path / "alone", refresh.format("/")))
         assert await page.frames[-1].title() == "First"
 
 
@@ -130,7 +130,7 @@ async def test_a_page_that_a_host_wrote_stays(page: Page, tmp_path: Path) -> Non
     """It cannot be reloaded there: the console reports that a link leads to another page."""
     write(tmp_path, index__html=INDEX, about__html=ABOUT, docs_of_found__html=FOUND, site__js="const whole = 0")
     write(tmp_path, about__css="", name__js="export const name = '!'")
-    html = packed(tmp_path, INDEX)
+    html = pack_html(tmp_path, INDEX)
     async with host_server() as url:
         await page.goto(url)
         await page.evaluate(WRITE, html)
@@ -142,7 +142,7 @@ async def test_a_page_that_a_host_wrote_is_not_lost_by_loading_anew(page: Page, 
     """A reload would show the frame's URL, which is not the app: the page stays, with a message on the console."""
     ways = ("location.reload()", "history.pushState(null, '', '/a'); location.href = '/'", "location.assign('/a')")
     buttons = "".join(f'<button onclick="{way}">{way}</button>' for way in ways)
-    html = packed(tmp_path, f"<!doctype html><title>App</title>{buttons}")
+    html = pack_html(tmp_path, f"<!doctype html><title>App</title>{buttons}")
     async with host_server() as url:
         await page.goto(url)
         await page.evaluate(WRITE, html)

@@ -7,9 +7,9 @@ from aiohttp import web
 from playwright.async_api import Page
 
 from tests.apps.packing import write
-from tests.browser.runtime_host import Host, host_server, packed
+from tests.browser.runtime_host import Host, host_server, pack_html
 from tests.browser.twins.backend import Backend
-from tests.world import Server, served
+from tests.world import Server, serving
 
 PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "a bundle that looks for the place of its script, as webpack's do": (
@@ -170,7 +170,7 @@ async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: 
         host = Host(page)
         await host.in_our_host()
         await host.answers("return { status: 404 }")
-        frame = await host.show(packed(tmp_path, html))
+        frame = await host.show(pack_html(tmp_path, html))
         await frame.wait_for_function(_ENDED)
         assert await frame.evaluate("() => seen") == native
         assert set(await host.run("() => host.calls('http_request').map(({ url }) => url)")) <= {"/api/last"}
@@ -198,7 +198,7 @@ async def test_what_is_not_there_is_missing_as_in_a_browser(page: Page, tmp_path
         host = Host(page)
         await host.in_our_host()
         await host.answers("return { status: 404 }")
-        frame = await host.show(packed(tmp_path, html))
+        frame = await host.show(pack_html(tmp_path, html))
         await frame.wait_for_function(_ENDED)
         assert await frame.evaluate("() => seen") == native
 
@@ -206,8 +206,8 @@ async def test_what_is_not_there_is_missing_as_in_a_browser(page: Page, tmp_path
 async def test_a_declared_shadow_root_has_its_pictures_on_its_own_site(page: Page, tmp_path: Path) -> None:
     """Images that the packer deferred for a view are loaded if the packed page is served beside its backend."""
     declared = '<template shadowrootmode=open><img src="/api/pixel.png"></template>'
-    html = packed(tmp_path, f"<!doctype html><div>{declared}</div>")
-    async with served(Backend(write(tmp_path, index__html=html)).app()) as port:
+    html = pack_html(tmp_path, f"<!doctype html><div>{declared}</div>")
+    async with serving(Backend(write(tmp_path, index__html=html)).app()) as port:
         await page.goto(f"http://localhost:{port}/index.html")
         picture = "document.querySelector('div').shadowRoot.querySelector('img')"
         await page.wait_for_function(f"{picture}.naturalWidth === 1")

@@ -12,7 +12,7 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, CDPSession, Page, Request, expect
 
-from tests.browser.test_approval_page import asked, deleted
+from tests.browser.test_approval_page import call_for_approval, count_deletes
 from tests.whole.test_main_job import answer_next, person
 from tests.world import EXAMPLE, World, running
 
@@ -56,7 +56,7 @@ async def so(page: Page, expression: str) -> None:
 
 async def test_an_approval_takes_the_touch_of_a_key(tmp_path: Path, context: BrowserContext, page: Page) -> None:
     """Without a key nothing is approved; one is added on the page, and touched; the record contains that."""
-    async with needing_touch(tmp_path) as world, asked(world) as question:
+    async with needing_touch(tmp_path) as world, call_for_approval(world) as question:
         await authenticator(context, page)
         await page.goto(question.link)
         await expect(page.get_by_test_id("add-key")).to_be_visible()
@@ -64,7 +64,7 @@ async def test_an_approval_takes_the_touch_of_a_key(tmp_path: Path, context: Bro
         await expect(page.get_by_test_id("approve")).to_be_enabled()
         await page.get_by_test_id("approve").click()
         await expect(page.get_by_text("add yours on the console first")).to_be_visible()
-        assert deleted(world) == 0
+        assert count_deletes(world) == 0
         await page.get_by_test_id("add-key").click()
         await expect(page.get_by_test_id("key")).to_have_count(1)
         await shot(page, "key")
@@ -73,12 +73,12 @@ async def test_an_approval_takes_the_touch_of_a_key(tmp_path: Path, context: Bro
         await expect(page.get_by_text("The call goes on")).to_be_visible()
         async with asyncio.timeout(60):
             assert "gateway-reason" not in (await question.answer)["headers"]
-        assert deleted(world) == 1
+        assert count_deletes(world) == 1
         records = {line["fields"]["kind"]: line["fields"] for line in world.records() if "kind" in line["fields"]}
         assert (records["key"]["decision"], records["approval"]["present"]) == ("added", True)
 
 
-def said(request: Request) -> dict[str, Any]:
+def answer_to(request: Request) -> dict[str, Any]:
     """The answer to a question in a request's body; empty for another request."""
     body = json.loads(request.post_data or "null")
     return body if isinstance(body, dict) and "answer" in body else {}
@@ -89,23 +89,25 @@ async def test_a_click_alone_or_an_old_touch_approves_nothing(
 ) -> None:
     """The assertion belongs to one question: a missing, invalid or foreign one is refused."""
     async with needing_touch(tmp_path) as world, person(world) as ann:
-        async with asked(world) as first:
+        async with call_for_approval(world) as first:
             await authenticator(context, page)
             await page.goto(first.link)
             await page.get_by_test_id("add-key").click()
             await expect(page.get_by_test_id("key")).to_have_count(1)
             await expect(page.get_by_test_id("approve")).to_be_enabled()
-            async with page.expect_request(lambda request: "assertion" in said(request)) as approving:
+            async with page.expect_request(lambda request: "assertion" in answer_to(request)) as approving:
                 await page.get_by_test_id("approve").click()
             await first.answer
-            stale = said(await approving.value)
-        async with asked(world, {"url": "/api/cart/bowl", "method": "DELETE", "_initiator": "model"}) as second:
+            stale = answer_to(await approving.value)
+        async with call_for_approval(
+            world, {"url": "/api/cart/bowl", "method": "DELETE", "_initiator": "model"}
+        ) as second:
             id = second.link.rpartition("/")[2]
             forged = {**stale, "assertion": {**stale["assertion"], "id": "AAAA"}}
             for body in ({"answer": "approve"}, stale, forged, {**stale, "assertion": 7}, {**stale, "assertion": {}}):
                 async with ann.post(f"{world.console}/api/approvals/{id}", json=body) as refused:
                     assert refused.status == 403, await refused.text()
-            assert deleted(world) == 1
+            assert count_deletes(world) == 1
             await answer_next(ann, world, "decline")
 
 
@@ -113,7 +115,7 @@ async def test_a_second_key_takes_a_touch_of_the_first(tmp_path: Path, context: 
     """The session alone can neither add nor remove a key."""
     async with needing_touch(tmp_path) as world, person(world) as ann:
         await authenticator(context, page)
-        async with asked(world) as question:
+        async with call_for_approval(world) as question:
             await page.goto(question.link)
             await page.get_by_test_id("add-key").click()
             await expect(page.get_by_test_id("key")).to_have_count(1)
@@ -178,7 +180,7 @@ async def test_a_grant_is_given_listed_and_revoked(tmp_path: Path, page: Page) -
     """The card offers a grant if the policy does; the console lists it until it is revoked there."""
     async with running(tmp_path, policy=GRANTS) as world:
         await page.goto(f"{world.console}/")
-        async with asked(world) as question:
+        async with call_for_approval(world) as question:
             lasting = page.get_by_test_id("grant").filter(has_text="10 minutes")
             await expect(lasting).to_be_enabled()
             await shot(page, "grant-offered")
@@ -220,7 +222,7 @@ async def test_a_notification_is_shown_only_after_a_click_allowed_it(
     other = await context.new_page()
     await other.bring_to_front()
     await so(page, "!document.hasFocus()")
-    async with person(world) as ann, asked(world):
+    async with person(world) as ann, call_for_approval(world):
         await so(page, "notes.length === 1 && notes[0].seen.includes('show')")
         shown = "[notes[0].title, notes[0].body, notes[0] instanceof Object.getPrototypeOf(Notification)]"
         assert await page.evaluate(shown) == ["Approval needed", "Remove mug from the cart?", True]

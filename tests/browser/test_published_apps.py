@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.test_main_job import app_of
 from tests.interop.test_published import MODULES
-from tests.world import running, served
+from tests.world import running, serving
 
 SPECIFICATION = {
     "openapi": "3.0.3",
@@ -68,7 +68,7 @@ async def test_swagger_ui_works_unchanged(page: Page, tmp_path: Path) -> None:
     """It shows the backend's API, and a person's actions in it reach the backend."""
     pets: list[dict[str, Any]] = []
     swagger(tmp_path / "app")
-    async with served(backend(pets)) as port:
+    async with serving(backend(pets)) as port:
         behind = json.dumps({"url": f"http://127.0.0.1:{port}", "network": "private"})
         policy = f'version: 1\nbackends: {{pets: {behind}}}\nroutes: [{{path: "/api/**", methods: [GET, POST]}}]\n'
         async with running(tmp_path, source=tmp_path / "app", policy=policy) as world:

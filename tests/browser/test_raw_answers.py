@@ -36,17 +36,17 @@ def ok(fields: bytes, body: bytes = b"hi") -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), fields, body)
 
 
-def said(line: bytes) -> bytes:
+def response_beginning(line: bytes) -> bytes:
     """An answer that begins with `line`."""
     return line + b"\r\nContent-Length: 2\r\n\r\nhi"
 
 
-def chunked(rest: bytes, fields: bytes = b"") -> bytes:
+def chunked_response(rest: bytes, fields: bytes = b"") -> bytes:
     """An answer in chunks."""
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n%b\r\n%b" % (fields, rest)
 
 
-def framed(field: bytes) -> bytes:
+def framed_response(field: bytes) -> bytes:
     """An answer that `field` frames."""
     return b"HTTP/1.1 200 OK\r\n%b\r\n\r\nhi" % field
 
@@ -84,90 +84,98 @@ SAME: dict[str, bytes] = {
     "many of 102": b"HTTP/1.1 102 P\r\n\r\n" * 20 + ok(b"X-A: 1\r\n"),
     "199, with a length": b"HTTP/1.1 199 P\r\nContent-Length: 3\r\nbroken\r\n\r\n" + ok(b"X-A: 1\r\n"),
     # statuses
-    "no reason": said(b"HTTP/1.1 200 "),
-    "no reason, and no space": said(b"HTTP/1.1 404"),
-    "a reason in latin-1": said(b"HTTP/1.1 200 caf\xe9"),
-    "a reason in utf-8": said(b"HTTP/1.1 200 caf\xc3\xa9"),
-    "a reason between spaces": said(b"HTTP/1.1 200   a  b  "),
-    "a reason between tabs": said(b"HTTP/1.1 200 \ta\tb\t"),
-    "a long reason": said(b"HTTP/1.1 200 " + b"a" * 3000),
-    "a wrong reason": said(b'HTTP/1.1 200 Not <b>"Found"\\'),
-    "a later version": said(b"HTTP/1.2 200 OK"),
+    "no reason": response_beginning(b"HTTP/1.1 200 "),
+    "no reason, and no space": response_beginning(b"HTTP/1.1 404"),
+    "a reason in latin-1": response_beginning(b"HTTP/1.1 200 caf\xe9"),
+    "a reason in utf-8": response_beginning(b"HTTP/1.1 200 caf\xc3\xa9"),
+    "a reason between spaces": response_beginning(b"HTTP/1.1 200   a  b  "),
+    "a reason between tabs": response_beginning(b"HTTP/1.1 200 \ta\tb\t"),
+    "a long reason": response_beginning(b"HTTP/1.1 200 " + b"a" * 3000),
+    "a wrong reason": response_beginning(b'HTTP/1.1 200 Not <b>"Found"\\'),
+    "a later version": response_beginning(b"HTTP/1.2 200 OK"),
     "no HTTP": b"hi there\r\n\r\nand more",
     "nothing at all": b"",
     "101 of nothing": b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
     "100 and no more": b"HTTP/1.1 100 Continue\r\n\r\n",
-    **{f"status {status}": said(b"HTTP/1.1 %d Odd" % status) for status in (201, 206, 299, 300, 302, 305, 306, 400)},
-    **{f"status {status}": said(b"HTTP/1.1 %d Odd" % status) for status in (401, 408, 416, 421, 425, 500, 511, 599)},
+    **{
+        f"status {status}": response_beginning(b"HTTP/1.1 %d Odd" % status)
+        for status in (201, 206, 299, 300, 302, 305, 306, 400)
+    },
+    **{
+        f"status {status}": response_beginning(b"HTTP/1.1 %d Odd" % status)
+        for status in (401, 408, 416, 421, 425, 500, 511, 599)
+    },
     "a redirect that is none": b"HTTP/1.1 300 Odd\r\nLocation: /ok\r\nContent-Length: 2\r\n\r\nhi",
     # bodies
     "204": b"HTTP/1.1 204 No\r\nX-A: 1\r\nContent-Type: text/plain\r\n\r\n",
     "204 with a length": b"HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n",
-    "204 with a body": said(b"HTTP/1.1 204 No"),
+    "204 with a body": response_beginning(b"HTTP/1.1 204 No"),
     "204 in chunks": b"HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
     "205": b"HTTP/1.1 205 Reset\r\nContent-Length: 0\r\n\r\n",
-    "205 with a body": said(b"HTTP/1.1 205 Reset"),
+    "205 with a body": response_beginning(b"HTTP/1.1 205 Reset"),
     "304": b'HTTP/1.1 304 Not\r\nETag: "x"\r\n\r\n',
     "304 with a length": b"HTTP/1.1 304 Not\r\nContent-Length: 5\r\n\r\n",
-    "304 with a body": said(b"HTTP/1.1 304 Not"),
-    "HTTP/1.0": said(b"HTTP/1.0 200 OK"),
+    "304 with a body": response_beginning(b"HTTP/1.1 304 Not"),
+    "HTTP/1.0": response_beginning(b"HTTP/1.0 200 OK"),
     "HTTP/1.0 without a length": b"HTTP/1.0 200 OK\r\n\r\nhi",
     "HTTP/1.0 that is kept": b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi",
     "without a length": b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\nhi",
-    "chunks with extensions": chunked(b'2;a="x;y"\r\nhi\r\n0;c\r\n\r\n'),
-    "chunks with spaces": chunked(b"2 ; a = b\r\nhi\r\n2  \r\nho\r\n0\r\n\r\n"),
-    "chunks with zeros": chunked(b"0" * 30 + b"2\r\nhi\r\n00\r\n\r\n"),
-    "chunks in capitals": chunked(b"A\r\n0123456789\r\n0\r\n\r\n"),
-    "chunks, and more behind": chunked(b"2\r\nhi\r\n0\r\n\r\nmore"),
-    "trailers": chunked(b"2\r\nhi\r\n0\r\nX-A: 1\r\n\r\n"),
-    "a broken trailer": chunked(b"2\r\nhi\r\n0\r\nbroken\r\n\r\n"),
-    "no transfer coding": framed(b"Transfer-Encoding:\r\nContent-Length: 2"),
-    "identity": framed(b"Transfer-Encoding: identity\r\nContent-Length: 2"),
-    "the same length twice": framed(b"Content-Length: 2\r\nContent-Length: 2"),
-    "the same length in a list": framed(b"Content-Length: 2, 2"),
-    "a length with zeros": framed(b"Content-Length: " + b"0" * 30 + b"2"),
-    "two lengths": framed(b"Content-Length: 2\r\nContent-Length: 3"),
-    "two lengths in a list": framed(b"Content-Length: 2, 3"),
-    "a length that is too short": framed(b"Content-Length: 1"),
+    "chunks with extensions": chunked_response(b'2;a="x;y"\r\nhi\r\n0;c\r\n\r\n'),
+    "chunks with spaces": chunked_response(b"2 ; a = b\r\nhi\r\n2  \r\nho\r\n0\r\n\r\n"),
+    "chunks with zeros": chunked_response(b"0" * 30 + b"2\r\nhi\r\n00\r\n\r\n"),
+    "chunks in capitals": chunked_response(b"A\r\n0123456789\r\n0\r\n\r\n"),
+    "chunks, and more behind": chunked_response(b"2\r\nhi\r\n0\r\n\r\nmore"),
+    "trailers": chunked_response(b"2\r\nhi\r\n0\r\nX-A: 1\r\n\r\n"),
+    "a broken trailer": chunked_response(b"2\r\nhi\r\n0\r\nbroken\r\n\r\n"),
+    "no transfer coding": framed_response(b"Transfer-Encoding:\r\nContent-Length: 2"),
+    "identity": framed_response(b"Transfer-Encoding: identity\r\nContent-Length: 2"),
+    "the same length twice": framed_response(b"Content-Length: 2\r\nContent-Length: 2"),
+    "the same length in a list": framed_response(b"Content-Length: 2, 2"),
+    "a length with zeros": framed_response(b"Content-Length: " + b"0" * 30 + b"2"),
+    "two lengths": framed_response(b"Content-Length: 2\r\nContent-Length: 3"),
+    "two lengths in a list": framed_response(b"Content-Length: 2, 3"),
+    "a length that is too short": framed_response(b"Content-Length: 1"),
 }
 
 EARLY: dict[str, bytes] = {
-    "nothing of it": framed(b"Content-Length: 9")[:-2],
-    "cut off": framed(b"Content-Length: 9"),
-    "no chunk": chunked(b""),
-    "in a chunk": chunked(b"5\r\nhi"),
-    "behind a chunk": chunked(b"2\r\nhi\r\n"),
-    "before the end of the trailers": chunked(b"2\r\nhi\r\n0\r\n"),
-    "a size that is none": chunked(b"zz\r\nhi\r\n0\r\n\r\n"),
-    "a size with a sign": chunked(b"+2\r\nhi\r\n0\r\n\r\n"),
-    "a size behind a space": chunked(b" 2\r\nhi\r\n0\r\n\r\n"),
-    "a size like 0x2": chunked(b"0x2\r\nhi\r\n0\r\n\r\n"),
-    "too large a size": chunked(b"ffffffffffffffffff\r\nhi\r\n0\r\n\r\n"),
-    "a chunk that is longer": chunked(b"2\r\nhixx0\r\n\r\n"),
+    "nothing of it": framed_response(b"Content-Length: 9")[:-2],
+    "cut off": framed_response(b"Content-Length: 9"),
+    "no chunk": chunked_response(b""),
+    "in a chunk": chunked_response(b"5\r\nhi"),
+    "behind a chunk": chunked_response(b"2\r\nhi\r\n"),
+    "before the end of the trailers": chunked_response(b"2\r\nhi\r\n0\r\n"),
+    "a size that is none": chunked_response(b"zz\r\nhi\r\n0\r\n\r\n"),
+    "a size with a sign": chunked_response(b"+2\r\nhi\r\n0\r\n\r\n"),
+    "a size behind a space": chunked_response(b" 2\r\nhi\r\n0\r\n\r\n"),
+    "a size like 0x2": chunked_response(b"0x2\r\nhi\r\n0\r\n\r\n"),
+    "too large a size": chunked_response(b"ffffffffffffffffff\r\nhi\r\n0\r\n\r\n"),
+    "a chunk that is longer": chunked_response(b"2\r\nhixx0\r\n\r\n"),
 }
 
 REFUSED: dict[str, bytes] = {
     # RFC 9112, 6.3: an intermediary sends 502
-    **{f"length {text}": framed(f"Content-Length: {text}".encode()) for text in ("+2", "-2", "two", "", "2.0")},
+    **{
+        f"length {text}": framed_response(f"Content-Length: {text}".encode()) for text in ("+2", "-2", "two", "", "2.0")
+    },
     # 6.1, 6.3 and 7: another recipient could interpret these differently
-    "chunks and a length": chunked(b"2\r\nhi\r\n0\r\n\r\n", b"Content-Length: 2\r\n"),
-    "chunks in HTTP/1.0": chunked(b"2\r\nhi\r\n0\r\n\r\n").replace(b"1.1", b"1.0"),
-    "chunks twice": chunked(b"2\r\nhi\r\n0\r\n\r\n", b"Transfer-Encoding: chunked\r\n"),
-    "gzip in chunks": framed(b"Transfer-Encoding: gzip, chunked"),
-    "another transfer coding": framed(b"Transfer-Encoding: xchunked\r\nContent-Length: 2"),
+    "chunks and a length": chunked_response(b"2\r\nhi\r\n0\r\n\r\n", b"Content-Length: 2\r\n"),
+    "chunks in HTTP/1.0": chunked_response(b"2\r\nhi\r\n0\r\n\r\n").replace(b"1.1", b"1.0"),
+    "chunks twice": chunked_response(b"2\r\nhi\r\n0\r\n\r\n", b"Transfer-Encoding: chunked\r\n"),
+    "gzip in chunks": framed_response(b"Transfer-Encoding: gzip, chunked"),
+    "another transfer coding": framed_response(b"Transfer-Encoding: xchunked\r\nContent-Length: 2"),
     # 2.2, RFC 9110, 5.5
     "CR in a value": ok(b"X-A: a\rX-B: 1\r\n"),
     # 4, 8; RFC 9110, 15
     "cut off in the head": b"HTTP/1.1 200 OK\r\nX-A: 1\r\n",
     "cut off in the first line": b"HTTP/1.1 200",
-    "two spaces": said(b"HTTP/1.1  200 OK"),
-    "small letters": said(b"http/1.1 200 OK"),
-    "HTTP/2.0": said(b"HTTP/2.0 200 OK"),
-    "a status of two digits": said(b"HTTP/1.1 99 X"),
-    "a status with a zero": said(b"HTTP/1.1 099 X"),
-    "a status above 599": said(b"HTTP/1.1 600 X"),
-    "a status of four digits": said(b"HTTP/1.1 2000 X"),
-    "no status": said(b"HTTP/1.1"),
+    "two spaces": response_beginning(b"HTTP/1.1  200 OK"),
+    "small letters": response_beginning(b"http/1.1 200 OK"),
+    "HTTP/2.0": response_beginning(b"HTTP/2.0 200 OK"),
+    "a status of two digits": response_beginning(b"HTTP/1.1 99 X"),
+    "a status with a zero": response_beginning(b"HTTP/1.1 099 X"),
+    "a status above 599": response_beginning(b"HTTP/1.1 600 X"),
+    "a status of four digits": response_beginning(b"HTTP/1.1 2000 X"),
+    "no status": response_beginning(b"HTTP/1.1"),
     "junk before": b"junk" + ok(b""),
 }
 

@@ -42,12 +42,12 @@ def url(text: str) -> str:
     return f"fetch({text})"
 
 
-def typed(body: str, media_type: str) -> str:
+def body_with_type(body: str, media_type: str) -> str:
     """A body with this content type."""
     return post(body, f"headers: {{'Content-Type': {media_type!r}}}")
 
 
-def requested(init: str, more: str = "") -> str:
+def fetch_request(init: str, more: str = "") -> str:
     """The same with a `Request` object."""
     return f"fetch(new Request('/e/x', {{{init}}}), {{{more}}})"
 
@@ -95,13 +95,13 @@ ASKED: dict[str, str] = {
     "a view": post("new Uint8Array([0, 1, 2, 255]).subarray(1, 3)"),
     "a data view": post("new DataView(new Uint8Array([0, 1, 2, 255]).buffer, 2)"),
     "numbers": post("new Float32Array([1.5])"),
-    "parameters with another type": typed("new URLSearchParams('a=1')", "x/y"),
-    "a type as it is written": typed("'x'", 'Text/Weird;  A="B;c"'),
-    "an empty type": typed("'x'", ""),
-    "json as it is written": typed("' {\"a\" : 1.0} '", "application/json"),
-    "no json": typed("new Blob([new Uint8Array([0x7b, 0xff])])", "application/json"),
-    "a form as it is written": typed("'a=b+c&%zz&\\u00e9'", "application/x-www-form-urlencoded"),
-    "utf-8 that says latin-1": typed("'\\xe9'", "text/plain; charset=iso-8859-1"),
+    "parameters with another type": body_with_type("new URLSearchParams('a=1')", "x/y"),
+    "a type as it is written": body_with_type("'x'", 'Text/Weird;  A="B;c"'),
+    "an empty type": body_with_type("'x'", ""),
+    "json as it is written": body_with_type("' {\"a\" : 1.0} '", "application/json"),
+    "no json": body_with_type("new Blob([new Uint8Array([0x7b, 0xff])])", "application/json"),
+    "a form as it is written": body_with_type("'a=b+c&%zz&\\u00e9'", "application/x-www-form-urlencoded"),
+    "utf-8 that says latin-1": body_with_type("'\\xe9'", "text/plain; charset=iso-8859-1"),
     "a stream that fails": post("new ReadableStream({start(c) { c.error(new Error('mine')); }})", "duplex: 'half'"),
     "a stream without duplex": post("new Blob(['s']).stream()"),
     "a body of GET": get("body: 'x'"),
@@ -143,14 +143,14 @@ ASKED: dict[str, str] = {
     "aborted": get("signal: AbortSignal.abort()"),
     "aborted with a reason": get("signal: AbortSignal.abort('why')"),
     # Request
-    "a request": requested("method: 'POST', body: 'r', headers: {'x-h': '1'}"),
-    "a request with other headers": requested(
+    "a request": fetch_request("method: 'POST', body: 'r', headers: {'x-h': '1'}"),
+    "a request with other headers": fetch_request(
         "method: 'POST', body: 'r', headers: {'x-h': '1'}", "headers: {'x-i': '2'}"
     ),
-    "a request with another body": requested("method: 'POST', body: 'r'", "body: 's'"),
-    "a request with another method": requested("method: 'POST', body: 'r'", "method: 'PUT'"),
-    "a request that becomes GET": requested("method: 'POST', body: 'r'", "method: 'GET'"),
-    "a request of parameters": requested("method: 'POST', body: new URLSearchParams('a=1')"),
+    "a request with another body": fetch_request("method: 'POST', body: 'r'", "body: 's'"),
+    "a request with another method": fetch_request("method: 'POST', body: 'r'", "method: 'PUT'"),
+    "a request that becomes GET": fetch_request("method: 'POST', body: 'r'", "method: 'GET'"),
+    "a request of parameters": fetch_request("method: 'POST', body: new URLSearchParams('a=1')"),
     "a request of a request": url("new Request(new Request('/e/x', {method: 'POST', body: 'r'}), {headers: {}})"),
     "a request that was used": "(async (r) => { await r.text(); return fetch(r); })"
     "(new Request('/e/x', {method: 'POST', body: 'c'}))",

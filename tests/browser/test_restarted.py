@@ -14,8 +14,8 @@ from aiohttp import ClientError, ClientSession
 from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser.probing import outcomes
-from tests.browser.stock_host import SIZE, bundled, stock_host
-from tests.browser.test_main_job import model, shown, tool
+from tests.browser.stock_host import SIZE, bundle_hosts, stock_host
+from tests.browser.test_main_job import model, show_app, tool
 from tests.browser.test_stock_clients import Forwarder, item_of
 from tests.whole.restarts import Restartable
 from tests.world import SECRET, World
@@ -24,7 +24,7 @@ from tests.world import SECRET, World
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script of the host."""
-    return bundled(tmp_path_factory.mktemp("stock"))
+    return bundle_hosts(tmp_path_factory.mktemp("stock"))
 
 
 Restart = Callable[[], Awaitable[None]]
@@ -51,12 +51,12 @@ async def restart(
         yield partial(gateway.restart, signal.SIGKILL)
 
 
-def posted(world: World) -> int:
+def count_changes(world: World) -> int:
     """How many changes of the cart have reached the shop."""
     return len([line for line in world.arrived() if line["method"] == "POST"])
 
 
-async def marked(frame: FrameLocator) -> None:
+async def mark_page(frame: FrameLocator) -> None:
     """Mark the page of the app, so that a reload would be seen."""
     await frame.locator("body").evaluate("(body) => (body.dataset.mark = 'before')")
 
@@ -74,8 +74,8 @@ async def add(frame: FrameLocator, number: int) -> str:
 
 async def test_an_open_console_goes_on(page: Page, world: World, restart: Restart) -> None:
     """Its view keeps its page, whose requests are answered, and the model's next call reaches it; none runs twice."""
-    frame = await shown(page, world)
-    await marked(frame)
+    frame = await show_app(page, world)
+    await mark_page(frame)
     await add(frame, 0)
     await restart()
     item = str(await frame.locator("[data-item-id]").nth(2).get_attribute("data-item-id"))
@@ -88,7 +88,7 @@ async def test_an_open_console_goes_on(page: Page, world: World, restart: Restar
     assert await frame.locator("body").get_attribute("data-mark") == "before"
     records = outcomes(world, method="POST", url="/api/cart")
     assert [(one["status"], one["door"]) for one in records] == [(200, "bridge")] * 3
-    assert posted(world) == 3
+    assert count_changes(world) == 3
 
 
 async def test_a_view_in_a_stock_host_goes_on(page: Page, world: World, script: Path, restart: Restart) -> None:
@@ -109,7 +109,7 @@ async def test_a_view_in_a_stock_host_goes_on(page: Page, world: World, script: 
         await page.evaluate("window.showInClientMode()")
         frame = page.frame_locator("iframe")
         await item_of(frame)
-        await marked(frame)
+        await mark_page(frame)
         await add(frame, 0)
         await restart()
         await add(frame, 1)
@@ -117,6 +117,6 @@ async def test_a_view_in_a_stock_host_goes_on(page: Page, world: World, script: 
     records = outcomes(world, method="POST", url="/api/cart")
     assert [record["reason"] for record in records if record.get("status") == 200] == [None] * 2
     assert len({record["view"] for record in records if record.get("view")}) == 1
-    assert posted(world) == 2
+    assert count_changes(world) == 2
     assert forward.called.count("open_cart") == 1
     assert forward.called.count("webmcp_attach") == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import BrowserContext, expect
 
-from tests.assembly.test_live_settings import ROLES, UNTIL, rewrite, taken
+from tests.assembly.test_live_settings import ROLES, UNTIL, change_settings, rewrite
 from tests.doors.access_world import HR, building
 
 
@@ -19,13 +19,13 @@ async def test_a_console_follows_the_rights_of_its_person(tmp_path: Path, contex
         await page.goto(house.console)
         app = page.get_by_role("heading", name="pay", exact=False, level=1)
         await expect(app).to_be_attached()
-        await taken(house, ROLES, "roles: {user: [sales], admin: [root]}")
+        await change_settings(house, ROLES, "roles: {user: [sales], admin: [root]}")
         excluded = page.get_by_role("heading", name="You may not use any app here")
         await expect(excluded).to_be_visible()
         await expect(page.get_by_text("Ask an administrator for access")).to_be_visible()
         state = await house.state(HR)
         assert (state["apps"], state["excluded"]) == ([], True)
-        await taken(house, "user: [sales]", "user: [sales, hr]")
+        await change_settings(house, "user: [sales]", "user: [sales, hr]")
         await expect(app).to_be_attached()
         await expect(excluded).not_to_be_attached()
 

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Frame, Page
 
-from tests.browser.runtime_host import ROOT, Host, host_server, packed
+from tests.browser.runtime_host import ROOT, Host, host_server, pack_html
 from tests.browser.test_single_owner import complaints
-from tests.world import served
+from tests.world import serving
 
 ROUTERS = Path(__file__).parent / "routers"
 APPS = ("react.tsx", "vue.ts", "tanstack.tsx")
@@ -40,7 +40,7 @@ def page_of(folder: Path, app: str) -> str:
     return f"<!doctype html><html><body><div id=root></div><script type=module>{code}</script></body></html>"
 
 
-async def walked(frame: Frame | Page) -> Any:
+async def walk_routes(frame: Frame | Page) -> Any:
     """The app's observations on its way, without its origin."""
     seen = await frame.evaluate("() => walk().then(JSON.stringify)")
     return re.sub(r"https?://(?!other)[^/\"\\ ]+", "<origin>", seen)
@@ -56,15 +56,15 @@ async def test_a_router_goes_the_same_way(page: Page, folder: Path, app: str) ->
 
     site = web.Application()
     site.router.add_get("/{path:.*}", any_path)
-    async with served(site) as port:
+    async with serving(site) as port:
         await page.goto(f"http://localhost:{port}/")
-        native = await walked(page)
+        native = await walk_routes(page)
     async with host_server() as url:
         await page.goto(url)
         errors = complaints(page)  # not those of the native page, whose server has ended
         host = Host(page)
         await host.in_our_host()
-        frame = await host.show(packed(folder / app.partition(".")[0], html))
-        assert (await walked(frame)).split('],["') == native.split('],["')
+        frame = await host.show(pack_html(folder / app.partition(".")[0], html))
+        assert (await walk_routes(frame)).split('],["') == native.split('],["')
     assert errors == []
     assert "Order 8" in native

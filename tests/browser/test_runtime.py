@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.runtime_host import CSP, Host, host_server, packed, proof, shown
+from tests.browser.runtime_host import CSP, Host, host_server, pack_html, proof, show_page
 
 # fetch
 
@@ -14,7 +14,7 @@ from tests.browser.runtime_host import CSP, Host, host_server, packed, proof, sh
 async def test_fetch_reaches_the_host_from_an_opaque_frame(host: Host, tmp_path: Path) -> None:
     """Every way to write a URL of the app gives its path and query; none resolves against the host's."""
     await host.answers("return { bodyType: 'json', body: { url: args.url } };")
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     urls = await frame.evaluate(
         """async () => {
           const given = ["/api/cart?a=1#f", "api/cart",
@@ -30,7 +30,7 @@ async def test_fetch_works_in_a_blob_document(host: Host, tmp_path: Path) -> Non
     """There is no base URL at all; even the browser's own Request throws."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.in_our_host()
-    html = packed(tmp_path, "<p>page</p>")
+    html = pack_html(tmp_path, "<p>page</p>")
     await host.run(
         """html => {
           host.frame = document.createElement("iframe");
@@ -48,7 +48,7 @@ async def test_fetch_works_in_a_blob_document(host: Host, tmp_path: Path) -> Non
 async def test_bodies_arrive_as_the_browser_would_send_them(host: Host, tmp_path: Path) -> None:
     """JSON, text, forms, files, bytes and streams are sent alike."""
     await host.answers("return { bodyType: 'json', body: args };")
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     sent = await frame.evaluate(
         """async () => {
           const form = new FormData();
@@ -90,7 +90,7 @@ async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> N
         " bodyType: 'base64', body: 'AP8=',"
         " headers: { 'content-type': 'application/octet-stream', 'set-cookie': 'a=b', etag: 'x' } };"
     )
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     seen = await frame.evaluate(
         """async () => {
           const response = await fetch("/x");
@@ -113,7 +113,7 @@ async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> N
 async def test_data_and_blob_urls_need_no_host(host: Host, tmp_path: Path) -> None:
     """The content security policy allows the browser's own fetch neither."""
     page = "<!doctype html><script>const made = (text) => URL.createObjectURL(new Blob([text]));</script>"
-    frame = await shown(host, tmp_path, page)
+    frame = await show_page(host, tmp_path, page)
     texts = await frame.evaluate(
         """async () => {
           const urls = [made("inside"), "data:text/plain;base64,aGk=", "data:,a%20b"];
@@ -127,7 +127,7 @@ async def test_data_and_blob_urls_need_no_host(host: Host, tmp_path: Path) -> No
 async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) -> None:
     """It may come before the request, during the host's work (which is notified), or while the body is read."""
     await host.answers("if (args.url === '/slow') await new Promise(() => 0); return { bodyType: 'text', body: 'x' };")
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     reasons = await frame.evaluate(
         """async () => {
           const reason = (promise) => promise.then(() => "none", (error) => error.name ?? error);
@@ -155,7 +155,7 @@ async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp
         "return { status: 403, bodyType: 'json', body: { detail: 'Not allowed.', cause: 'No rule.' },"
         " headers: { 'content-type': 'application/problem+json', 'gateway-reason': 'policy-denied' } };"
     )
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     async with host.page.expect_console_message(lambda message: "explain" in message.text) as line:
         seen = await frame.evaluate(
             "async () => { const response = await fetch('/api/admin', {method: 'DELETE'});"
@@ -169,7 +169,7 @@ async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp
 
 async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -> None:
     """It rejects as a network failure does, with the cause beside it."""
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     seen = await frame.evaluate(
         "async () => { try { await fetch('/x'); } catch (e) { return [e.name, e.message, String(e.cause)]; } }"
     )
@@ -180,7 +180,7 @@ async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -
 async def test_a_synchronous_request_throws(host: Host, tmp_path: Path) -> None:
     """The standard errors are thrown for `send` and for forbidden properties; the next request works."""
     await host.answers("return { bodyType: 'text', body: args.url };")
-    frame = await shown(host, tmp_path, "<!doctype html><p>XMLHttpRequest</p>")
+    frame = await show_page(host, tmp_path, "<!doctype html><p>XMLHttpRequest</p>")
     seen = await frame.evaluate(
         """() => new Promise((done) => {
           const names = [];
@@ -203,7 +203,7 @@ async def test_without_a_host_fetch_says_so(host: Host, tmp_path: Path) -> None:
     """A parent without MCP Apps: 503 after five seconds, and a late host is accepted."""
     await host.run("() => { host.initializes = false; }")
     await host.answers("return { status: 204 };")
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     seen = await frame.evaluate(
         "async () => { const r = await fetch('/x'); return [r.status, r.headers.get('gateway-reason')]; }"
     )
@@ -224,7 +224,7 @@ async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: P
     await host.attaches()
     await host.answers("return { status: 204 };")
     spy = (Path(__file__).parent / "runtime" / "spy.html").read_text("utf-8")
-    frame = await host.show(packed(tmp_path, spy))
+    frame = await host.show(pack_html(tmp_path, spy))
     await frame.evaluate(
         "async () => { await Promise.all([fetch('/1'), fetch('/2'), fetch('/3')]); await fetch('/4'); }"
     )
@@ -253,7 +253,7 @@ async def test_an_event_of_a_script_is_no_gesture(host: Host, tmp_path: Path) ->
     """A request contains the age of the person's own click, whatever the page clicked since."""
     await host.attaches()
     await host.answers("return { status: 204 };")
-    frame = await host.show(packed(tmp_path, "<!doctype html><button type=button>Here</button>"))
+    frame = await host.show(pack_html(tmp_path, "<!doctype html><button type=button>Here</button>"))
     await frame.locator("button").click()
     await frame.evaluate(
         """async () => {
@@ -278,7 +278,7 @@ async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp
         "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
     )
     await host.answers("return { status: 204 };")
-    frame = await host.show(packed(tmp_path, "<p>page</p>"))
+    frame = await host.show(pack_html(tmp_path, "<p>page</p>"))
     assert await frame.evaluate("async () => (await fetch('/1')).status") == 204
     assert await host.run("host.calls('webmcp_attach')") == [{"capabilities": {"pending": True}}]
     assert await host.run("host.calls('http_request')[0]._view") == proof(1)
@@ -287,7 +287,7 @@ async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp
 async def test_in_our_host_the_socket_is_the_proof(host: Host, tmp_path: Path) -> None:
     """There is neither attach nor signature."""
     await host.answers("return { status: 204 };")
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     await frame.evaluate("() => fetch('/1')")
     [sent] = await host.run("host.calls('http_request')")
     assert sent.pop("headers").keys() == {"accept", "accept-language"}
@@ -305,7 +305,7 @@ async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Pa
     """A notice links to the approval; the final answer is the result; then the notice is gone."""
     await host.answers(PENDING)
     await host.run("() => { host.tools.http_stream = (args) => new Promise((resolve) => { host.decide = resolve; }); }")
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     await frame.evaluate(
         "() => { window.done = fetch('/api/cart/1', {method: 'DELETE'})"
         ".then(async (response) => [response.status, await response.text()]); }"
@@ -339,7 +339,7 @@ async def test_the_notice_looks_the_same_everywhere(page: Page, tmp_path: Path, 
         host = Host(page)
         await host.answers(PENDING)
         await host.run("() => { host.tools.http_stream = () => new Promise(() => 0); }")
-        frame = await shown(host, tmp_path, SPOILING)
+        frame = await show_page(host, tmp_path, SPOILING)
         await frame.evaluate("() => { fetch('/x', {method: 'DELETE'}); }")
         await expect(frame.locator("webmcp-gateway-notice")).to_be_visible()
         x, y, width, height = await frame.evaluate(
@@ -361,7 +361,7 @@ async def test_an_abort_gives_the_question_up(host: Host, tmp_path: Path) -> Non
     await host.run(
         "() => { host.tools.http_stream = ({ cancel }) => cancel ? { content: [] } : new Promise(() => 0); }"
     )
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     await frame.evaluate(
         "() => { window.control = new AbortController();"
         " window.ended = fetch('/x', {method: 'DELETE', signal: control.signal}).catch((error) => error.name); }"

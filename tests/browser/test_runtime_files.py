@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Page, Route
 
-from tests.browser.runtime_host import Host, packed, shown
+from tests.browser.runtime_host import Host, pack_html, show_page
 from tests.browser.twins.backend import SOUND
 
 PAGE = "<!doctype html><p>page</p>"
@@ -32,7 +32,7 @@ async def test_sheets_that_a_page_adds_are_nothing_that_the_browser_tries(host: 
     await host.answers(
         "return { bodyType: 'text', body: 'body { color: rgb(1, 2, 3) }', headers: { 'content-type': 'text/css' } };"
     )
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     tried: list[str] = []
     host.page.on("request", lambda request: tried.append(request.url))
     host.page.on("console", lambda message: tried.append(message.text))
@@ -76,7 +76,7 @@ async def test_files_that_stand_in_a_page_are_nothing_that_the_browser_tries(hos
     tried: list[str] = []
     host.page.on("request", lambda request: tried.append(request.url))
     host.page.on("console", lambda message: tried.append(message.text) if message.type == "error" else None)
-    frame = await shown(host, tmp_path, NAMING)
+    frame = await show_page(host, tmp_path, NAMING)
     await frame.wait_for_function(LOADED)
     assert await frame.evaluate(AS_WRITTEN) == WRITTEN
     assert [line for line in tried if not line.startswith(("data:", "about:"))] == []
@@ -96,14 +96,14 @@ AGAIN = """async () => {
 async def test_a_picture_that_is_what_it_was_is_loaded_again(host: Host, tmp_path: Path) -> None:
     """Frames of a camera are an example: Firefox fires nothing for an unchanged value."""
     await host.answers(f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};")
-    frame = await shown(host, tmp_path, PAGE)
+    frame = await show_page(host, tmp_path, PAGE)
     assert await frame.evaluate(AGAIN) == 3
 
 
 async def test_on_its_own_a_packed_page_loads_its_files_itself(page: Page, tmp_path: Path) -> None:
     """Without a host the browser loads them."""
     files = {
-        "/": (packed(tmp_path, NAMING).encode(), "text/html"),
+        "/": (pack_html(tmp_path, NAMING).encode(), "text/html"),
         "/api/color.css": (b"body { color: rgb(1, 2, 3) }", "text/css"),
         "/api/sound.wav": (SOUND, "audio/wav"),
     }
@@ -156,7 +156,7 @@ PREVIEWS = """async ([pixel, sound]) => {
 async def test_previews_that_the_host_refuses_are_shown(host: Host, tmp_path: Path) -> None:
     """Events and properties of `blob:` URLs are the same as in frames that admit them."""
     await host.answers(f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};")
-    frame = await shown(host, tmp_path, f"{PAGE}<script>URL.createObjectURL, decode(), Audio()</script>")
+    frame = await show_page(host, tmp_path, f"{PAGE}<script>URL.createObjectURL, decode(), Audio()</script>")
     assert await frame.evaluate(PREVIEWS, [PIXEL, b64encode(SOUND).decode()]) == [
         ["HTML load", "alone load", "audio loadedmetadata", "broken error", "page load", "page load"],
         True,

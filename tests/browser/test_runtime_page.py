@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 
-from tests.browser.runtime_host import Host, host_server, packed, shown
-from tests.browser.test_leading_out import asked
+from tests.browser.runtime_host import Host, host_server, pack_html, show_page
+from tests.browser.test_leading_out import requests_of
 from tests.browser.test_runtime_tools import CLIENT, ask
 
 PAGE = "<!doctype html><html><body><p>page</p></body></html>"
@@ -46,7 +46,7 @@ function rewrite(open) {
 async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, way: str, late: str) -> None:
     """With or without `open`, the runtime handles links, forms, requests and tools, and the page gets its events."""
     await host.answers("return { bodyType: 'text', body: args.url === '/api/1' ? 'window.ran = 1' : args.url };")
-    frame = await shown(host, tmp_path, late + REWRITTEN)
+    frame = await show_page(host, tmp_path, late + REWRITTEN)
     await frame.wait_for_function("late => document.readyState === 'complete' && (!late || window.ran)", arg=late)
     await frame.wait_for_function("() => document.documentElement.dataset.tier === 'full'")
     await frame.evaluate(way)
@@ -54,7 +54,7 @@ async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, wa
     await frame.locator("a").click()
     await frame.locator("button").click()
     await host.until("host.calls('http_request').length > 1")
-    assert await asked(host, "ui/open-link") == [{"url": "https://elsewhere.example/"}]
+    assert await requests_of(host, "ui/open-link") == [{"url": "https://elsewhere.example/"}]
     await ask(host, 1, "initialize", CLIENT)
     answer = await ask(host, 2, "tools/call", {"name": "add"})
     assert (answer["result"]["content"][0]["text"], frame.url) == (
@@ -68,7 +68,7 @@ async def test_a_host_may_write_another_page(host: Host, tmp_path: Path) -> None
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.in_our_host()
     for number in range(2):
-        await host.run(WRITE, packed(tmp_path / str(number), REWRITTEN))
+        await host.run(WRITE, pack_html(tmp_path / str(number), REWRITTEN))
         frame = host.page.frames[-1]
         await frame.wait_for_function("() => document.documentElement.dataset.tier === 'full'")
         await frame.evaluate(
@@ -86,7 +86,7 @@ document.querySelector("a").onclick = (event) => contentWindow.Event.prototype.s
 async def test_a_click_may_be_stopped_by_the_method_of_a_frame(host: Host, tmp_path: Path) -> None:
     """A host that writes the page into a frame with an origin gives it this method: the host still opens the link."""
     await host.in_our_host()
-    await host.run(WRITE, packed(tmp_path, STOPPED))
+    await host.run(WRITE, pack_html(tmp_path, STOPPED))
     frame = next(frame for frame in host.page.frames if frame.parent_frame == host.page.main_frame)
     await frame.wait_for_function("() => document.documentElement.dataset.tier === 'full'")
     await frame.locator("a").click()
@@ -96,7 +96,7 @@ async def test_a_click_may_be_stopped_by_the_method_of_a_frame(host: Host, tmp_p
 
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:
     """It fails as a native one does, with a message."""
-    frame = await shown(host, tmp_path, f"{PAGE}<script>WebSocket</script>")
+    frame = await show_page(host, tmp_path, f"{PAGE}<script>WebSocket</script>")
     async with host.page.expect_console_message(lambda message: "no WebSocket" in message.text):
         failed = await frame.evaluate(
             "() => new Promise((done) => { const socket = new WebSocket('wss://cart.example/live');"
@@ -109,7 +109,7 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
     """Only a form with a single text field is sent, as in a browser."""
     await host.answers("return { status: 204 };")
     html = '<form action="/one" method="post"><input id="a" name="a"></form>'
-    frame = await shown(
+    frame = await show_page(
         host, tmp_path, f'{html}<form action="/two" method="post"><input id="b" name="b"><input></form>'
     )
     await frame.locator("#b").press("Enter")
@@ -124,7 +124,7 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
 async def test_requests_of_the_older_kind_are_carried(host: Host, tmp_path: Path, names: str) -> None:
     """Pages that use XMLHttpRequest, or add scripts that may, have it."""
     await host.answers("return { bodyType: 'text', body: args.url };")
-    frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
+    frame = await show_page(host, tmp_path, f"{PAGE}<script>{names}</script>")
     seen = await frame.evaluate(
         """() => new Promise((done) => {
           const request = new XMLHttpRequest();
@@ -147,7 +147,7 @@ HEARD = """() => new Promise((go) => {
 )
 async def test_a_message_is_of_the_origin_that_a_page_reads(host: Host, tmp_path: Path, names: str, own: bool) -> None:
     """The exception is htmx 2, which requests only that site: there the origin is the backend's."""
-    frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
+    frame = await show_page(host, tmp_path, f"{PAGE}<script>{names}</script>")
     assert await frame.evaluate(HEARD) == [own, True]
     assert await frame.evaluate("new URL('/x', origin).origin === origin") is not own
     assert await frame.evaluate("() => { window.origin = 'mine'; return origin; }") == "mine"
@@ -159,7 +159,7 @@ async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, n
 
     This holds for pages that name some of it, or add scripts that may.
     """
-    frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
+    frame = await show_page(host, tmp_path, f"{PAGE}<script>{names}</script>")
     seen = await frame.evaluate(
         """async () => {
           localStorage.theme = "dark";
@@ -175,7 +175,7 @@ async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, n
 
 async def test_the_author_of_a_router_that_needs_an_address_is_told(host: Host, tmp_path: Path) -> None:
     """The message appears once, and not for a router that uses the fragment."""
-    frame = await shown(host, tmp_path, f"{PAGE}<script>history.pushState</script>")
+    frame = await show_page(host, tmp_path, f"{PAGE}<script>history.pushState</script>")
     async with frame.page.expect_console_message(lambda message: message.text == "end") as end:
         said: list[str] = []
         frame.page.on("console", lambda message: said.append(message.text))
@@ -217,7 +217,7 @@ KEEPING = """<!doctype html><p>page</p><script>
 
 async def test_a_page_that_keeps_listeners_itself_can_remove_them(host: Host, tmp_path: Path) -> None:
     """zone.js does so: it replaces the methods of `EventTarget`, and registers its own functions instead."""
-    frame = await shown(host, tmp_path, KEEPING)
+    frame = await show_page(host, tmp_path, KEEPING)
     assert await frame.evaluate("heard") == []
 
 
@@ -226,7 +226,7 @@ async def test_a_comment_behind_the_page_is_no_error(host: Host, tmp_path: Path)
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(error.message))
     await host.answers("return { bodyType: 'base64', body: 'AAAA', headers: { 'content-type': 'image/png' } };")
-    frame = await shown(host, tmp_path, "<!doctype html><html><body><p>page</p></body></html><!-- made in 1 s -->")
+    frame = await show_page(host, tmp_path, "<!doctype html><html><body><p>page</p></body></html><!-- made in 1 s -->")
     await frame.evaluate(
         "() => { document.append(document.createComment('more'));"
         " document.body.insertAdjacentHTML('beforeend', '<img src=/api/a.png>'); }"

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Frame, async_playwright
 
 from tests.browser.conftest import launch
-from tests.browser.runtime_host import Host, host_server, packed, shown
+from tests.browser.runtime_host import Host, host_server, pack_html, show_page
 
 TOOLS = """<!doctype html><html><head></head><body><p>page</p><script>
   window.runs = [];
@@ -37,7 +37,7 @@ def rpc(id: int | str, method: str, params: dict[str, Any] | None = None) -> dic
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
 
 
-async def enveloped(host: Host) -> list[Any]:
+async def sent_payloads(host: Host) -> list[Any]:
     """The payloads that the page has sent on the webmcp channel."""
     found: list[Any] = await host.run("() => host.log.filter((m) => m.channel === 'mcp-iframe').map((m) => m.payload)")
     return found
@@ -49,10 +49,10 @@ async def ask(host: Host, id: int, method: str, params: dict[str, Any] | None = 
     return await host.until(f"host.log.find((m) => m.channel === 'mcp-iframe' && m.payload.id === {id})?.payload")
 
 
-async def connected(host: Host, folder: Path) -> Frame:
+async def open_session(host: Host, folder: Path) -> Frame:
     """A page with tools, and an MCP session with it on the webmcp channel."""
     await host.answers("return { status: 204 };")
-    frame = await shown(host, folder, TOOLS)
+    frame = await show_page(host, folder, TOOLS)
     await host.run(
         "message => { host.check = setInterval(() => host.post(message), 100); }", envelope("mcp-check-ready")
     )
@@ -63,11 +63,11 @@ async def connected(host: Host, folder: Path) -> Frame:
     return frame
 
 
-async def opened(host: Host, folder: Path, *free: str) -> Frame:
+async def open_page(host: Host, folder: Path, *free: str) -> Frame:
     """A page with tools in a stock host, attached."""
     await host.attaches(*free)
     await host.answers("return { status: 204 };")
-    frame = await host.show(packed(folder, TOOLS))
+    frame = await host.show(pack_html(folder, TOOLS))
     await host.until("host.calls('webmcp_attach').length")
     return frame
 
@@ -77,7 +77,7 @@ async def opened(host: Host, folder: Path, *free: str) -> Frame:
 
 async def test_our_host_calls_tools_in_the_envelope(host: Host, tmp_path: Path) -> None:
     """A full MCP session: initialize, list, call, list_changed; the gateway forwarded it, so no request is marked."""
-    frame = await connected(host, tmp_path)
+    frame = await open_session(host, tmp_path)
     listed = await ask(host, 2, "tools/list")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add", "clear"]
     assert listed["result"]["tools"][0]["inputSchema"] == {"type": "object", "properties": {"n": {"type": "number"}}}
@@ -96,7 +96,7 @@ async def test_our_host_calls_tools_in_the_envelope(host: Host, tmp_path: Path) 
 
 async def test_cancelling_reaches_the_page(host: Host, tmp_path: Path) -> None:
     """The page's signal is aborted, and the call is not answered."""
-    frame = await connected(host, tmp_path)
+    frame = await open_session(host, tmp_path)
     await host.run("m => host.post(m)", envelope(rpc(5, "tools/call", {"name": "add", "arguments": {"wait": True}})))
     await frame.wait_for_function("() => runs.length")
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5, "reason": "stop"}}
@@ -105,19 +105,19 @@ async def test_cancelling_reaches_the_page(host: Host, tmp_path: Path) -> None:
     await host.settled()
     assert (await ask(host, 6, "ping"))["result"] == {}
     assert ["aborted", "stop"] in await frame.evaluate("runs")
-    assert all(not isinstance(payload, dict) or payload.get("id") != 5 for payload in await enveloped(host))
+    assert all(not isinstance(payload, dict) or payload.get("id") != 5 for payload in await sent_payloads(host))
 
 
 async def test_the_page_answers_and_never_begins(host: Host, tmp_path: Path) -> None:
     """It sends nothing on the webmcp channel before a request, nor before the view is initialized."""
     await host.run("() => { host.initializes = false; }")
-    await shown(host, tmp_path, TOOLS)
+    await show_page(host, tmp_path, TOOLS)
     for message in ("mcp-check-ready", rpc(1, "initialize", CLIENT), rpc(2, "tools/list")):
         await host.run("m => host.post(m)", envelope(message))
     await host.until("host.of('ui/initialize').length")
     await host.run("m => host.post(m)", rpc(3, "tools/list"))
     await host.page.wait_for_timeout(200)  # for messages that must not come
-    assert await enveloped(host) == []
+    assert await sent_payloads(host) == []
     assert await host.run("() => host.log.map((m) => m.method)") == ["ui/initialize"]
 
 
@@ -126,7 +126,7 @@ async def test_the_page_answers_and_never_begins(host: Host, tmp_path: Path) -> 
 
 async def test_a_stock_host_calls_app_tools(host: Host, tmp_path: Path) -> None:
     """They work on the ui channel; their requests are marked as the model's, and guarded tools are not listed."""
-    frame = await opened(host, tmp_path, "add")
+    frame = await open_page(host, tmp_path, "add")
     listed = await host.run("() => host.ask(1, 'tools/list')")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
     assert await host.run("() => host.of('ui/initialize')[0].params.appCapabilities") == {
@@ -148,7 +148,7 @@ async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
         "() => { const attach = host.tools.webmcp_attach;"
         " host.tools.webmcp_attach = () => new Promise((resolve) => { host.attach = () => resolve(attach()); }); }"
     )
-    frame = await host.show(packed(tmp_path, TOOLS))
+    frame = await host.show(pack_html(tmp_path, TOOLS))
     await host.until("!!host.attach")
     await host.run(
         "() => { host.ask(0, 'tools/call', { name: 'add' }); host.notify('notifications/cancelled', { requestId: 0 });"
@@ -175,7 +175,7 @@ async def test_where_no_call_reaches_the_gateway_the_page_says_which_tools_are_f
         )
     else:
         await host.run("() => { host.capabilities = {}; }")
-    frame = await host.show(packed(tmp_path, TOOLS, tools=["add", "gone"]))
+    frame = await host.show(pack_html(tmp_path, TOOLS, tools=["add", "gone"]))
     await host.until("host.of('notifications/tools/list_changed').length")
     listed = await host.run("() => host.ask(1, 'tools/list')")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
@@ -195,7 +195,7 @@ async def test_where_no_call_reaches_the_gateway_the_page_says_which_tools_are_f
 async def test_where_a_view_is_refused_no_tool_is_free(host: Host, tmp_path: Path, refusal: str) -> None:
     """The list in the page does not count there: the policy may have changed."""
     await host.run(f"() => {{ host.tools.webmcp_attach = async () => ({refusal}); }}")
-    await host.show(packed(tmp_path, TOOLS, tools=["add"]))
+    await host.show(pack_html(tmp_path, TOOLS, tools=["add"]))
     await host.until("host.calls('webmcp_attach').length")
     assert (await host.run("() => host.ask(1, 'tools/list')"))["result"] == {"tools": []}
     assert "error" in await host.run("() => host.ask(2, 'tools/call', {name: 'add'})")
@@ -203,7 +203,7 @@ async def test_where_a_view_is_refused_no_tool_is_free(host: Host, tmp_path: Pat
 
 async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) -> None:
     """Every call passes the gateway there."""
-    frame = await connected(host, tmp_path)
+    frame = await open_session(host, tmp_path)
     assert (await host.run("() => host.ask(9, 'tools/list')"))["result"] == {"tools": []}
     assert (await host.run("() => host.ask(10, 'tools/call', {name: 'add'})"))["error"]["code"] == -32602
     await frame.evaluate("document.modelContext.registerTool({ name: 'more', description: 'd', execute: () => 1 })")
@@ -217,7 +217,7 @@ async def test_what_a_host_may_not_call_itself_is_offered_by_relay(host: Host, t
         "() => { host.tools.webmcp_poll = async () =>"
         " ({ content: [], structuredContent: { events: [], overtaken: false } }); }"
     )
-    await opened(host, tmp_path, "add")
+    await open_page(host, tmp_path, "add")
     answer = await host.run("() => host.ask(1, 'tools/list')")
     assert [tool["name"] for tool in answer["result"]["tools"]] == ["add"]
     await host.until("host.calls('webmcp_poll').some(({ tools }) => tools)")
@@ -229,7 +229,7 @@ async def test_what_a_host_may_not_call_itself_is_offered_by_relay(host: Host, t
 
 async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: Host, tmp_path: Path) -> None:
     """A third-party host with the envelope cannot enforce the gateway's rules either; its calls are marked."""
-    await opened(host, tmp_path, "add")
+    await open_page(host, tmp_path, "add")
     await host.run("m => host.post(m)", envelope("mcp-check-ready"))
     await host.until("host.log.some((m) => m.payload === 'mcp-server-ready')")
     await ask(host, 1, "initialize", CLIENT)
@@ -246,7 +246,7 @@ async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: P
         page = await browser.new_page()
         await page.goto(url)
         host = Host(page)
-        frame = await opened(host, tmp_path, "add")
+        frame = await open_page(host, tmp_path, "add")
         # The frame's embedder can never list its tools; a browser's agent can, and is simulated here.
         agent = await page.context.new_cdp_session(frame)
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -269,7 +269,7 @@ async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: P
 
 async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host, tmp_path: Path) -> None:
     """Neither equal ids on both, nor answers to the page's requests in the envelope, nor the other's methods are."""
-    frame = await connected(host, tmp_path)
+    frame = await open_session(host, tmp_path)
     await host.run("() => { host.tools.http_request = () => new Promise(() => 0); }")
     await frame.evaluate("() => { window.state = 'open'; fetch('/x').then(() => { state = 'answered'; }); }")
     await host.until("host.calls('http_request').length")
@@ -285,7 +285,7 @@ async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host,
     await host.until("host.log.some((m) => m.channel === 'mcp-iframe' && m.payload.id === 21)")
     await host.settled()
     inside = [
-        payload for payload in await enveloped(host) if isinstance(payload, dict) and payload.get("id") in (20, 21)
+        payload for payload in await sent_payloads(host) if isinstance(payload, dict) and payload.get("id") in (20, 21)
     ]
     assert [("error" in payload, len(payload.get("result", {}).get("tools", []))) for payload in inside] == [
         (True, 0),
@@ -298,17 +298,17 @@ async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host,
 
 async def test_the_page_itself_says_nothing_in_the_envelope(host: Host, tmp_path: Path) -> None:
     """The runtime is the only sender on the channel: messages of a server in the page are dropped."""
-    frame = await connected(host, tmp_path)
+    frame = await open_session(host, tmp_path)
     forged = [rpc(70, "ping"), {"jsonrpc": "2.0", "id": 71, "result": {"tools": []}}, "mcp-server-stopped"]
     for payload in forged:
         await frame.evaluate("m => parent.postMessage(m, '*')", envelope(payload, "server-to-client"))
     assert (await ask(host, 72, "ping"))["result"] == {}
-    assert [payload for payload in await enveloped(host) if payload in forged] == []
+    assert [payload for payload in await sent_payloads(host) if payload in forged] == []
 
 
 async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
     """Frames of the page, sibling frames and the page itself cannot act as the host; garbage has no effect."""
-    frame = await connected(host, tmp_path)
+    frame = await open_session(host, tmp_path)
     before = len(await host.run("() => host.log"))
     forged = [envelope(rpc(50, "tools/call", {"name": "add"})), rpc(51, "tools/list"), rpc(52, "ping")]
     await host.run(
@@ -354,7 +354,7 @@ async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
 async def test_what_the_page_takes_for_its_parent_behaves_like_it(host: Host, tmp_path: Path) -> None:
     """Messages come from it, and pass unchanged; access to it is denied as to any foreign window."""
     await host.run("() => addEventListener('message', ({ data }) => data?.mine && host.post({ yours: data.mine }))")
-    frame = await shown(host, tmp_path)
+    frame = await show_page(host, tmp_path)
     seen = await frame.evaluate(
         """async () => {
           const next = new Promise((resolve) => addEventListener("message", resolve, {once: true}));

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Frame, Page
 
-from tests.browser.runtime_host import CSP, ROOT, Host, host_server, packed
+from tests.browser.runtime_host import CSP, ROOT, Host, host_server, pack_html
 
 MODULES = ROOT / "browser" / "node_modules"
 
@@ -99,12 +99,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
     @cache
     def page(kind: str) -> str:
-        return packed(tmp_path_factory.mktemp("page"), f"<!doctype html><p>page</p>{PAGES[kind]()}")
+        return pack_html(tmp_path_factory.mktemp("page"), f"<!doctype html><p>page</p>{PAGES[kind]()}")
 
     return page
 
 
-async def put(host: Host, kind: str, html: str) -> None:
+async def show_page_of_kind(host: Host, kind: str, html: str) -> None:
     """Show the page in a frame of this kind."""
     await host.page.unroute("**/sub/app.html")
     await host.page.route("**/sub/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
@@ -120,9 +120,9 @@ async def put(host: Host, kind: str, html: str) -> None:
         await host.run("html => host.notify('ui/notifications/sandbox-resource-ready', { html })", html)
 
 
-async def shown(host: Host, kind: str, html: str) -> Frame:
+async def show_in_frame(host: Host, kind: str, html: str) -> Frame:
     """The page in a frame of this kind, once its scripts have run and its host has initialized it."""
-    await put(host, kind, html)
+    await show_page_of_kind(host, kind, html)
     await host.until("host.of('ui/notifications/initialized').length")
     frame = host.page.frames[-1]
     await frame.wait_for_function("() => document.readyState === 'complete'")
@@ -151,7 +151,7 @@ async def test_a_page_has_one_speaker(
     await host.in_our_host()
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async () => ({ content: [{ type: 'text', text: 'other' }] }); }")
-    view = await shown(host, frame, script + pages(page_kind))
+    view = await show_in_frame(host, frame, script + pages(page_kind))
     with_client = page_kind.endswith(("-1", "-2"))
     if with_client:
         await view.wait_for_function("() => window.connected")

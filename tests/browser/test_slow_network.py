@@ -15,7 +15,7 @@ from playwright.async_api import Page, async_playwright, expect
 from benchmarks.page.backend import POLICY, SOURCE
 from tests.browser.conftest import launch
 from tests.browser.test_main_job import app_of, model, tool
-from tests.world import running, served
+from tests.world import running, serving
 
 CALLS = 48
 """The runtime's limit of concurrent calls."""
@@ -97,7 +97,7 @@ async def test_a_model_hears_from_a_page_that_sends_much_on_a_slow_network(tmp_p
     backend = web.Application()
     backend.router.add_post("/api/small", small)
     async with (
-        served(backend) as port,
+        serving(backend) as port,
         running(tmp_path, policy=POLICY.format(port=port), source=SOURCE) as world,
         model(world) as client,
         async_playwright() as playwright,

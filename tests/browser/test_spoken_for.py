@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.runtime_host import Host, packed, shown
+from tests.browser.runtime_host import Host, pack_html, show_page
 from tests.browser.test_runtime_tools import TOOLS
 
 
 async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path) -> None:
     """It sends one initialize, one initialized and its size, answers ping and teardown, and rejects other requests."""
-    frame = await shown(host, tmp_path, "<!doctype html><body style='margin:0'><div id=d style='height:123px'></div>")
+    frame = await show_page(
+        host, tmp_path, "<!doctype html><body style='margin:0'><div id=d style='height:123px'></div>"
+    )
     await host.until("host.of('ui/notifications/size-changed').some((m) => m.params.height === 123)")
     await frame.evaluate("() => { d.style.height = '200px'; }")
     await host.until("host.of('ui/notifications/size-changed').some((m) => m.params.height === 200)")
@@ -28,7 +30,7 @@ async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path)
 async def test_a_page_as_tall_as_its_frame_says_what_it_would_need(host: Host, tmp_path: Path, root: str) -> None:
     """Its boxes do not grow with their content, as in many pages."""
     style = "<style>html, body, #root { height: 100%; margin: 0 } p { white-space: pre }</style>"
-    frame = await shown(host, tmp_path, f"<!doctype html>{style}<body><div id=root><p>page</p></div>")
+    frame = await show_page(host, tmp_path, f"<!doctype html>{style}<body><div id=root><p>page</p></div>")
     await host.until("host.of('ui/notifications/size-changed').length")
     grow = "(name) => { document.querySelector(name).innerHTML += `<div style='height: 2345px'></div>`; }"
     await frame.evaluate(grow, root)
@@ -66,7 +68,7 @@ async def test_a_poll_gives_way_to_the_page(host: Host, tmp_path: Path, what: st
         "() => { host.tools.webmcp_poll = async () =>"
         " ({ content: [], structuredContent: { events: [], overtaken: false } }); }"
     )
-    frame = await host.show(CLOCK + packed(tmp_path, TOOLS))
+    frame = await host.show(CLOCK + pack_html(tmp_path, TOOLS))
 
     async def polls() -> int:
         return len(await host.run("host.calls('webmcp_poll')"))

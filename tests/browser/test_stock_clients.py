@@ -13,8 +13,8 @@ from mcp_types import TextResourceContents
 from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser.probing import outcome, outcomes
-from tests.browser.runtime_host import packed
-from tests.browser.stock_host import SIZE, UI, bundled, dumped, stock_host
+from tests.browser.runtime_host import pack_html
+from tests.browser.stock_host import SIZE, UI, bundle_hosts, dump, stock_host
 from tests.browser.test_relay import OTHERS_FIRST
 from tests.world import World
 
@@ -25,7 +25,7 @@ TOOLS = ["add_to_cart", "checkout", "get_cart", "remove_from_cart"]
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script of the hosts."""
-    return bundled(tmp_path_factory.mktemp("stock"))
+    return bundle_hosts(tmp_path_factory.mktemp("stock"))
 
 
 class Forwarder:
@@ -97,7 +97,7 @@ async def test_a_host_with_the_iframe_transport(page: Page, world: World, script
 
         async def call_server(params: dict[str, Any]) -> dict[str, Any]:
             carried.append(params["name"])
-            return dumped(await client.call_tool(params["name"], params.get("arguments") or {}))
+            return dump(await client.call_tool(params["name"], params.get("arguments") or {}))
 
         await page.expose_function("callServer", call_server)
         await page.goto(url)
@@ -105,7 +105,7 @@ async def test_a_host_with_the_iframe_transport(page: Page, world: World, script
         (resource,) = (await client.list_resources()).resources
         content = (await client.read_resource(resource.uri)).contents[0]
         assert isinstance(content, TextResourceContents)
-        await page.evaluate("([html, result]) => window.showWithEnvelope(html, result)", [content.text, dumped(opened)])
+        await page.evaluate("([html, result]) => window.showWithEnvelope(html, result)", [content.text, dump(opened)])
         frame = page.frame_locator("iframe")
         item = await item_of(frame)
         listed = await page.evaluate("window.page.listTools().then(({ tools }) => tools.map(({ name }) => name))")
@@ -135,7 +135,7 @@ async def test_a_host_with_the_iframe_transport_and_no_apps(
     </script>"""
     async with stock_host(script) as url:
         await page.goto(url)
-        given = [packed(tmp_path / "app", html, tools=["add"]), early]
+        given = [pack_html(tmp_path / "app", html, tools=["add"]), early]
         await page.evaluate("([html, early]) => window.showWithoutApps(html, early)", given)
         listed = await page.evaluate("window.page.listTools().then(({ tools }) => tools.map(({ name }) => name))")
         result = await page.evaluate("window.page.callTool({ name: 'add', arguments: {} })")

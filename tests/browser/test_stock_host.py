@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.probing import outcome, outcomes
-from tests.browser.stock_host import bundled, shown
+from tests.browser.stock_host import bundle_hosts, show_cart
 from tests.world import World
 
 NOTICE_BUTTON = (1280 - 60, 720 - 45)
@@ -17,12 +17,12 @@ NOTICE_BUTTON = (1280 - 60, 720 - 45)
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script of the host."""
-    return bundled(tmp_path_factory.mktemp("stock"))
+    return bundle_hosts(tmp_path_factory.mktemp("stock"))
 
 
 async def test_the_cart_works_by_plain_tool_calls(page: Page, world: World, script: Path) -> None:
     """A click adds an item; the view is proven, the gesture is not attested: the initiator is the page."""
-    async with shown(page, world, script) as frame:
+    async with show_cart(page, world, script) as frame:
         card = frame.locator("[data-item-id]").first
         item = str(await card.get_attribute("data-item-id"))
         await card.locator("[data-add]").click()
@@ -35,7 +35,7 @@ async def test_the_cart_works_by_plain_tool_calls(page: Page, world: World, scri
 
 async def test_what_the_way_does_not_carry_is_answered_as_such(page: Page, world: World, script: Path) -> None:
     """The host's call fails for the size of its message; the page gets the 413 that a gateway would have sent."""
-    async with shown(page, world, script) as frame:
+    async with show_cart(page, world, script) as frame:
         answer = await frame.locator("body").evaluate(
             """async () => {
               const sent = async (size) => {
@@ -55,7 +55,7 @@ async def test_what_the_way_does_not_carry_is_answered_as_such(page: Page, world
 async def test_a_real_click_is_the_persons_where_the_app_is_trusted(page: Page, world: World, script: Path) -> None:
     """The view reports it, and the record contains that evidence; a click of a script is the page's."""
     await trust_gestures(world)
-    async with shown(page, world, script) as frame:
+    async with show_cart(page, world, script) as frame:
         cards = frame.locator("[data-item-id]")
         items = [str(await cards.nth(place).get_attribute("data-item-id")) for place in (0, 1)]
         await cards.nth(0).locator("[data-add]").dispatch_event("click")
@@ -83,7 +83,7 @@ async def trust_gestures(world: World) -> None:
 
 async def test_the_tools_of_the_page_are_app_tools(page: Page, world: World, script: Path) -> None:
     """The host lists and calls them; their requests count as the model's."""
-    async with shown(page, world, script) as frame:
+    async with show_cart(page, world, script) as frame:
         item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
         async with asyncio.timeout(60):
             while True:
@@ -106,7 +106,7 @@ async def test_a_host_that_leads_nowhere_offers_the_free_tools(page: Page, world
     file.write_text(file.read_text("utf-8").replace("  get_cart: {}", "  get_cart: {rate: 5/minute per principal}"))
     await world.start_gateway()
     carried: list[str] = []
-    async with shown(page, world, script, carried=carried, landmark="body", way="showWithoutServer"):
+    async with show_cart(page, world, script, carried=carried, landmark="body", way="showWithoutServer"):
         async with asyncio.timeout(60):
             while not (listed := await page.evaluate("() => window.bridge.listTools({})"))["tools"]:
                 await asyncio.sleep(0.1)
@@ -121,7 +121,7 @@ async def test_a_host_that_leads_nowhere_offers_the_free_tools(page: Page, world
 
 async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: World, script: Path) -> None:
     """The page's fetch stays open, a notice links to the approval, and a person's approval completes it."""
-    async with shown(page, world, script) as frame:
+    async with show_cart(page, world, script) as frame:
         card = frame.locator("[data-item-id]").first
         item = str(await card.get_attribute("data-item-id"))
         await card.locator("[data-add]").click()
@@ -147,7 +147,7 @@ async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: Wor
 
 async def test_a_host_that_drops_meta_leaves_the_view_unproven(page: Page, world: World, script: Path) -> None:
     """It can read; a change counts as the model's, and requires approval."""
-    async with shown(page, world, script, drop_meta=True) as frame:
+    async with show_cart(page, world, script, drop_meta=True) as frame:
         await frame.locator("[data-item-id]").first.locator("[data-add]").click()
         console = await page.context.new_page()
         await console.goto(world.console)

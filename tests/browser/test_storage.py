@@ -12,8 +12,8 @@ from gateway.stores.page_storage import PageStorage, StoredPage
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
 from tests.browser import stock_host
-from tests.browser.runtime_host import Host, host_server, packed
-from tests.browser.stock_host import bundled
+from tests.browser.runtime_host import Host, host_server, pack_html
+from tests.browser.stock_host import bundle_hosts
 from tests.browser.test_main_job import app_of
 from tests.callers.tokens import token
 from tests.world import World, running
@@ -73,14 +73,14 @@ async def host(page: Page) -> Host:
     return plain
 
 
-async def shown(host: Host, folder: Path) -> Frame:
+async def show_saved(host: Host, folder: Path) -> Frame:
     """The page, once its scripts have run."""
-    frame = await host.show(packed(folder, PAGE, keeps=True))
+    frame = await host.show(pack_html(folder, PAGE, keeps=True))
     await frame.wait_for_function("() => window.order?.at(-1) === 'onload'")
     return frame
 
 
-async def kept(world: World) -> list[StoredPage]:
+async def saved_pages(world: World) -> list[StoredPage]:
     """The pages that the gateway stores, as soon as there is one."""
     async with Database(world.config.database.reveal()) as database:
         storage = PageStorage(database, KeyRing(KeyFile(world.folder / "gateway.key")))
@@ -93,7 +93,7 @@ async def kept(world: World) -> list[StoredPage]:
 async def test_scripts_wait_and_run_as_if_the_page_were_parsed_then(host: Host, tmp_path: Path) -> None:
     """They run in order, with the states and events of a page; the first one already sees the stored values."""
     await host.run("() => { host.kept = { visits: '4', '\\0\"\\\\ud800\"': '\\0\"\\\\udfff!\"' }; }")
-    frame = await shown(host, tmp_path)
+    frame = await show_saved(host, tmp_path)
     assert await frame.evaluate("order") == AS_PARSED
     assert await frame.evaluate("found") == '{"visits":"4","\\ud800":"\\udfff!"}'
     assert await frame.locator("#written").inner_text() == "written"
@@ -116,7 +116,7 @@ TEMPLATES = """<!doctype html><template id="made"><script>order.push(`made ${doc
 
 async def test_scripts_of_templates_run_as_natively(host: Host, tmp_path: Path) -> None:
     """They run when the page inserts a copy, each time; those of a shadow root run with the page."""
-    frame = await host.show(packed(tmp_path / "packed", TEMPLATES, keeps=True))
+    frame = await host.show(pack_html(tmp_path / "packed", TEMPLATES, keeps=True))
     native = await host.page.context.new_page()
     (tmp_path / "page.html").write_text(TEMPLATES, "utf-8")
     await native.goto((tmp_path / "page.html").as_uri())
@@ -130,7 +130,7 @@ async def test_scripts_of_templates_run_as_natively(host: Host, tmp_path: Path) 
 
 async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -> None:
     """Changes are batched, one save at a time, encoded for JSON; cleared values are gone, later ones are there."""
-    frame = await shown(host, tmp_path)
+    frame = await show_saved(host, tmp_path)
     await host.until("host.saves.length === 1")
     await frame.evaluate(
         "() => { localStorage.setItem('a', 1); localStorage.b = '\\ud800';"
@@ -153,7 +153,7 @@ async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -
 
 async def test_what_is_too_much_throws_as_in_browsers(host: Host, tmp_path: Path) -> None:
     """The storage stays unchanged; the gateway's refusal, if another session was faster, is logged on the console."""
-    frame = await shown(host, tmp_path)
+    frame = await show_saved(host, tmp_path)
     await host.until("host.saves.length === 1")
     refused = await frame.evaluate(
         "() => { try { localStorage.big = 'x'.repeat(91); return ''; } catch (error) { return error.name; } }"
@@ -176,7 +176,7 @@ async def test_what_is_too_much_throws_as_in_browsers(host: Host, tmp_path: Path
 async def test_a_save_that_fails_is_made_again(host: Host, tmp_path: Path) -> None:
     """Later changes are included."""
     await host.page.clock.install()
-    frame = await shown(host, tmp_path)
+    frame = await show_saved(host, tmp_path)
     await host.until("host.saves.length === 1")
     await host.run("() => { host.fails = [{ isError: true, content: [] }]; }")
     await frame.evaluate("() => { localStorage.a = '1'; localStorage.b = '1'; }")
@@ -201,7 +201,7 @@ async def test_without_a_gateway_the_page_runs_all_the_same(host: Host, tmp_path
     else:
         await host.run("() => { host.tools.webmcp_storage = () => new Promise(() => 0); }")
     await host.page.clock.install()
-    frame = await host.show(packed(tmp_path, PAGE, keeps=True))
+    frame = await host.show(pack_html(tmp_path, PAGE, keeps=True))
     if why == "silence":
         await host.until("host.calls('webmcp_storage').length")
         await host.page.clock.fast_forward(12_000)
@@ -217,7 +217,7 @@ async def test_a_host_is_spoken_to_as_soon_as_the_page_is_parsed(host: Host, tmp
     clock = host.page.clock
     await clock.install(time=0)
     await clock.pause_at(1000)
-    frame = await host.show(packed(tmp_path, PAGE, keeps=True))
+    frame = await host.show(pack_html(tmp_path, PAGE, keeps=True))
     await clock.fast_forward(100)
     await host.until("host.of('ui/notifications/initialized').length")
     await frame.wait_for_function("() => window.order?.at(-1) === 'onload'", polling=50)
@@ -225,7 +225,7 @@ async def test_a_host_is_spoken_to_as_soon_as_the_page_is_parsed(host: Host, tmp
 
 async def test_a_page_on_its_own_runs_at_once(page: Page, tmp_path: Path) -> None:
     """Without a host the page uses the browser's storage."""
-    (tmp_path / "packed.html").write_text(packed(tmp_path / "app", PAGE, keeps=True), "utf-8")
+    (tmp_path / "packed.html").write_text(pack_html(tmp_path / "app", PAGE, keeps=True), "utf-8")
     await page.goto(f"file://{tmp_path}/packed.html")
     await page.wait_for_function("() => window.order?.at(-1) === 'onload'")
     assert await page.evaluate("order") == AS_PARSED
@@ -244,7 +244,7 @@ def source(tmp_path: Path) -> Path:
 
 async def test_each_person_finds_their_own_again(page: Page, tmp_path: Path, source: Path) -> None:
     """Two people use real MCP clients in a third-party host; the database stores ciphertext."""
-    script = bundled(tmp_path)
+    script = bundle_hosts(tmp_path)
     async with running(tmp_path, source=source, storage="gateway", extra="auth: [token]\n") as world:
         ann = await token(world, "ann", "mcp", person="ann")
         bob = await token(world, "bob", "mcp", person="bob")
@@ -252,16 +252,16 @@ async def test_each_person_finds_their_own_again(page: Page, tmp_path: Path, sou
         for number, headers in enumerate((ann, ann, bob)):
             async with (
                 await page.context.browser.new_context() as fresh,  # type: ignore[union-attr]  # it has one
-                stock_host.shown(
+                stock_host.show_cart(
                     await fresh.new_page(), world, script, headers=headers, landmark="#seen:has-text('{')"
                 ) as frame,
             ):
                 seen.append(await frame.locator("#seen").inner_text())
                 async with asyncio.timeout(60):
-                    while sum(one.size for one in await kept(world)) < 7 * (1 if number < 2 else 2):
+                    while sum(one.size for one in await saved_pages(world)) < 7 * (1 if number < 2 else 2):
                         await asyncio.sleep(0.02)
         assert seen == ["{}", '{"visits":"1"}', "{}"]
-        assert {(one.person.rpartition("|")[2], one.app, one.size) for one in await kept(world)} == {
+        assert {(one.person.rpartition("|")[2], one.app, one.size) for one in await saved_pages(world)} == {
             ("ann", "cart", 7),
             ("bob", "cart", 7),
         }
@@ -278,7 +278,7 @@ async def test_in_our_host_it_outlives_the_page(page: Page, tmp_path: Path, sour
         await expect(frame.locator("#seen")).to_have_text("{}")
         await frame.locator("body").evaluate("() => { localStorage.big = 'ü'.repeat(1000000); }")
         async with asyncio.timeout(60):
-            while sum(one.size for one in await kept(world)) < 1_000_000:
+            while sum(one.size for one in await saved_pages(world)) < 1_000_000:
                 await asyncio.sleep(0.02)
         await page.reload()
         await expect(frame.locator("#seen")).to_contain_text('"visits":"1"')

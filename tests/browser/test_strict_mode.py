@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.runtime_host import ROOT, Host, packed
+from tests.browser.runtime_host import ROOT, Host, pack_html
 from tests.browser.test_single_owner import complaints
-from tests.browser.test_webmcp import called, until_listed
+from tests.browser.test_webmcp import call_tool, wait_listed
 
 BROWSER = ROOT / "browser"
 
@@ -23,7 +23,7 @@ def page_of(folder: Path, package: str) -> str:
     options = ["--platform", "browser", "--transform.define", 'process.env.NODE_ENV:"development"']
     subprocess.run([*map(str, command), *options], check=True, cwd=BROWSER, capture_output=True)
     script = (folder / "page.js").read_text("utf-8").replace("</script", "<\\/script")
-    return packed(
+    return pack_html(
         folder / "app", f"<!doctype html><body><div id=root></div><script type=module>{script}</script></body>"
     )
 
@@ -35,17 +35,17 @@ async def test_a_page_in_strict_mode(host: Host, tmp_path: Path, package: str) -
     await host.attaches("count", "own")
     frame = await host.show(page_of(tmp_path, package))
     await frame.wait_for_function("() => window.connected")
-    await until_listed(host, "count", "own")
-    assert (await called(host, "count", {"by": 2}))["result"]["structuredContent"] == {"was": 0}
+    await wait_listed(host, "count", "own")
+    assert (await call_tool(host, "count", {"by": 2}))["result"]["structuredContent"] == {"was": 0}
     await expect(frame.locator("#count")).to_have_text("2")
     await frame.evaluate("() => new Promise((go) => requestAnimationFrame(() => setTimeout(go)))")  # its effects, too
-    assert (await called(host, "count"))["result"]["structuredContent"] == {"was": 2}
-    assert (await called(host, "own"))["result"]["content"][0]["text"] == "own"
+    assert (await call_tool(host, "count"))["result"]["structuredContent"] == {"was": 2}
+    assert (await call_tool(host, "own"))["result"]["content"][0]["text"] == "own"
     await expect(frame.locator("#root")).to_have_text("full\n\n3", use_inner_text=True)
     await frame.evaluate("show(false)")
-    await until_listed(host, "own")
+    await wait_listed(host, "own")
     await frame.evaluate("show(true)")
-    await until_listed(host, "count", "own")
+    await wait_listed(host, "count", "own")
     await frame.click("#count")
     await frame.wait_for_function("() => ran.includes('told false')")
     assert await frame.evaluate("[begun, ran, window.problem]") == [2, ["count", "count", "own", "told false"], None]

@@ -2,13 +2,13 @@
 
 from playwright.async_api import Page, expect
 
-from tests.browser.test_main_job import model, shown, tool
+from tests.browser.test_main_job import model, show_app, tool
 from tests.world import World
 
 
 async def test_an_entry_that_is_read_stays_in_focus(page: Page, world: World) -> None:
     """A key opens it, it stays open and focused while entries are added above it, and a key closes it."""
-    await shown(page, world)
+    await show_app(page, world)
     records = page.get_by_test_id("record")
     await expect(records.first).to_be_visible()
     id = await records.first.get_attribute("data-id")
@@ -31,7 +31,7 @@ async def test_an_entry_that_is_read_stays_in_focus(page: Page, world: World) ->
 async def test_what_came_of_a_long_address_is_read_in_full(page: Page, world: World) -> None:
     """The address is truncated; its status and the reason are not, even by a few pixels."""
     await page.set_viewport_size({"width": 1400, "height": 900})
-    frame = await shown(page, world)
+    frame = await show_app(page, world)
     for path, letters, came in (("products", "x" * 22, "200"), ("nothing", "y" * 60, "403 policy-denied")):
         await frame.locator("body").evaluate(f"() => fetch('/api/{path}?of={letters}')")
         words = page.get_by_test_id("record").filter(has_text=letters[:3]).locator(".chip .words")

@@ -12,7 +12,7 @@ from mcp import Client
 from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser import stock_host, test_main_job
-from tests.browser.stock_host import bundled
+from tests.browser.stock_host import bundle_hosts
 from tests.browser.test_main_job import tool
 from tests.browser.test_own_client import page_with_app
 from tests.world import World, running_page
@@ -51,7 +51,7 @@ Call = Callable[[str], Awaitable[object]]
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script of third-party hosts."""
-    return bundled(tmp_path_factory.mktemp("stock"))
+    return bundle_hosts(tmp_path_factory.mktemp("stock"))
 
 
 @pytest.fixture
@@ -66,13 +66,15 @@ async def calling(page: Page, world: World, script: Path, way: str) -> AsyncIter
     """The page, shown so that calls arrive in this way, and the caller."""
     async with AsyncExitStack() as stack:
         if way in CLIENTS:
-            frame = await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page", way=way))
+            frame = await stack.enter_async_context(
+                stock_host.show_cart(page, world, script, landmark="#page", way=way)
+            )
             yield frame, lambda name: by_host(page, CLIENTS[way], name)
             return
         if way == "relay":
-            frame = await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page"))
+            frame = await stack.enter_async_context(stock_host.show_cart(page, world, script, landmark="#page"))
         else:
-            frame = await test_main_job.shown(page, world, "#page")
+            frame = await test_main_job.show_app(page, world, "#page")
         if way == "console":
             yield frame, lambda name: by_person(page, name)
             return
@@ -108,7 +110,7 @@ async def by_person(page: Page, name: str) -> None:
         raise
 
 
-async def until_seen(frame: FrameLocator, *lines: str) -> None:
+async def wait_seen(frame: FrameLocator, *lines: str) -> None:
     """Wait until the page has observed exactly these lines."""
     async with asyncio.timeout(60):
         while (seen := await frame.locator("body").evaluate("() => seen")) != [*lines]:
@@ -124,12 +126,12 @@ async def test_a_page_hears_of_each_call_and_of_its_end(page: Page, world: World
         for name in ("waits", "well", "book", "own", "well"):
             lines.append(f"toolactivated {name} ToolActivatedEvent")
             begun = asyncio.ensure_future(call(name))
-            await until_seen(frame, *lines)
+            await wait_seen(frame, *lines)
             if name != "well":
                 begun.cancel()
                 cancelled = [f"toolcancel {name} ToolCancelEvent", "handler"]
                 # The page's own client is notified by a message.
                 lines += {"waits": ["aborted", *cancelled], "own": [*cancelled, "own aborted"]}.get(name, cancelled)
-                await until_seen(frame, *lines)
+                await wait_seen(frame, *lines)
             await asyncio.wait([begun])
-        await until_seen(frame, *lines)
+        await wait_seen(frame, *lines)

@@ -48,7 +48,7 @@ Shown = tuple[FrameLocator, Callable[[], list[dict[str, Any]]]]
 
 
 @asynccontextmanager
-async def shown(
+async def show_app(
     page: Page, folder: Path, name: str, more: str = "", policy: str = "", arguments: tuple[str, ...] = ()
 ) -> AsyncIterator[Shown]:
     """The app of the server `name`, started with `arguments`, in the console; also yields the reader of the record."""
@@ -95,7 +95,7 @@ def calls(records: list[dict[str, Any]], tool: str) -> list[dict[str, Any]]:
 
 async def test_a_budget_is_shown_and_clicked(page: Page, tmp_path: Path) -> None:
     """The app draws the result of its tool, and a slider changes the sum, by a click and by keys."""
-    async with shown(page, tmp_path, "budget-allocator") as (app, records):
+    async with show_app(page, tmp_path, "budget-allocator") as (app, records):
         slider, page_text = app.locator("input[type=range]").first, app.locator("body")
         await expect(slider).to_be_visible()
         before = await page_text.inner_text()
@@ -114,7 +114,7 @@ async def test_a_budget_is_shown_and_clicked(page: Page, tmp_path: Path) -> None
 async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path, name: str) -> None:
     """The page changes with the tool's result, and the call is recorded as the view's."""
     where, tool = CLICKS[name]
-    async with shown(page, tmp_path, name) as (app, records):
+    async with show_app(page, tmp_path, name) as (app, records):
         await expect(app.locator(where).first).to_be_visible()
         await expect(app.locator("body")).to_contain_text(re.compile(r"\d{2}"))
         if name == "system-monitor":  # it polls already: the first click stops that, the second restarts it
@@ -131,7 +131,7 @@ async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path
 
 async def test_a_published_app_runs_with_the_gateway_s_runtime(page: Page, tmp_path: Path) -> None:
     """`runtime: true`: its own calls still work, and its plain requests are subject to the policy of the app."""
-    async with shown(page, tmp_path, "basic-react", ", runtime: true") as (app, records):
+    async with show_app(page, tmp_path, "basic-react", ", runtime: true") as (app, records):
         button = app.get_by_role("button", name="Get Server Time")
         await expect(app.locator("html")).to_have_attribute("data-tier", "full")
         await button.click()
@@ -147,7 +147,7 @@ async def test_a_published_app_runs_with_the_gateway_s_runtime(page: Page, tmp_p
 async def test_the_upstream_s_policy_holds_for_a_view(page: Page, tmp_path: Path) -> None:
     """A person's click does not override a denial."""
     policy = "version: 1\ntools:\n  get-time: {deny: no clocks here}\n"
-    async with shown(page, tmp_path, "basic-react", policy=policy) as (app, records):
+    async with show_app(page, tmp_path, "basic-react", policy=policy) as (app, records):
         await app.get_by_role("button", name="Get Server Time").click()
         await until(lambda: any(line.get("reason") == "policy-denied" for line in calls(records(), "get-time")))
 
@@ -163,38 +163,38 @@ MOUNT = """async () => {
 """A host page written with our host parts."""
 
 
-def logged(app: FrameLocator, event: str) -> Locator:
+def log_entries(app: FrameLocator, event: str) -> Locator:
     """The log entries of the published debug app for an event."""
     return app.locator(f".log-entry:has(.log-type.{event}) .log-payload-full")
 
 
 async def test_a_published_app_hears_of_the_call_that_opens_it(page: Page, tmp_path: Path) -> None:
     """It receives input and result; for a call that the model cancels, the cancellation with the reason."""
-    async with shown(page, tmp_path, "debug") as (app, _):
-        await expect(logged(app, "ontoolinput")).to_have_count(1)
-        await expect(logged(app, "ontoolresult")).to_have_count(0)  # no call was made
+    async with show_app(page, tmp_path, "debug") as (app, _):
+        await expect(log_entries(app, "ontoolinput")).to_have_count(1)
+        await expect(log_entries(app, "ontoolresult")).to_have_count(0)  # no call was made
         port = page.url.rpartition(":")[2].rstrip("/")
         async with Client(f"http://localhost:{port}/mcp", mode="2026-07-28") as model:
             await model.list_tools()
             result = await model.call_tool("debug_debug-tool", {"contentType": "image"})
             assert not result.is_error
-            await expect(logged(app, "ontoolinput")).to_contain_text('"contentType": "image"')
-            await expect(logged(app, "ontoolresult")).to_contain_text("image/png")
+            await expect(log_entries(app, "ontoolinput")).to_contain_text('"contentType": "image"')
+            await expect(log_entries(app, "ontoolresult")).to_contain_text("image/png")
             calling = asyncio.ensure_future(model.call_tool("debug_debug-tool", {"delayMs": 60_000}))
-            await expect(logged(app, "ontoolinput")).to_contain_text('"delayMs": 60000')
+            await expect(log_entries(app, "ontoolinput")).to_contain_text('"delayMs": 60000')
             calling.cancel()
-            await expect(logged(app, "ontoolcancelled")).to_contain_text("reason")
-            await expect(logged(app, "ontoolresult")).to_have_count(0)
+            await expect(log_entries(app, "ontoolcancelled")).to_contain_text("reason")
+            await expect(log_entries(app, "ontoolresult")).to_have_count(0)
 
 
 async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: Page, tmp_path: Path) -> None:
     """The parts arrive as the page's model streams them, before the complete input."""
     host = (Path(gateway.__file__).parent / "static/host/host.js").read_text("utf-8")
     await page.route("**/host.js", lambda route: route.fulfill(body=host, content_type="text/javascript"))
-    async with shown(page, tmp_path, "debug"):
+    async with show_app(page, tmp_path, "debug"):
         await page.evaluate(MOUNT)
         app = page.frame_locator("main iframe").frame_locator("iframe")
-        await expect(logged(app, "ontoolinput")).to_have_count(1)
+        await expect(log_entries(app, "ontoolinput")).to_have_count(1)
         parts: list[tuple[str, dict[str, Any]]] = [
             ("tool-input-partial", {"arguments": {"contentType": "te"}}),
             ("tool-input-partial", {"arguments": {"contentType": "text"}}),
@@ -203,7 +203,7 @@ async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: 
         ]
         for name, params in parts:
             await page.evaluate("([is, params]) => app.tell({ is, params })", [name, params])
-        await expect(logged(app, "ontoolcancelled")).to_have_count(1)
+        await expect(log_entries(app, "ontoolcancelled")).to_have_count(1)
         heard = [
             json.loads(text) for text in await app.locator(".log-entry:has([class*=' ontool']) pre").all_text_contents()
         ]

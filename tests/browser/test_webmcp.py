@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame
 
-from tests.browser.runtime_host import Host, packed
+from tests.browser.runtime_host import Host, pack_html
 from tests.browser.test_own_client import page_with_app
 
 NAMES = ["add", "again", "bad", "bare", "book", "count", "find", "old", "once", "one", "reserve", "slow", "two"]
 """The names of all tools and forms here."""
 
 
-async def opened(host: Host, folder: Path, html: str, free: Sequence[str] = NAMES) -> Frame:
+async def open_page(host: Host, folder: Path, html: str, free: Sequence[str] = NAMES) -> Frame:
     """The page in a host that calls app tools, attached with these free tools."""
     await host.attaches(*free)
-    frame = await host.show(packed(folder, html))
+    frame = await host.show(pack_html(folder, html))
     await host.until("host.calls('webmcp_attach').length")
     return frame
 
 
-async def listed(host: Host) -> dict[str, Any]:
+async def list_tools(host: Host) -> dict[str, Any]:
     """The tools that the host lists, by name."""
     await host.run("() => { host.asked = (host.asked ?? 0) + 1; }")
     answer = await host.run("() => host.ask(`list-${host.asked}`, 'tools/list')")
@@ -32,7 +32,7 @@ async def listed(host: Host) -> dict[str, Any]:
     return {tool["name"]: tool for tool in answer["result"]["tools"]}
 
 
-async def called(host: Host, name: str, arguments: dict[str, Any] | None = None) -> Any:
+async def call_tool(host: Host, name: str, arguments: dict[str, Any] | None = None) -> Any:
     """The answer to a call."""
     await host.run("() => { host.asked = (host.asked ?? 0) + 1; }")
     return await host.run(
@@ -41,10 +41,10 @@ async def called(host: Host, name: str, arguments: dict[str, Any] | None = None)
     )
 
 
-async def until_listed(host: Host, *names: str) -> dict[str, Any]:
+async def wait_listed(host: Host, *names: str) -> dict[str, Any]:
     """The listed tools, once they have exactly these names."""
     async with asyncio.timeout(60):
-        while sorted(tools := await listed(host)) != sorted(names):
+        while sorted(tools := await list_tools(host)) != sorted(names):
             await asyncio.sleep(0.05)
     return tools
 
@@ -66,29 +66,29 @@ OWN_TOOLS = """
 
 async def test_registered_app_tools_are_of_the_pages_tools(host: Host, tmp_path: Path) -> None:
     """They are listed in `modelContext` too, and run once, in their client."""
-    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS))
-    tools = await until_listed(host, "add", "count")
+    frame = await open_page(host, tmp_path, page_with_app(OWN_TOOLS))
+    tools = await wait_listed(host, "add", "count")
     assert tools["count"]["annotations"] == {"readOnlyHint": True}
     names = await frame.evaluate("document.modelContext.getTools().then((all) => all.map((tool) => tool.name))")
     assert names == ["add", "count"]
-    answer = await called(host, "count")
+    answer = await call_tool(host, "count")
     assert answer["result"]["structuredContent"] == {"count": 1}
     assert await frame.evaluate("ran") == ["count"]
 
 
 async def test_their_life_is_followed(host: Host, tmp_path: Path) -> None:
     """Disable, enable, update and remove take effect."""
-    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS))
-    await until_listed(host, "add", "count")
+    frame = await open_page(host, tmp_path, page_with_app(OWN_TOOLS))
+    await wait_listed(host, "add", "count")
     await frame.evaluate("handle.disable()")
-    await until_listed(host, "add")
+    await wait_listed(host, "add")
     await frame.evaluate("handle.enable()")
-    await until_listed(host, "add", "count")
+    await wait_listed(host, "add", "count")
     await frame.evaluate("handle.update({description: 'Counts again.'})")
     await host.until("host.of('notifications/tools/list_changed').length >= 3")
-    assert (await listed(host))["count"]["description"] == "Counts again."
+    assert (await list_tools(host))["count"]["description"] == "Counts again."
     await frame.evaluate("handle.remove()")
-    await until_listed(host, "add")
+    await wait_listed(host, "add")
 
 
 @pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
@@ -96,24 +96,24 @@ async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: 
     """A running call fails at once with a reason; the page's other tools stay, and can be registered again."""
     slow = "app.registerTool('slow', {description: 'd'}, () => { ran.push('slow'); return new Promise(() => 0); });"
     html = page_with_app(OWN_TOOLS.replace("window.app = app;", slow + "window.app = app; window.App = App;"), package)
-    frame = await opened(host, tmp_path, html)
-    await until_listed(host, "add", "count", "slow")
-    running = asyncio.create_task(called(host, "slow"))
+    frame = await open_page(host, tmp_path, html)
+    await wait_listed(host, "add", "count", "slow")
+    running = asyncio.create_task(call_tool(host, "slow"))
     await frame.wait_for_function("() => ran.includes('slow')")
     # Another listener of the page, right before: not the client's.
     await frame.evaluate(
         "{ const hear = () => 0; addEventListener('message', hear); removeEventListener('message', hear); }"
     )
-    assert (await called(host, "count"))["result"]["structuredContent"] == {"count": 1}
+    assert (await call_tool(host, "count"))["result"]["structuredContent"] == {"count": 1}
     await frame.evaluate("app.close()")
     answer = await asyncio.wait_for(running, 20)
     assert (answer["result"]["isError"], answer["result"]["content"][0]["text"]) == (
         True,
         "The page closed the client of this tool",
     )
-    assert list(await listed(host)) == ["add"]
-    assert "error" in await called(host, "count")
-    assert (await called(host, "add"))["result"]["content"][0]["text"] == "added"
+    assert list(await list_tools(host)) == ["add"]
+    assert "error" in await call_tool(host, "count")
+    assert (await call_tool(host, "add"))["result"]["content"][0]["text"] == "added"
     await frame.evaluate(
         """async () => {
           const app = new App({name: "own", version: "2"}, {tools: {listChanged: true}}, {autoResize: false});
@@ -121,8 +121,8 @@ async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: 
           await app.connect();
         }"""
     )
-    await until_listed(host, "add", "again")
-    assert (await called(host, "again"))["result"]["content"][0]["text"] == "again"
+    await wait_listed(host, "add", "again")
+    assert (await call_tool(host, "again"))["result"]["content"][0]["text"] == "again"
 
 
 @pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
@@ -135,7 +135,7 @@ async def test_a_host_is_answered_when_a_client_has_closed(host: Host, tmp_path:
       await app.connect();
       window.connected = true;
     """
-    frame = await opened(host, tmp_path, page_with_app(plain, package))
+    frame = await open_page(host, tmp_path, page_with_app(plain, package))
     await frame.wait_for_function("() => window.connected")
     asked = "id => host.ask(id, id.startsWith('ping') ? 'ping' : 'ui/resource-teardown')"
     assert [(await host.run(asked, id))["result"] for id in ("ping-1", "teardown-1")] == [{}, {"torn": True}]
@@ -163,20 +163,20 @@ async def test_listeners_that_come_and_go_are_not_asked_without_end(host: Host, 
     count = "window.count = 0; const heard = () => { if (++count > 100) throw new Error('without end'); };"
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(error.message))
-    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS + count + restless))
-    await until_listed(host, "add", "count")
+    frame = await open_page(host, tmp_path, page_with_app(OWN_TOOLS + count + restless))
+    await wait_listed(host, "add", "count")
     await frame.evaluate("dispatchEvent(new MessageEvent('message'))")
     await frame.evaluate("new Promise((go) => setTimeout(go, 500))")
-    assert (await called(host, "count"))["result"]["structuredContent"] == {"count": 1}
+    assert (await call_tool(host, "count"))["result"]["structuredContent"] == {"count": 1}
     assert errors == []
     assert await frame.evaluate("count") < 100
 
 
 async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp_path: Path) -> None:
     """Guarded tools of the page and of its client are refused."""
-    frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS), free=["add"])
-    await until_listed(host, "add")
-    assert "error" in await called(host, "count")
+    frame = await open_page(host, tmp_path, page_with_app(OWN_TOOLS), free=["add"])
+    await wait_listed(host, "add")
+    assert "error" in await call_tool(host, "count")
     assert await frame.evaluate("ran") == []
 
 
@@ -185,7 +185,7 @@ async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp
 
 async def test_the_handles_and_contexts_of_earlier_drafts(host: Host, tmp_path: Path) -> None:
     """`navigator.modelContext`, `handler` and `unregister` work, and `provideContext` replaces its earlier tools."""
-    frame = await opened(host, tmp_path, "<!doctype html><p>page</p>")
+    frame = await open_page(host, tmp_path, "<!doctype html><p>page</p>")
     await frame.evaluate(
         """() => {
           window.handle = navigator.modelContext.registerTool({name: "old", description: "d", handler: () => "old"});
@@ -193,10 +193,10 @@ async def test_the_handles_and_contexts_of_earlier_drafts(host: Host, tmp_path: 
           navigator.modelContext.provideContext({tools: [{name: "two", description: "d", execute: () => "2"}]});
         }"""
     )
-    await until_listed(host, "old", "two")
-    assert (await called(host, "old"))["result"]["content"][0]["text"] == "old"
+    await wait_listed(host, "old", "two")
+    assert (await call_tool(host, "old"))["result"]["content"][0]["text"] == "old"
     await frame.evaluate("handle.unregister()")
-    await until_listed(host, "two")
+    await wait_listed(host, "two")
 
 
 # Tools that misbehave
@@ -219,8 +219,8 @@ async def test_a_tool_that_fails_is_an_error_in_words(host: Host, tmp_path: Path
         "<p>page</p><script>document.modelContext.registerTool("
         "{name: 'bad', description: 'd', execute() { BODY }})</script>"
     )
-    await opened(host, tmp_path, html.replace("BODY", body))
-    answer = await called(host, "bad")
+    await open_page(host, tmp_path, html.replace("BODY", body))
+    answer = await call_tool(host, "bad")
     assert answer["result"]["isError"] is True
     assert said in answer["result"]["content"][0]["text"]
 
@@ -230,6 +230,6 @@ async def test_a_tool_that_removes_itself_still_answers(host: Host, tmp_path: Pa
     html = """<p>page</p><script>const end = new AbortController();
       document.modelContext.registerTool({name: 'once', description: 'd', async execute() {
         end.abort(); await null; return 'done'; }}, {signal: end.signal})</script>"""
-    await opened(host, tmp_path, html)
-    assert (await called(host, "once"))["result"]["content"][0]["text"] == "done"
-    assert "error" in await called(host, "once")
+    await open_page(host, tmp_path, html)
+    assert (await call_tool(host, "once"))["result"]["content"][0]["text"] == "done"
+    assert "error" in await call_tool(host, "once")

@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 from tests.browser.runtime_host import ROOT
 from tests.browser.test_twins import TWINS
 from tests.browser.twins.backend import Backend
-from tests.world import running, served
+from tests.world import running, serving
 
 ZONES = ROOT / "browser" / "node_modules" / "zone.js" / "bundles" / "zone.umd.min.js"
 PAGE = """<!doctype html><p id=ready>page</p><script src="zone.js"></script><script>
@@ -37,7 +37,7 @@ async def test_a_page_with_zones_reads_whole_answers(page: Page, tmp_path: Path)
     folder.mkdir()
     (folder / "index.html").write_text(PAGE, "utf-8")
     shutil.copy(ZONES, folder / "zone.js")
-    async with served(Backend(folder).app()) as port:
+    async with serving(Backend(folder).app()) as port:
         policy = (TWINS / "policy.yaml").read_text("utf-8").replace("127.0.0.1:1", f"127.0.0.1:{port}")
         await page.goto(f"http://localhost:{port}/index.html")
         native = await page.evaluate("reads()")

@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.async_api import Browser, Frame, Page, expect
 
-from tests.world import listening, running
+from tests.world import listen, running
 
 PAGE = """<!doctype html><meta charset=utf-8><title>t</title>
 <p id=ready>/* XMLHttpRequest FormData multipart/form-data */</p>"""
@@ -105,7 +105,7 @@ class Places:
 @asynccontextmanager
 async def three_places(browser: Browser, folder: Path) -> AsyncIterator[Places]:
     """Run all places."""
-    backend, sock = Backend(), listening()
+    backend, sock = Backend(), listen()
     source = folder / "page"
     source.mkdir()
     (source / "index.html").write_text(PAGE, "utf-8")

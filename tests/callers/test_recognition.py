@@ -74,7 +74,7 @@ ALL = {
 OAUTH = {"jwt", "opaque", "login", "visit"}
 
 
-def kept(
+def remaining_callers(
     methods: tuple[Method, ...], roles: Roles = ROLES, needs: str = "", before: tuple[Method, ...] = METHODS
 ) -> set[str]:
     """The names of the callers that stay."""
@@ -110,7 +110,7 @@ CASES: list[tuple[str, tuple[Method, ...], set[str]]] = [
 @pytest.mark.parametrize(("methods", "lost"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_change_of_auth_ends_whom_it_no_longer_lets_in(methods: tuple[Method, ...], lost: set[str]) -> None:
     """Everybody else stays."""
-    assert kept(methods) == set(ALL) - lost
+    assert remaining_callers(methods) == set(ALL) - lost
 
 
 def test_an_audience_that_only_the_old_settings_accepted_ends_its_tokens() -> None:
@@ -123,11 +123,11 @@ def test_an_audience_that_only_the_old_settings_accepted_ends_its_tokens() -> No
 def test_a_lost_capability_ends_what_needs_it_and_nothing_else() -> None:
     """Callers of `/mcp` never had `approve`; a site needs only its app."""
     less = Roles(user=frozenset({"staff"}))
-    assert kept(METHODS, less) == set(ALL) - {"login"}
-    assert kept(METHODS, less, "bridge") == set(ALL)
+    assert remaining_callers(METHODS, less) == set(ALL) - {"login"}
+    assert remaining_callers(METHODS, less, "bridge") == set(ALL)
     guests = Roles(user=frozenset({"guests"}))
-    assert kept(METHODS, guests, "app") == {"token", "link", "local"}
-    assert kept(METHODS, guests, "approve") == set(ALL) - {"login"}
+    assert remaining_callers(METHODS, guests, "app") == {"token", "link", "local"}
+    assert remaining_callers(METHODS, guests, "approve") == set(ALL) - {"login"}
 
 
 def test_the_gateway_itself_is_always_known() -> None:

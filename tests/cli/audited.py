@@ -38,7 +38,7 @@ def run(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["audit", command, "--config", str(folder / "gateway.yaml"), *rest])
 
 
-async def changed(folder: Path, *statements: str) -> None:
+async def execute_statements(folder: Path, *statements: str) -> None:
     """Execute statements as an attacker with write access to the database."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
         for statement in statements:

@@ -16,7 +16,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["policy", "learn", *arguments])
 
 
-def learned(*arguments: str) -> tuple[list[str], list[tuple[str, int]]]:
+def learn(*arguments: str) -> tuple[list[str], list[tuple[str, int]]]:
     """The routes that were added, and the omissions with their counts."""
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output

@@ -10,9 +10,9 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from tests.attacks.world import AttackWorld, attacked
+from tests.attacks.world import AttackWorld, running_world
 from tests.cli.lax_servers import Trusting, deaf, listening
-from tests.world import served
+from tests.world import serving
 
 
 async def run(*arguments: str) -> Result:
@@ -23,7 +23,7 @@ async def run(*arguments: str) -> Result:
 @pytest.fixture
 async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackWorld]:
     """A gateway with two apps."""
-    async with attacked(tmp_path_factory.mktemp("attacked")) as world:
+    async with running_world(tmp_path_factory.mktemp("attacked")) as world:
         yield world
 
 
@@ -69,7 +69,7 @@ async def lax_server() -> AsyncIterator[int]:
 
     app = web.Application()
     app.router.add_post("/mcp", answer)
-    async with served(app) as port:
+    async with serving(app) as port:
         yield port
 
 

@@ -17,7 +17,7 @@ from gateway.model import AuditRecord, Json
 from gateway.stores.heads import key_in
 from gateway.stores.journal import Journal
 from gateway.stores.records import StoredRecord
-from tests.cli.audited import START, changed, fields, ids, run
+from tests.cli.audited import START, execute_statements, fields, ids, run
 
 
 def test_what_is_not_copied_yet(folder: Path) -> None:
@@ -149,7 +149,7 @@ def test_before_anything_was_recorded(tmp_path: Path, arguments: list[str]) -> N
 async def test_a_database_without_a_record_is_none(tmp_path: Path) -> None:
     """Commands such as `token list` make the database before the gateway runs for the first time."""
     (tmp_path / "gateway.yaml").write_text("apps: {}\n")
-    await changed(tmp_path)
+    await execute_statements(tmp_path)
     result = await asyncio.to_thread(run, tmp_path, "verify")
     assert result.exit_code == 2
     assert f"{tmp_path / 'gateway.journal'}: nothing has been recorded yet" in result.stderr

@@ -24,7 +24,7 @@ from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
 from gateway.stores.verify import found_in, verify_chain
 from tests.calls import counted_calls
-from tests.cli.audited import START, changed, fields, run
+from tests.cli.audited import START, execute_statements, fields, run
 from tests.stores.journals import write_line
 
 SIGNED = JournalKey.sign
@@ -77,7 +77,7 @@ async def test_a_journal_that_was_cut_off_behind_a_head(folder: Path) -> None:
 )
 async def test_a_database_that_was_changed(folder: Path, change: str, problem: str) -> None:
     """An attacker with write access can do so; the journal is still proven."""
-    await changed(folder, change)
+    await execute_statements(folder, change)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     assert "gateway.journal: 27 lines" in result.stdout
@@ -96,7 +96,7 @@ async def test_a_database_that_was_changed(folder: Path, change: str, problem: s
 @pytest.mark.parametrize("phase", ["intent", "outcome"])
 async def test_a_column_by_which_records_are_found(folder: Path, phase: str, column: str, value: str) -> None:
     """A change hides a record from queries, or attributes it to another, though its line is intact."""
-    await changed(folder, f"UPDATE audit SET {column} = {value} WHERE id = 'r4' AND phase = '{phase}'")
+    await execute_statements(folder, f"UPDATE audit SET {column} = {value} WHERE id = 'r4' AND phase = '{phase}'")
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1, result.stdout
     assert f"was altered: its column {column} differs from the line" in result.stdout.partition("database")[2]
@@ -122,7 +122,7 @@ async def test_a_whole_journal_that_was_taken_out_of_the_database(
     folder: Path, changes: list[str], problem: str
 ) -> None:
     """The loss is found with or without the row of the fill position."""
-    await changed(folder, *changes)
+    await execute_statements(folder, *changes)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     assert problem in result.stdout
@@ -150,7 +150,7 @@ async def cut_off(folder: Path) -> None:
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
         (first,) = await connection.execute(text("SELECT position, line FROM audit WHERE phase = 'note' LIMIT 1"))
     place = f"UPDATE audit_filled SET \"offset\" = {first.position}, hash = '{read_line(first.line.encode()).hash}'"
-    await changed(folder, f"DELETE FROM audit WHERE NOT (position <= {first.position})", place)
+    await execute_statements(folder, f"DELETE FROM audit WHERE NOT (position <= {first.position})", place)
 
 
 async def test_the_end_of_a_journal_that_was_taken_out_of_the_database(folder: Path) -> None:
@@ -238,7 +238,7 @@ async def test_lines_behind_the_last_head_that_were_taken_out_of_the_journal(fol
         journal.append(AuditRecord("r13", "outcome", START + 61, fields(13)))
         left = path.read_bytes()
         async with Database(f"sqlite:///{folder}/gateway.db") as database:
-            await _filled(Records(database), journal)
+            await _fill(Records(database), journal)
     path.write_bytes(left)
     assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0
     for cut in (b"".join(left.splitlines(keepends=True)[:-1]), left[:-9]):
@@ -309,7 +309,7 @@ async def test_a_note_of_how_far_the_database_is_that_was_set_back(folder: Path)
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
         (first,) = await connection.execute(text("SELECT position, line FROM audit WHERE phase = 'note' LIMIT 1"))
     place = f"UPDATE audit_filled SET \"offset\" = {first.position}, hash = '{read_line(first.line.encode()).hash}'"
-    await changed(folder, place)
+    await execute_statements(folder, place)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 0, result.stdout
 
@@ -322,11 +322,13 @@ async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(f
         for name, starts in (("other.journal", 1), ("gateway.journal", 2)):
             for _ in range(starts):
                 async with Journal(folder / name, key=key) as journal:
-                    await _filled(records, journal)
+                    await _fill(records, journal)
             if name == "other.journal":
                 gone = journal.chain
     assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0
-    await changed(folder, *(f"DELETE FROM {table} WHERE chain = '{gone}'" for table in ("audit", "audit_filled")))
+    await execute_statements(
+        folder, *(f"DELETE FROM {table} WHERE chain = '{gone}'" for table in ("audit", "audit_filled"))
+    )
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     assert f"database, journal {gone}" in result.stdout
@@ -334,7 +336,7 @@ async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(f
     assert (await asyncio.to_thread(run, folder, "verify", "--gone", gone)).exit_code == 0
 
 
-async def _filled(records: Records, journal: Journal) -> None:
+async def _fill(records: Records, journal: Journal) -> None:
     """Wait until the database has the journal, and the other journals in it were recorded."""
     done = asyncio.Event()
     filling = asyncio.ensure_future(Filler(records, journal, tell=lambda _: done.set()).run())

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli.doctor import changed_by
-from tests.cli.test_serve import ended
+from tests.cli.test_serve import wait_exit
 from tests.cli.test_state_dir import UNUSABLE, mounted
 from tests.interop.probe import Probe
 from tests.interop.serving import over_http
@@ -158,7 +158,7 @@ async def test_an_unusable_state_folder_is_found_as_at_the_start(folder: Path, o
     mount = f"mount -t tmpfs -o {'ro' if options == 'created' else options},mode=700 tmpfs {state}"
     set_state(folder, state / "new" if options == "created" else state)
     async with mounted(folder, mount, command="doctor") as running:
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 1, output
     why = UNUSABLE.get(options, "")
     assert (f"the state folder {state}: {why}" if why else f"the state folder {state}/new cannot be created") in output

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.cli.test_serve import ended
-from tests.cli.test_stop import reached, serving
+from tests.cli.test_serve import wait_exit
+from tests.cli.test_stop import reach_door, serving
 from tests.world import free_port, local_client
 
 
@@ -34,7 +34,7 @@ async def test_the_end_is_announced_while_the_gateway_still_listens(tmp_path: Pa
         gateway.backend.go_on.set()
         assert (await call).status == 200
         gateway.process.terminate()
-        code, output = await ended(gateway.process)
+        code, output = await wait_exit(gateway.process)
     assert (code, "Traceback" in output) == (0, False), output
 
 
@@ -45,7 +45,7 @@ async def test_a_call_that_does_not_end_in_time_is_answered_with_an_error(tmp_pa
         events = await http.get(f"http://localhost:{gateway.port}/api/events", headers=site)
         assert (events.status, await events.content.readline()) == (200, b"data: 1\n")
         assert (events.headers["x-accel-buffering"], "no-transform" in events.headers["cache-control"]) == ("no", True)
-        async with reached(gateway, "modern-sdk") as way:
+        async with reach_door(gateway, "modern-sdk") as way:
             call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
             async with asyncio.timeout(60):
                 await gateway.backend.arrived.wait()
@@ -53,6 +53,6 @@ async def test_a_call_that_does_not_end_in_time_is_answered_with_an_error(tmp_pa
             assert await events.content.read() == b"\n"
             answer = await call
             assert (answer.status, answer.reason) == (503, "gateway-stopping")
-        code, output = await ended(gateway.process)
+        code, output = await wait_exit(gateway.process)
         assert (code, "Traceback" in output) == (0, False), output
         assert gateway.outcomes()["/api/held"]["reason"] == "gateway-stopping"

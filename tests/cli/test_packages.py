@@ -8,7 +8,7 @@ import sys
 _SERVE = "from gateway.cli import main; main.get_command(None, 'serve'); import sys; "
 
 
-def _printed(program: str) -> str:
+def _output_of(program: str) -> str:
     ended = subprocess.run(
         [sys.executable, "-c", _SERVE + program], capture_output=True, text=True, timeout=120, check=True
     )
@@ -29,7 +29,7 @@ def test_the_gateway_loads_no_part_that_it_does_not_use() -> None:
         "cel",
         "opentelemetry.sdk",
     ]
-    assert _printed(f"print([name for name in {unused} if name in sys.modules])") == "[]"
+    assert _output_of(f"print([name for name in {unused} if name in sys.modules])") == "[]"
 
 
 def test_the_rest_of_a_package_is_there_when_it_is_asked_for() -> None:
@@ -38,7 +38,7 @@ def test_the_rest_of_a_package_is_there_when_it_is_asked_for() -> None:
     program += "from mcp.server import MCPServer; print(MCPServer.__name__, mcp.types.Tool.__name__); "
     program += "from sqlalchemy.ext.asyncio import AsyncSession; print(AsyncSession.__name__); "
     program += "print(hasattr(mcp, 'nothing'), hasattr(mcp, '__nothing__'))"
-    assert _printed(program).split() == [
+    assert _output_of(program).split() == [
         *("mcp.client.client", "ClientSession", "MCPServer", "Tool", "AsyncSession", "False", "False"),
     ]
 
@@ -49,4 +49,4 @@ def test_models_are_built_at_their_first_use() -> None:
     program += "tool = mcp_types.Tool.model_validate({'name': 'x', 'inputSchema': {}}); "
     program += "mine = type('Mine', (pydantic.BaseModel,), {}); "
     program += "print(before, tool.model_dump_json(by_alias=True, exclude_none=True), mine.__pydantic_complete__)"
-    assert _printed(program) == 'False {"name":"x","inputSchema":{}} True'
+    assert _output_of(program) == 'False {"name":"x","inputSchema":{}} True'

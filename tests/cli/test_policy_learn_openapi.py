@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.cli.learn.proposals import singular
 from gateway.policy import load_policy, parse_policy
-from tests.cli.learning import BACKEND, learned, run
+from tests.cli.learning import BACKEND, learn, run
 from tests.cli.recorded import journal, request
 
 OPENAPI = """\
@@ -122,7 +122,7 @@ def test_schemas_of_openapi_hold_bodies(folder: Path, body: str, outcome: str) -
 def test_a_server_below_the_backend_is_a_prefix(folder: Path) -> None:
     """Paths of a policy are relative to the URL of its backend."""
     (folder / "policy.yaml").write_text(POLICY.replace("/v2", ""))
-    assert learned("api.yaml", "--into", "policy.yaml", "--dry-run")[0][0] == "GET /v2/cart"
+    assert learn("api.yaml", "--into", "policy.yaml", "--dry-run")[0][0] == "GET /v2/cart"
 
 
 @pytest.mark.parametrize(

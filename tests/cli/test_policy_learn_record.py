@@ -14,7 +14,7 @@ from gateway.cli import main
 from gateway.cli.learn.proposals import path_problem
 from gateway.cli.learn.traffic import generalise
 from gateway.policy import parse_policy
-from tests.cli.learning import BACKEND, learned, run
+from tests.cli.learning import BACKEND, learn, run
 from tests.cli.recorded import database, journal, request
 
 
@@ -38,7 +38,7 @@ def test_only_what_persons_did_and_what_worked_is_learned(folder: Path) -> None:
         {"kind": "tool", "app": "cart", "initiator": "person", "tool": "x"},
     ]
     journal(folder / "day.journal", day)
-    added, left = learned("day.journal", *BACKEND)
+    added, left = learn("day.journal", *BACKEND)
     assert added == ["GET /api/cart"]
     assert dict(left) == {
         "requests caused by the page": 1,
@@ -106,7 +106,7 @@ def test_many_words_in_one_place_are_values_where_something_is_read(folder: Path
     journal(
         folder / "day.journal", (request(method, f"/api/items/{name}") for name in names for method in ("GET", "PUT"))
     )
-    added, left = learned("day.journal", *BACKEND)
+    added, left = learn("day.journal", *BACKEND)
     assert added[-1] == "GET /api/items/{item}"
     assert added[:-1] == [f"PUT /api/items/{name}" for name in sorted(names)]
     assert left == [("PUT /api/items/…, one route for 9 words", 1)]
@@ -127,14 +127,14 @@ def test_a_database_teaches_the_same(folder: Path) -> None:
     """The result is that of its journal."""
     file = journal(folder / "day.journal", [request("GET", "/api/cart"), request("GET", "/api/cart/7")])
     database(folder / "day.db", file)
-    assert learned("day.db", *BACKEND) == learned("day.journal", *BACKEND)
+    assert learn("day.db", *BACKEND) == learn("day.journal", *BACKEND)
 
 
 def test_a_record_of_several_apps_needs_a_name(folder: Path) -> None:
     """A policy is for one app."""
     journal(folder / "day.journal", [request("GET", "/a"), request("GET", "/b", app="till")])
     assert run("day.journal", *BACKEND).exit_code == 2
-    assert learned("day.journal", *BACKEND, "--app", "till")[0] == ["GET /b"]
+    assert learn("day.journal", *BACKEND, "--app", "till")[0] == ["GET /b"]
 
 
 def test_a_record_does_not_say_where_the_api_is(folder: Path) -> None:
@@ -144,4 +144,4 @@ def test_a_record_does_not_say_where_the_api_is(folder: Path) -> None:
     assert result.exit_code == 2
     assert "day.journal does not say the API's URL: use --into with a policy that contains it" in result.stderr
     (folder / "p.yaml").write_text('version: 1\nbackends: {shop: {url: "https://shop.example.com"}}\n')
-    assert learned("day.journal", "--into", "p.yaml")[0] == ["GET /api/cart"]
+    assert learn("day.journal", "--into", "p.yaml")[0] == ["GET /api/cart"]

@@ -50,7 +50,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["policy", "replay", *arguments])
 
 
-def found(*arguments: str) -> dict[str, Any]:
+def run_replay(*arguments: str) -> dict[str, Any]:
     """The JSON output of the command."""
     result = run(*arguments, "--policy", "new.yaml", "--json")
     assert result.exit_code in (0, 1), result.output
@@ -85,7 +85,7 @@ def test_each_way_of_a_change_is_told(folder: Path) -> None:
             tool("clear_cart"),
         ],
     )
-    told = found("day.journal")
+    told = run_replay("day.journal")
     assert sorted(change(told)) == [
         ("allow", "confirm", "DELETE", 1),
         ("allow", "deny", "GET", 2),
@@ -115,7 +115,7 @@ def test_each_way_of_a_change_is_told(folder: Path) -> None:
 def test_what_the_record_does_not_hold_is_said_and_counted(folder: Path, fields: dict[str, Any], lacks: str) -> None:
     """Such a request counts neither as changed nor as unchanged."""
     journal(folder / "day.journal", [fields, fields])
-    told = found("day.journal")
+    told = run_replay("day.journal")
     assert (told["replayed"], told["changed"], told["ok"]) == (0, 0, True)
     assert [(one["lacks"], one["count"]) for one in told["not_replayed"]] == [(lacks, 2)]
     text = run("day.journal", "--policy", "new.yaml").output
@@ -126,21 +126,21 @@ def test_what_the_record_does_not_hold_is_said_and_counted(folder: Path, fields:
 def test_arguments_of_tools_are_replayed(folder: Path) -> None:
     """Short arguments are in the record."""
     journal(folder / "day.journal", [tool("add", arguments={"count": 2}), tool("add", arguments={"count": 9})])
-    assert change(found("day.journal")) == [("allow", "deny", "tools/call", 1)]
+    assert change(run_replay("day.journal")) == [("allow", "deny", "tools/call", 1)]
 
 
 def test_a_request_that_a_person_answered_counts_once(folder: Path) -> None:
     """The record has it twice: with its question, and with its outcome."""
     asked = request("DELETE", "/api/cart/7", initiator="model", approval="q1", route="/api/cart/{item}", status=202)
     journal(folder / "day.journal", [asked, {**asked, "answered_by": "local|local|local", "status": 200}])
-    assert found("day.journal")["replayed"] == 1
+    assert run_replay("day.journal")["replayed"] == 1
 
 
 def test_what_report_mode_let_through_and_a_rule_allows_now_is_counted(folder: Path) -> None:
     """This is the purpose of report mode; a request that still matches no rule would be refused."""
     one, other = (request("GET", url, reported=["no route"], route=None) for url in ("/api/cart", "/api/else"))
     journal(folder / "day.journal", [one, other])
-    told = found("day.journal")
+    told = run_replay("day.journal")
     assert (told["covered_reports"], change(told)) == (1, [("reported", "deny", "GET", 1)])
 
 
@@ -149,14 +149,14 @@ def test_doors_that_refused_before_any_policy_are_left_out(folder: Path) -> None
     door = request("GET", "/api/cart", reason="view-unproven", status=403)
     del door["policy_version"]
     journal(folder / "day.journal", [door, {"kind": "policy", "app": "cart"}, {"kind": "approval", "app": "cart"}])
-    assert found("day.journal")["replayed"] == 0
+    assert run_replay("day.journal")["replayed"] == 0
 
 
 def test_an_unproven_call_of_the_model_is_asked_about(folder: Path) -> None:
     """The gateway would require approval, too, whatever the rule declares."""
     fields = request("PUT", "/api/cart/7", initiator="page", evidence="no-view-proof", view=None)
     journal(folder / "day.journal", [{**fields, "initiator": "model"}])
-    assert change(found("day.journal")) == [("allow", "confirm", "PUT", 1)]
+    assert change(run_replay("day.journal")) == [("allow", "confirm", "PUT", 1)]
 
 
 def test_a_damaged_line_is_counted(folder: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_damaged_line_is_counted(folder: Path) -> None:
     file = journal(folder / "day.journal", [request("GET", "/api/cart")] * 2)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:3], lines[3].replace(b"/api/cart", b"/api/cArt")]))
-    told = found("day.journal")
+    told = run_replay("day.journal")
     assert (told["replayed"], told["damaged"]) == (1, 1)
     assert "1 damaged lines" in run("day.journal", "--policy", "new.yaml").output
 
@@ -175,7 +175,7 @@ def test_several_apps_must_be_told_apart(folder: Path) -> None:
     result = run("day.journal", "--policy", "new.yaml")
     assert result.exit_code == 2
     assert "--app" in result.output
-    assert found("day.journal", "--app", "till")["replayed"] == 1
+    assert run_replay("day.journal", "--app", "till")["replayed"] == 1
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_database_gives_the_same_as_its_journal(folder: Path) -> None:
     """Either can be used."""
     file = journal(folder / "day.journal", [request("GET", "/api/cart"), request("GET", "/api/orders")])
     database(folder / "day.db", file)
-    assert found("day.db") == found("day.journal")
+    assert run_replay("day.db") == run_replay("day.journal")
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def calls_for(folder: Path, count: int) -> int:
 
     sys.setprofile(called)
     try:
-        found(name)
+        run_replay(name)
     finally:
         sys.setprofile(None)
     return calls
@@ -277,10 +277,10 @@ def test_each_request_is_replayed_with_little_work(folder: Path) -> None:
 def test_thousands_of_requests_are_replayed_in_little_memory(folder: Path) -> None:
     """The requests are not kept in memory."""
     count = 20_000
-    told = found(orders(folder, count))
+    told = run_replay(orders(folder, count))
     assert (told["replayed"], len(told["changes"]), len(told["changes"][0]["examples"])) == (count, 1, 3)
     tracemalloc.start()
-    found("day.journal")
+    run_replay("day.journal")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * 1024 * 1024  # the reader of the policy file takes 8 of them
@@ -289,5 +289,5 @@ def test_thousands_of_requests_are_replayed_in_little_memory(folder: Path) -> No
 def test_changes_of_too_many_kinds_are_counted_only(folder: Path) -> None:
     """The first 1,000 kinds of changes are listed, the others counted."""
     journal(folder / "day.journal", (request("GET", f"/api/{n}") for n in range(1100)))
-    told = found("day.journal")
+    told = run_replay("day.journal")
     assert (told["changed"], len(told["changes"]), told["not_told"]) == (1100, 1000, 100)

@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from tests.cli.test_serve import ended
+from tests.cli.test_serve import wait_exit
 from tests.cli.test_stop import serving
 from tests.postgresql import postgresql
 from tests.world import local_client
@@ -39,7 +39,7 @@ async def test_the_record_in_postgresql_gives_the_same_as_its_journal(tmp_path: 
                         break
                     await asyncio.sleep(0.2)
             gateway.process.terminate()
-            assert (await ended(gateway.process))[0] == 0
+            assert (await wait_exit(gateway.process))[0] == 0
         told: list[dict[str, Any]] = []
         for place in (str(tmp_path / "gateway.journal"), server.url):
             replayed = await run("replay", place, "--policy", str(tmp_path / "new.yaml"), "--json")

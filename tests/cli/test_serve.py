@@ -19,7 +19,7 @@ from aiohttp import web
 
 import gateway
 from tests.leaks.watch import environment
-from tests.world import free_port, listening
+from tests.world import free_port, listen
 
 ROOT = Path(gateway.__file__).parent.parent
 COMMAND = (sys.executable, "-c", "from gateway.cli import main; main()")
@@ -71,14 +71,14 @@ async def ready(running: asyncio.subprocess.Process, lines: int) -> list[str]:
     return said
 
 
-async def ended(running: asyncio.subprocess.Process) -> tuple[int | None, str]:
+async def wait_exit(running: asyncio.subprocess.Process) -> tuple[int | None, str]:
     """Its exit code and the rest of its output."""
     async with asyncio.timeout(60):
         out, err = await running.communicate()
     return running.returncode, (out + err).decode()
 
 
-async def refusing(port: int) -> None:
+async def wait_closed(port: int) -> None:
     """Wait until nobody accepts connections at the port."""
     async with asyncio.timeout(60):
         with suppress(ConnectionError):
@@ -103,7 +103,7 @@ async def test_serve_says_where_it_is_and_ends_with_a_signal(tmp_path: Path, num
         async with http.get(f"http://127.0.0.1:{port}/readyz", headers={"webmcp-gateway-client": "1"}) as answer:
             assert answer.status == 200
         running.send_signal(number)
-        code, rest = await ended(running)
+        code, rest = await wait_exit(running)
     assert code == 0, rest
     assert "Traceback" not in rest
 
@@ -120,7 +120,7 @@ async def test_no_login_link_stands_in_a_log(tmp_path: Path) -> None:
             while not lines or "token link" not in lines[-1]["message"]:
                 lines.append(json.loads(await running.stdout.readline()))
         running.send_signal(signal.SIGTERM)
-        code, rest = await ended(running)
+        code, rest = await wait_exit(running)
     lines += map(json.loads, rest.splitlines())
     assert code == 0, rest
     assert [line["message"].partition(" ")[0] for line in lines] == ["Packing", "webmcp-gateway", "To", "Stopping:"]
@@ -181,7 +181,7 @@ async def test_dev_tells_of_a_script_that_no_browser_can_read_as_of_an_error(tmp
     async with process(tmp_path, command="dev") as running:
         await ready(running, 5)
         running.terminate()
-        code, rest = await ended(running)
+        code, rest = await wait_exit(running)
     assert code == 0, rest
     assert f"ERROR gateway.assembly.apps: app page: {tmp_path / 'app.js'}:2:9: " in rest
 
@@ -199,7 +199,7 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
     api.router.add_get("/api/slow", slow)
     runner = web.AppRunner(api)
     await runner.setup()
-    sock, port = listening(), free_port()
+    sock, port = listen(), free_port()
     await web.SockSite(runner, sock).start()
     write(tmp_path, port, sock.getsockname()[1])
     headers = {"host": f"page.localhost:{port}", "webmcp-gateway-client": "1"}
@@ -211,13 +211,13 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
                 await arrived.wait()
             running.terminate()
             await ready(running, 1)
-            await refusing(port)
+            await wait_closed(port)
             asyncio.get_running_loop().call_later(1, go_on.set)  # long enough to notice a cut-off
             answer = await call
             assert (answer.status, await answer.json()) == (200, {"late": True})
             assert answer.headers["connection"] == "close"
             answer.close()
-            code, rest = await ended(running)
+            code, rest = await wait_exit(running)
         assert code == 0, rest
     finally:
         await runner.cleanup()
@@ -225,10 +225,10 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
 
 async def test_a_port_that_is_taken_ends_with_2(tmp_path: Path) -> None:
     """The message names the address and the setting."""
-    with listening() as taken:
+    with listen() as taken:
         write(tmp_path, taken.getsockname()[1])
         async with process(tmp_path) as running:
-            code, output = await ended(running)
+            code, output = await wait_exit(running)
     assert code == 2
     assert "cannot listen on 127.0.0.1" in output
     assert "server.listen" in output
@@ -242,7 +242,7 @@ async def test_a_wrong_configuration_ends_with_2_and_its_places(tmp_path: Path) 
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("plugin: []\n")
     async with process(tmp_path, "--config", "gateway.yaml") as running:
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 2
     assert [line.split(": ")[0] for line in output.splitlines()] == ["gateway.yaml:3:1", "policy.yaml:2:1"]
 
@@ -253,7 +253,7 @@ async def test_a_plugin_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("plugins: [gone_plugin]\n")
     async with process(tmp_path) as running:
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 2
     assert "cannot start: plugin gone_plugin" in output
     assert "Traceback" not in output
@@ -274,7 +274,7 @@ async def test_sighup_reads_the_files_again(tmp_path: Path) -> None:
                 async with http.get(f"http://127.0.0.1:{port}/api/slow") as answer:
                     text = await answer.text()
         running.terminate()
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 0, output
     assert "app page: policy.yaml is in effect, version sha256:" in output
 
@@ -303,7 +303,7 @@ async def test_logs_and_the_drain_change_while_it_runs_and_the_rest_is_named(tmp
         async with http.get(f"http://localhost:{port}/healthz"):
             pass
         running.send_signal(signal.SIGTERM)
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 0
     assert "running calls have 7 seconds" in output
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.lock import file_system
-from tests.cli.test_serve import COMMAND, ended, process, ready, write
+from tests.cli.test_serve import COMMAND, process, ready, wait_exit, write
 from tests.leaks.watch import environment
 from tests.world import free_port
 
@@ -66,7 +66,7 @@ async def test_a_configmap_volume_is_read_and_its_swap_noticed(tmp_path: Path) -
     read_only = f"mount --bind {volume} {volume}; mount -o remount,bind,ro {volume}"
     async with mounted(volume, read_only) as running, aiohttp.ClientSession() as http:
         lines = await ready(running, 5)
-        assert lines[0].startswith("webmcp-gateway"), await ended(running)
+        assert lines[0].startswith("webmcp-gateway"), await wait_exit(running)
         (volume / "..data_tmp").symlink_to(second.name)
         os.rename(volume / "..data_tmp", volume / "..data")
         for path in first.iterdir():
@@ -79,7 +79,7 @@ async def test_a_configmap_volume_is_read_and_its_swap_noticed(tmp_path: Path) -
         async with http.get(f"http://127.0.0.1:{port}/healthz") as answer:
             assert answer.status == 200
         running.terminate()
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert (code, "Traceback" in output) == (0, False), output
     assert names(volume) == {name for name in before if not name.startswith(first.name)}
     assert {"gateway.db", "gateway.journal", "gateway.journal.key", "gateway.lock"} <= names(state)
@@ -99,7 +99,7 @@ async def test_a_full_or_read_only_state_folder_is_refused(tmp_path: Path, optio
     state.mkdir()
     set_state(tmp_path, state, free_port())
     async with mounted(tmp_path, f"mount -t tmpfs -o {options} tmpfs {state}") as running:
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 2, output
     assert f"cannot start: nothing can be written to the state folder {state}: {reason}" in output
     assert "server.state_dir" in output
@@ -116,7 +116,7 @@ async def test_a_state_folder_that_everybody_can_write_is_warned_of(tmp_path: Pa
     async with process(tmp_path) as running:
         await ready(running, 1)
         running.terminate()
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 0, output
     warning = f"everybody may write to the state folder {state}, and replace its files: chmod o-w {state}"
     assert (warning in output) is (mode == 0o777), output
@@ -130,7 +130,7 @@ async def test_a_state_folder_of_another_user_is_refused(tmp_path: Path) -> None
     os.chown(state, 12345, -1)
     set_state(tmp_path, state, free_port())
     async with process(tmp_path) as running:
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 2, output
     assert f"{state} belongs to user 12345, and the gateway runs as root: run it as user 12345, or give it" in output
     assert f"chown -R root {state}" in output
@@ -145,7 +145,7 @@ async def test_two_gateways_do_not_share_a_state_folder(tmp_path: Path) -> None:
     async with process(tmp_path / "one") as first:
         await ready(first, 5)
         async with process(tmp_path / "two") as second:
-            code, output = await ended(second)
+            code, output = await wait_exit(second)
     assert code == 2, output
     assert f"runs already ({state / 'gateway.lock'}, process {first.pid}): end it, or give this one" in output
 
@@ -156,11 +156,11 @@ async def test_the_files_of_before_are_not_left_behind(tmp_path: Path) -> None:
     async with process(tmp_path) as running:
         await ready(running, 5)
         running.terminate()
-        await ended(running)
+        await wait_exit(running)
     state = tmp_path / "state"
     set_state(tmp_path, state, free_port())
     async with process(tmp_path) as running:
-        code, output = await ended(running)
+        code, output = await wait_exit(running)
     assert code == 2, output
     command = output[output.index("mv ") :].splitlines()[0]
     assert {"gateway.db", "gateway.journal", "gateway.journal.key"} <= {

@@ -35,7 +35,7 @@ from tests.leaks.watch import environment
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount, Served
 from tests.world import Server, free_port
-from tests.world import served as served_at
+from tests.world import serving as served_at
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
@@ -80,7 +80,7 @@ async def piped(*arguments: str, cwd: Path = ROOT) -> AsyncIterator[asyncio.subp
         await started.communicate()
 
 
-async def asked(pipe: asyncio.subprocess.Process, *lines: bytes) -> list[dict[str, Any]]:
+async def exchange(pipe: asyncio.subprocess.Process, *lines: bytes) -> list[dict[str, Any]]:
     """Send these lines and the end of input; return all answers, once the pipe has ended with exit code 0."""
     async with asyncio.timeout(60):
         out, _ = await pipe.communicate(b"".join(line + b"\n" for line in lines))
@@ -118,7 +118,9 @@ async def test_desktop_clients_share_the_views(served: Served) -> None:
 async def test_lines_that_are_no_messages_are_answered(served: Served) -> None:
     """Each gets an error, and the pipe continues."""
     async with piped("--url", served.url) as pipe:
-        said = await asked(pipe, b"{", b"[]", b"", b'"x"', b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', call("last"))
+        said = await exchange(
+            pipe, b"{", b"[]", b"", b'"x"', b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', call("last")
+        )
     assert [one["error"]["code"] for one in said if "error" in one] == [-32700, -32600, -32600, -32600]
     assert [one["id"] for one in said if "result" in one] == ["last"]
 
@@ -126,14 +128,14 @@ async def test_lines_that_are_no_messages_are_answered(served: Served) -> None:
 async def test_errors_of_the_gateway_come_through(served: Served) -> None:
     """They have the id of the call."""
     async with piped("--url", served.url) as pipe:
-        said = await asked(pipe, call(1, "nothing/known"), call(2, "tools/call", name="unknown", arguments={}))
+        said = await exchange(pipe, call(1, "nothing/known"), call(2, "tools/call", name="unknown", arguments={}))
     assert {one["id"]: one["error"]["code"] for one in said} == {1: -32601, 2: -32602}
 
 
 async def test_an_error_that_names_no_call_is_the_answer_of_the_call(served: Served) -> None:
     """The answer is one line with the gateway's message: a client of the older protocols has no session yet."""
     async with piped("--url", served.url) as pipe:
-        (answer,) = await asked(pipe, b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}')
+        (answer,) = await exchange(pipe, b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}')
     assert (answer["id"], answer["error"]["message"]) == (7, "Bad Request: Missing session ID")
 
 
@@ -225,7 +227,7 @@ async def test_the_running_gateway_is_found_by_its_lock_file(tmp_path: Path) -> 
         await ready(running, 1)
         assert lock.running_url(tmp_path) == f"http://127.0.0.1:{port}/mcp"
         async with piped("--config", str(tmp_path / "gateway.yaml")) as pipe:
-            said = await asked(pipe, call(1))
+            said = await exchange(pipe, call(1))
         with pytest.raises(StartError, match="runs already"), lock.hold_lock(tmp_path):
             pass
     assert said[0]["result"]["tools"]
@@ -238,7 +240,7 @@ async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
     config = tmp_path / "gateway.yaml"
     try:
         async with piped("--config", str(config)) as one, piped("--config", str(config)) as other:
-            said = [await asked(one, call(1)), await asked(other, call(2))]
+            said = [await exchange(one, call(1)), await exchange(other, call(2))]
         assert [one[0]["id"] for one in said] == [1, 2]
         assert lock.running_url(tmp_path) is not None
     finally:
@@ -402,7 +404,7 @@ async def test_what_listening_cannot_mean_ends_no_pipe() -> None:
         heard: list[Any] = []
         while "error" not in (heard[-1] if heard else ()):
             heard.append(json.loads(await pipe.stdout.readline()))
-        (other,) = await asked(pipe, call(2))
+        (other,) = await exchange(pipe, call(2))
     methods = [one["method"] for one in heard if isinstance(one, dict) and "method" in one]
     assert methods == ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"]
     assert other["error"]["message"] == "no more"

@@ -24,8 +24,8 @@ from tests.attacks.calls import AttackedDoor
 from tests.attacks.doors import DOORS
 from tests.attacks.mcp_doors import http_door
 from tests.attacks.world import APP
-from tests.cli.test_serve import ended, process, ready
-from tests.world import Server, free_port, listening, local_client
+from tests.cli.test_serve import process, ready, wait_exit
+from tests.world import Server, free_port, listen, local_client
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ async def serving(folder: Path, extra: str = "", *, server: str = "drain: {annou
     try:
         async with process(folder) as running:
             lines = await ready(running, 5)
-            assert lines[0].startswith("webmcp-gateway"), await ended(running)
+            assert lines[0].startswith("webmcp-gateway"), await wait_exit(running)
             yield Stopped(folder, port, backend, running)
     finally:
         backend.go_on.set()
@@ -122,7 +122,7 @@ async def serving(folder: Path, extra: str = "", *, server: str = "drain: {annou
 
 
 @asynccontextmanager
-async def reached(gateway: Stopped, door: str) -> AsyncIterator[AttackedDoor]:
+async def reach_door(gateway: Stopped, door: str) -> AsyncIterator[AttackedDoor]:
     """A client at a door, whose last message may come too late."""
     with suppress(aiohttp.ClientConnectorError):
         async with DOORS[door](gateway) as way:
@@ -141,14 +141,14 @@ async def wait_for_question(gateway: Stopped, client: aiohttp.ClientSession) -> 
 @pytest.mark.parametrize("door", ["modern-sdk", "stdio"])
 async def test_what_runs_is_answered_and_recorded(tmp_path: Path, door: str) -> None:
     """One signal leaves calls the time."""
-    async with serving(tmp_path) as gateway, reached(gateway, door) as way:
+    async with serving(tmp_path) as gateway, reach_door(gateway, door) as way:
         call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
         async with asyncio.timeout(60):
             await gateway.backend.arrived.wait()
         await gateway.stop()
         gateway.backend.go_on.set()
         assert (await call).status == 200
-        code, output = await ended(gateway.process)
+        code, output = await wait_exit(gateway.process)
         assert (code, "Traceback" in output) == (0, False), output
         assert gateway.outcomes()["/api/held"]["status"] == 200
 
@@ -157,7 +157,7 @@ async def test_what_runs_is_answered_and_recorded(tmp_path: Path, door: str) -> 
 async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None:
     """A request that was sent is answered with an error and recorded so; one that was answered, with its answer."""
     async with serving(tmp_path) as gateway:
-        async with reached(gateway, door) as way:
+        async with reach_door(gateway, door) as way:
             assert (await way.ask({"url": "/api/before", "method": "POST", "body": "{}"})).status == 200
             call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
             async with asyncio.timeout(60):
@@ -167,7 +167,7 @@ async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None
             async with asyncio.timeout(60):
                 answer = await call
             assert (answer.status, answer.reason) == (503, "gateway-stopping")
-            code, output = await ended(gateway.process)
+            code, output = await wait_exit(gateway.process)
         assert (code, "Traceback" in output) == (0, False), output
         outcomes = gateway.outcomes()
     assert outcomes["/api/before"]["status"] == 200
@@ -177,7 +177,7 @@ async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None
 async def test_a_question_that_nobody_can_answer_holds_the_end_up_for_nobody(tmp_path: Path) -> None:
     """Its call is answered when the listener closes, and was not sent."""
     async with serving(tmp_path, server="drain: {announce: 0s, timeout: 1h}") as gateway, local_client() as client:
-        async with reached(gateway, "site") as way:
+        async with reach_door(gateway, "site") as way:
             call = asyncio.ensure_future(way.ask({"url": "/api/asked", "method": "POST", "body": "{}"}))
             async with asyncio.timeout(60):
                 await wait_for_question(gateway, client)
@@ -185,18 +185,18 @@ async def test_a_question_that_nobody_can_answer_holds_the_end_up_for_nobody(tmp
             async with asyncio.timeout(60):
                 answer = await call
             assert (answer.status, answer.reason) == (503, "gateway-stopping")
-            code, output = await ended(gateway.process)
+            code, output = await wait_exit(gateway.process)
         assert (code, "Traceback" in output) == (0, False), output
         assert gateway.backend.changed == set()
 
 
 async def test_the_database_has_the_whole_record_at_the_end(tmp_path: Path) -> None:
     """The filler rests between lines, but not at the end."""
-    async with serving(tmp_path) as gateway, reached(gateway, "modern") as way:
+    async with serving(tmp_path) as gateway, reach_door(gateway, "modern") as way:
         for number in range(20):
             assert (await way.ask({"url": f"/api/{number}", "method": "POST", "body": "{}"})).status == 200
         await gateway.stop()
-        code, output = await ended(gateway.process)
+        code, output = await wait_exit(gateway.process)
         assert (code, "Traceback" in output) == (0, False), output
         last = gateway.lines()[-1]
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
@@ -216,7 +216,7 @@ audit: {sinks: [database, otlp]}
 
 async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
     """Streams, sockets, partial requests, an upstream that ignores signals, and a silent collector are open."""
-    silent = listening()  # the system accepts connections, and no process answers
+    silent = listen()  # the system accepts connections, and no process answers
     extra = HANGING % (sys.executable, silent.getsockname()[1])
     async with AsyncExitStack() as held, serving(tmp_path, extra) as gateway:
         held.callback(silent.close)
@@ -243,7 +243,7 @@ async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
             writer.write(half.encode())
             halves.append(writer)
         await gateway.stop()
-        code, output = await ended(gateway.process)
+        code, output = await wait_exit(gateway.process)
         subscribing.cancel()
         for stream in (events, standing):
             stream.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_serve import COMMAND, ended, process, ready
+from tests.cli.test_serve import COMMAND, process, ready, wait_exit
 from tests.cli.test_stop import serving
 from tests.leaks.watch import environment
 from tests.postgresql import postgresql
@@ -25,7 +25,7 @@ async def command(folder: Path, *words: str) -> tuple[int | None, str]:
     running = await asyncio.create_subprocess_exec(
         *COMMAND, "storage", *words, cwd=folder, env=environment(), stdout=pipe, stderr=pipe
     )
-    return await ended(running)
+    return await wait_exit(running)
 
 
 async def test_a_backup_under_load_is_restored_as_a_whole(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_a_backup_under_load_is_restored_as_a_whole(tmp_path: Path) -> Non
         code, output = await command(tmp_path, "restore", "b.tar")
         assert (code, "runs already" in output) == (2, True)
         gateway.process.terminate()
-        await ended(gateway.process)
+        await wait_exit(gateway.process)
         assert stat.S_IMODE((tmp_path / "b.tar").stat().st_mode) == 0o600
         code, output = await command(tmp_path, "restore", "b.tar")
         assert (code, "exist already" in output) == (2, True)
@@ -81,7 +81,7 @@ async def test_sqlite_moves_to_postgresql_and_back(tmp_path: Path) -> None:
             while not audit_lines(tmp_path):
                 await asyncio.sleep(0.05)
         gateway.process.terminate()
-        await ended(gateway.process)
+        await wait_exit(gateway.process)
     with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
         database.execute("INSERT INTO issued_tokens VALUES ('t', 'robot', x'00ff', 'mcp', NULL, 1.5, 2.5, NULL)")
         database.commit()

@@ -26,7 +26,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """Passes sockets as systemd does, then becomes the service."""
 
 
-async def started(folder: Path, *sockets: socket.socket) -> asyncio.subprocess.Process:
+async def start_gateway(folder: Path, *sockets: socket.socket) -> asyncio.subprocess.Process:
     """Start `serve` as systemd would."""
     given = [sock.fileno() for sock in sockets]
     return await asyncio.create_subprocess_exec(
@@ -45,14 +45,14 @@ async def test_requests_wait_while_it_restarts(tmp_path: Path) -> None:
         told.setblocking(False)
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(180):
-            first = await started(tmp_path, passed)
+            first = await start_gateway(tmp_path, passed)
             assert await loop.sock_recv(told, 100) == b"READY=1"
             assert b" 200 " in await answer(await ask(port))
             first.send_signal(signal.SIGINT)
             assert await loop.sock_recv(told, 100) == b"STOPPING=1"
             await first.communicate()
             waiting = await ask(port)
-            second = await started(tmp_path, passed)
+            second = await start_gateway(tmp_path, passed)
             assert b" 200 " in await answer(waiting)
             second.send_signal(signal.SIGINT)
             await second.communicate()
@@ -79,7 +79,7 @@ async def test_a_socket_of_another_address_is_reported(tmp_path: Path) -> None:
     port = free_port()
     write(tmp_path, port)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        running = await started(tmp_path, other)
+        running = await start_gateway(tmp_path, other)
         assert running.stderr is not None
         async with asyncio.timeout(60):
             line = (await running.stderr.readline()).decode()

@@ -17,7 +17,7 @@ from gateway.model import LOCAL, Json, Principal
 OAUTH = "auth: [{type: oauth, issuer: https://login.example.com}]\n"
 
 
-def loaded(folder: Path, access: str, auth: str = OAUTH) -> Config:
+def load_rule(folder: Path, access: str, auth: str = OAUTH) -> Config:
     """Return the configuration of one app with this rule."""
     (folder / "web").mkdir(exist_ok=True)
     (folder / "web" / "index.html").write_text("<!doctype html>", "utf-8")
@@ -29,7 +29,7 @@ def loaded(folder: Path, access: str, auth: str = OAUTH) -> Config:
 
 def rule(folder: Path, access: str) -> AccessRule:
     """Return the rule."""
-    found = loaded(folder, access).apps["pay"].access
+    found = load_rule(folder, access).apps["pay"].access
     assert found is not None
     return found
 
@@ -56,7 +56,7 @@ def rule(folder: Path, access: str) -> AccessRule:
 def test_a_wrong_rule_is_refused(tmp_path: Path, access: str, message: str) -> None:
     """With its line and the remedy; nothing is open instead."""
     with pytest.raises(DocumentError) as refused:
-        loaded(tmp_path, access)
+        load_rule(tmp_path, access)
     assert any(message in str(problem) and problem.line == 6 for problem in refused.value.problems)
 
 
@@ -64,8 +64,8 @@ def test_roles_where_no_caller_has_any_are_refused(tmp_path: Path) -> None:
     """Without authentication, and with the gateway's own tokens, nobody could use the app."""
     for auth in ("", "auth: [token]\n"):
         with pytest.raises(DocumentError, match="no caller has a role here"):
-            loaded(tmp_path, "{roles: [hr]}", auth)
-    assert loaded(tmp_path, "{when: 'principal.id == \"local|local|local\"'}", "").apps["pay"].access is not None
+            load_rule(tmp_path, "{roles: [hr]}", auth)
+    assert load_rule(tmp_path, "{when: 'principal.id == \"local|local|local\"'}", "").apps["pay"].access is not None
 
 
 PERSON = replace(LOCAL, issuer="https://login.example.com", subject="ann")
@@ -137,7 +137,7 @@ def test_clients_of_views_are_read(tmp_path: Path) -> None:
         "auth:\n  - {type: oauth, issuer: https://login.example.com, view_clients: [desk]}\n"
         "  - {type: token, view_clients: [laptop]}\n"
     )
-    oauth, own = loaded(tmp_path, "{roles: [hr]}", auth).auth
+    oauth, own = load_rule(tmp_path, "{roles: [hr]}", auth).auth
     assert isinstance(oauth, OAuthIssuer)
     assert isinstance(own, TokenAuth)
     assert (oauth.view_clients, own.view_clients) == (frozenset({"desk"}), frozenset({"laptop"}))

@@ -26,7 +26,7 @@ from gateway.jsontext.sizes import AT_ONCE, InvalidJson
 from gateway.model import Part, Response
 
 
-def _typed(content_type: str, body: bytes) -> tuple[object, object]:
+def _decode(content_type: str, body: bytes) -> tuple[object, object]:
     found = result(Response(200, (("content-type", content_type),), body))
     return found["bodyType"], found.get("body")
 
@@ -165,7 +165,7 @@ BODIES = [
 @pytest.mark.parametrize(("content_type", "body", "kind", "value"), BODIES, ids=range(len(BODIES)))
 def test_body_types(content_type: str, body: bytes, kind: str, value: object) -> None:
     """JSON is typed as such only if every reader sees the same value; undecodable bytes are base64."""
-    found_kind, found = _typed(content_type, body)
+    found_kind, found = _decode(content_type, body)
     assert found_kind == kind
     assert value is None or found == value
 
@@ -173,7 +173,7 @@ def test_body_types(content_type: str, body: bytes, kind: str, value: object) ->
 @given(st.binary(max_size=60) | st.text(alphabet='[]{}":,01eE-.9\\ud8naNfltrue ', max_size=40).map(str.encode))
 def test_any_json_body(body: bytes) -> None:
     """For any body labelled JSON the bytes or the value are preserved, and the result is JSON."""
-    kind, value = _typed("application/json", body)
+    kind, value = _decode("application/json", body)
     if kind == "text":
         assert str(value).encode() == body
     elif kind == "base64":
@@ -286,7 +286,7 @@ def test_the_last_part_names_no_stream() -> None:
 def test_json_of_too_many_parts_is_a_text() -> None:
     """Parsing it would block the event loop; the app parses it itself."""
     text = f"[{'[],' * AT_ONCE}1]"
-    assert _typed("application/json", text.encode()) == ("text", text)
+    assert _decode("application/json", text.encode()) == ("text", text)
 
 
 @pytest.mark.parametrize("before", range(64))

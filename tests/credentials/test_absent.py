@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
-from tests.approvals.page import shown
+from tests.approvals.page import show_cart
 from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
@@ -71,7 +71,7 @@ async def test_the_client_sends_the_person_to_connect(tmp_path: Path, mode: Any)
     """The call waits, the account is connected, and the one run of the page's tool continues with it."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
-        async with person(world) as ann, shown(world, ann) as page:
+        async with person(world) as ann, show_cart(world, ann) as page:
             sent = Sent(world, ann)
             async with Client(f"{world.url}/mcp", mode=mode, elicitation_callback=sent) as client:
                 result = await client.call_tool("cart_get_cart", {})
@@ -108,7 +108,7 @@ async def test_nobody_is_asked_about_what_cannot_be_sent(tmp_path: Path) -> None
     """At the page of a view, the refusal comes at once."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
-        async with person(world) as ann, shown(world, ann) as page:
+        async with person(world) as ann, show_cart(world, ann) as page:
             outcome = await page.fetch(url="/api/checkout", method="POST", body={})
             async with ann.get(f"{world.console}/api/approvals") as listed:
                 assert (await listed.json())["approvals"] == []
@@ -121,7 +121,7 @@ async def test_a_client_that_cannot_ask_is_told(tmp_path: Path) -> None:
     """The page gets 401 at once, with the URL."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
-        async with person(world) as ann, shown(world, ann) as page:
+        async with person(world) as ann, show_cart(world, ann) as page:
             async with Client(f"{world.url}/mcp") as client:
                 await client.call_tool("cart_get_cart", {})
             (outcome,) = page.outcomes

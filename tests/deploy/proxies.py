@@ -41,7 +41,7 @@ http {{
 """The file into which a distribution includes ours."""
 
 
-def renamed(name: str) -> str:
+def read_renamed(name: str) -> str:
     """The text of a file of deploy/ with the names of the tests, which every browser resolves to this machine."""
     text = (DEPLOY / name).read_text("utf-8")
     return text.replace("example.com", "gw.localhost").replace("example.net", "apps.localhost")
@@ -172,8 +172,8 @@ async def deployed(
         certify(folder / "tls")
         if proxy == "caddy":  # a probe that comes while a gateway in this process ends leaves its connection open
             changed = ("health_interval 250ms", "health_interval 1h")
-        with started(folder, proxy, place.ports, changed):
-            await listening(port)
+        with start_proxy(folder, proxy, place.ports, changed):
+            await wait_listening(port)
             yield place
 
 
@@ -187,7 +187,7 @@ def configure(place: Deployed, auth: str) -> None:
 
 def server_settings(folder: Path, ports: Ports) -> dict[str, Any]:
     """The settings `server` of deploy/gateway.yaml with these ports, and the state in a folder of its own."""
-    shipped: dict[str, Any] = yaml.safe_load(renamed("gateway.yaml"))["server"]
+    shipped: dict[str, Any] = yaml.safe_load(read_renamed("gateway.yaml"))["server"]
     shipped |= {"listen": f"127.0.0.1:{ports.gateway}", "public_url": f"https://mcp.gw.localhost:{ports.tls}"}
     shipped["origins"] = {name: f"{origin}:{ports.tls}" for name, origin in shipped["origins"].items()}
     shipped["admin_listen"] = f"127.0.0.1:{free_port()}"
@@ -197,7 +197,7 @@ def server_settings(folder: Path, ports: Ports) -> dict[str, Any]:
 
 
 @contextmanager
-def started(folder: Path, proxy: str, ports: Ports, changed: tuple[str, str] = ("", "")) -> Iterator[None]:
+def start_proxy(folder: Path, proxy: str, ports: Ports, changed: tuple[str, str] = ("", "")) -> Iterator[None]:
     """Run the proxy; `changed` as in `deployed`."""
     command, environment = (_nginx if proxy == "nginx" else _caddy)(folder, ports, changed)
     program = shutil.which(command[0], path=f"{os.environ['PATH']}:/usr/sbin")
@@ -213,7 +213,7 @@ def started(folder: Path, proxy: str, ports: Ports, changed: tuple[str, str] = (
 
 
 def _nginx(folder: Path, ports: Ports, changed: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
-    text = renamed("nginx.conf")
+    text = read_renamed("nginx.conf")
     assert changed[0] in text
     text = text.replace(*changed).replace("127.0.0.1:8080", f"127.0.0.1:{ports.gateway}")
     text = text.replace("listen 443", f"listen 127.0.0.1:{ports.tls}").replace(
@@ -227,7 +227,7 @@ def _nginx(folder: Path, ports: Ports, changed: tuple[str, str]) -> tuple[list[s
 def _caddy(folder: Path, ports: Ports, changed: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
     options = ("admin off", f"http_port {ports.plain}", f"https_port {ports.tls}", "default_bind 127.0.0.1")
     head = "\n\t".join(("{", *options, "grace_period 1s")) + "\n}\n"
-    text = renamed("Caddyfile")
+    text = read_renamed("Caddyfile")
     assert changed[0] in text
     text = text.replace(*changed).replace("/etc/webmcp-gateway", str(folder))
     text = text.replace("Host mcp.gw.localhost", f"Host mcp.gw.localhost:{ports.tls}")
@@ -245,7 +245,7 @@ def certify(folder: Path) -> None:
     (folder / "privkey.pem").write_bytes(key)
 
 
-async def listening(port: int) -> None:
+async def wait_listening(port: int) -> None:
     """Wait until the port takes connections."""
     async with asyncio.timeout(WAIT):
         while True:

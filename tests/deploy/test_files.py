@@ -87,7 +87,7 @@ def test_the_image_s_steps(image: Path) -> None:
             run[instruction] = json.loads(rest[rest.index("[") :])
     (image / "src").rename(image / "gone")
     programs, listen, admin = image / "opt" / "webmcp-gateway" / "bin", free_port(), free_port()
-    shipped(image, (":8080", f":{listen}"), (":9090", f":{admin}"))
+    write_shipped(image, (":8080", f":{listen}"), (":9090", f":{admin}"))
     command, check = [
         [word.replace("/etc/webmcp-gateway", str(image)).replace(":9090", f":{admin}") for word in words]
         for words in ([*run["ENTRYPOINT"], *run["CMD"]], run["HEALTHCHECK"])
@@ -104,7 +104,7 @@ def test_the_image_s_steps(image: Path) -> None:
     assert serving.returncode == 0
 
 
-def shipped(folder: Path, *changes: tuple[str, str]) -> None:
+def write_shipped(folder: Path, *changes: tuple[str, str]) -> None:
     """Write the gateway.yaml of deploy/, with changes and without waiting at its end, and the app that it names."""
     text = (DEPLOY / "gateway.yaml").read_text("utf-8")
     for before, after in (("/var/lib/webmcp-gateway", str(folder / "state")), *changes):
@@ -199,7 +199,7 @@ def test_compose() -> None:
 
 def test_the_configuration_of_the_files(tmp_path: Path) -> None:
     """gateway.yaml is valid, and the proxies, the unit and it agree on names and addresses."""
-    shipped(tmp_path)
+    write_shipped(tmp_path)
     server = load_config(tmp_path / "gateway.yaml", {"LOGIN_SECRET": "x"}).server
     for name in ("nginx.conf", "Caddyfile"):
         proxy = (DEPLOY / name).read_text("utf-8")

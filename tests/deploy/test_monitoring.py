@@ -18,7 +18,7 @@ METRIC = re.compile(r"webmcp_gateway_\w+")
 DURATION = re.compile(r"\d+[smh]")
 
 
-def known() -> set[str]:
+def metric_names() -> set[str]:
     """Every metric that a scrape can have, with the suffixes of its type."""
     found: set[str] = set()
     for family in Metrics().registry.collect():
@@ -45,7 +45,7 @@ def expressions() -> Iterator[str]:
 def test_each_metric_exists() -> None:
     """A renamed metric would leave a panel empty and an alert silent."""
     used = {name for expression in expressions() for name in METRIC.findall(expression)}
-    assert used - known() == set()
+    assert used - metric_names() == set()
     assert len(used) > 30
 
 
@@ -53,7 +53,7 @@ def test_each_metric_is_shown() -> None:
     """The dashboard has every metric of ours, but for two that say nothing in a picture."""
     used = {name for expression in expressions() for name in METRIC.findall(expression)}
     shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name in used}
-    rest = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known()} - shown
+    rest = {re.sub(r"_(bucket|sum|count)$", "", name) for name in metric_names()} - shown
     assert rest == {"webmcp_gateway_process_virtual_memory_bytes"}
 
 

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.callers.tokens import token
 from tests.deploy.proxies import CLIENT, DEPLOY, PROXIES, Backend, Deployed, deployed
-from tests.world import served
+from tests.world import serving
 
 OWN = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
 VISIT = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -35,7 +35,7 @@ routes:
 async def backend() -> AsyncIterator[tuple[Backend, int]]:
     """The API and its port."""
     api = Backend()
-    async with served(api.build()) as port:
+    async with serving(api.build()) as port:
         yield api, port
 
 

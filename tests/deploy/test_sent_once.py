@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.deploy.proxies import PROXIES, Ports, certify, listening, started
+from tests.deploy.proxies import PROXIES, Ports, certify, start_proxy, wait_listening
 from tests.world import Loopback, free_port
 
 CHANGES = ("DELETE", "PUT", "POST", "PATCH", "OPTIONS", "PROPPATCH")
@@ -60,8 +60,8 @@ async def broken(
     ports = Ports(free_port(), free_port(), free_port())
     server = await asyncio.start_server(upstream.serve, "127.0.0.1", ports.gateway)
     seldom = ("health_interval 250ms", "health_interval 1h") if request.param == "caddy" else ("", "")
-    with started(folder, request.param, ports, seldom):
-        await listening(ports.tls)
+    with start_proxy(folder, request.param, ports, seldom):
+        await wait_listening(ports.tls)
         yield request.param, ports.tls, upstream
     server.close()
 
@@ -116,11 +116,11 @@ async def test_behind_caddy_changes_wait_for_the_gateway(client: aiohttp.ClientS
             return got.status
 
     async with contextlib.AsyncExitStack() as servers:  # which end after Caddy, whose probes connect to them
-        with started(tmp_path, "caddy", ports):
+        with start_proxy(tmp_path, "caddy", ports):
             async with asyncio.timeout(60):
                 while "health_checker.active" not in (tmp_path / "caddy.out").read_text():
                     await asyncio.sleep(0.05)
-            await listening(ports.tls)
+            await wait_listening(ports.tls)
             asked = [(method, size) for method in ("POST", "PUT", "DELETE") for size in (0, 5, 900_000)]
             waiting = [asyncio.create_task(change(*one)) for one in asked]
             await asyncio.sleep(0.5)

@@ -44,7 +44,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Works
         yield made
 
 
-async def prepared(place: Workshop, words: str, stack: AsyncExitStack) -> str:
+async def fill_placeholders(place: Workshop, words: str, stack: AsyncExitStack) -> str:
     """The command with placeholders replaced: addresses, ids, people, numbers."""
     words = words.replace("http://localhost:8080", f"http://localhost:{place.house.port}")
     words = words.replace("https://mcp.example.com", f"http://localhost:{place.house.port}")
@@ -71,7 +71,7 @@ async def prepared(place: Workshop, words: str, stack: AsyncExitStack) -> str:
     return words
 
 
-async def interrupted(place: Workshop, words: str, folder: Path) -> tuple[int, str]:
+async def run_interrupted(place: Workshop, words: str, folder: Path) -> tuple[int, str]:
     """Start a command that keeps running, interrupt it after its first output; return exit code and output."""
     process = await place.start(*shlex.split(words), folder=folder)
     assert process.stdin is not None
@@ -107,9 +107,9 @@ async def test_a_command_of_the_docs_runs(page: str, line: str, place: Workshop,
                 "init", "path/to/web/app", "--backend", "http://127.0.0.1:3000", "--port", port, folder=folder
             )
     async with AsyncExitStack() as stack:
-        words = await prepared(place, command, stack)
+        words = await fill_placeholders(place, command, stack)
         if words.startswith(GO_ON) or "--open" in words:
-            code, said = await interrupted(place, words, folder)
+            code, said = await run_interrupted(place, words, folder)
         else:
             stdin = next((typed for name, typed in ANSWERS.items() if words.startswith(name)), "")
             done = await place.run(*shlex.split(words), folder=folder, stdin=stdin)

@@ -15,7 +15,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.cli.test_serve import ended, process
+from tests.cli.test_serve import process, wait_exit
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.world import SECRET, free_port, local_client
 
@@ -63,7 +63,7 @@ def test_every_yaml_block_says_which_file_it_is() -> None:
 
 
 @asynccontextmanager
-async def started(folder: Path, shown: Block, configuration: str) -> AsyncIterator[int]:
+async def run_serve(folder: Path, shown: Block, configuration: str) -> AsyncIterator[int]:
     """Run `serve` in the folder of a block's page, on a free port; it must end without an error."""
     lay_out(folder, shown)
     port = free_port()
@@ -73,10 +73,10 @@ async def started(folder: Path, shown: Block, configuration: str) -> AsyncIterat
     async with process(folder) as running:
         lines = [line async for line in said_until_it_serves(running)]
         if running.returncode is not None:
-            raise AssertionError("\n".join([*lines, (await ended(running))[1]]))
+            raise AssertionError("\n".join([*lines, (await wait_exit(running))[1]]))
         yield port
         running.terminate()
-        code, rest = await ended(running)
+        code, rest = await wait_exit(running)
         assert (code, "Traceback" in rest) == (0, False), rest
 
 
@@ -104,7 +104,7 @@ async def test_the_gateway_starts_with_a_configuration_of_the_docs(
     shows_apps = yaml.safe_load(block.text).keys() & {"apps", "upstreams"}
     configuration = block.text if shows_apps else block.text + READERS_OWN
     async with (
-        started(tmp_path, block, configuration) as port,
+        run_serve(tmp_path, block, configuration) as port,
         local_client() as client,
         client.get(f"http://localhost:{port}/readyz") as answer,
     ):
@@ -119,7 +119,7 @@ async def test_a_policy_of_the_docs_can_be_used_and_passes_its_tests(block: Bloc
     tested = "tests:" in policy.read_text("utf-8") or policy.with_suffix(".test.yaml").exists()
     for step in ("check", "test") if tested else ("check",):
         async with process(tmp_path, step, str(policy), command="policy") as running:
-            code, said = await ended(running)
+            code, said = await wait_exit(running)
             assert code == 0, said
 
 
@@ -135,7 +135,7 @@ async def test_prometheus_reads_where_the_docs_say(tmp_path: Path) -> None:
     (job,) = yaml.safe_load(block.text)["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["127.0.0.1:8080"]}]
     async with (
-        started(tmp_path, block, READERS_OWN) as port,
+        run_serve(tmp_path, block, READERS_OWN) as port,
         local_client() as client,
         client.get(f"http://127.0.0.1:{port}{job.get('metrics_path', '/metrics')}") as answer,
     ):

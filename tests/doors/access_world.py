@@ -22,7 +22,7 @@ from gateway.model import Channel, Json
 from tests.attacks.calls import META, MODERN
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
-from tests.world import Server, local_client, served
+from tests.world import Server, local_client, serving
 
 PAY = """
 version: 1
@@ -277,7 +277,7 @@ async def building(folder: Path, until: str, auth: str = "", more: str = "") -> 
     (folder / "books.yaml").write_text(BOOKS, "utf-8")
     (folder / "notes.yaml").write_text("version: 1\ntools: {jot: {}}\n", "utf-8")
     door = Server()
-    async with served(backend) as port, over_http(shop()) as books, local_client() as client:
+    async with serving(backend) as port, over_http(shop()) as books, local_client() as client:
         (folder / "pay.yaml").write_text(PAY % (port, until), "utf-8")
         found = Building(folder, door.port, books, client, arrived, lambda: None, web.Application(), auth, more)
         found.configure()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.attacks.mcp_doors import http_door
-from tests.cli.test_serve import ended
+from tests.cli.test_serve import wait_exit
 from tests.cli.test_stop import serving
 from tests.world import local_client
 
@@ -26,7 +26,7 @@ async def test_each_request_is_one_line(tmp_path: Path) -> None:
         async with http_door(gateway, modern=True) as mcp:
             assert (await mcp.ask({"url": "/api/called", "method": "POST", "body": "{}"})).status == 200
         gateway.process.terminate()
-        code, output = await ended(gateway.process)
+        code, output = await wait_exit(gateway.process)
         traces = {
             line["fields"]["url"]: line["fields"].get("trace") for line in gateway.lines() if "url" in line["fields"]
         }
@@ -50,5 +50,5 @@ async def test_it_is_off_by_default(tmp_path: Path) -> None:
         async with http.get(f"http://localhost:{gateway.port}/healthz") as answer:
             assert answer.status == 200
         gateway.process.terminate()
-        _, output = await ended(gateway.process)
+        _, output = await wait_exit(gateway.process)
     assert "/healthz" not in output

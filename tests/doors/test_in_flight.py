@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.callers.tokens import token
-from tests.doors.test_metrics import scraped, total
+from tests.doors.test_metrics import scrape, total
 from tests.mcp.fast_cases import HEAD, message
 from tests.world import World, running
 
@@ -23,7 +23,7 @@ SETTING = "(`server.requests_each`: 2, or less under load)"
 MODERN = "2026-07-28"
 
 
-def configured(world: World, setting: str) -> None:
+def configure(world: World, setting: str) -> None:
     """Add a line to `server` in gateway.yaml, for the next start."""
     file = world.folder / "gateway.yaml"
     text = file.read_text("utf-8")
@@ -36,7 +36,7 @@ def configured(world: World, setting: str) -> None:
 async def small(tmp_path: Path) -> AsyncIterator[World]:
     """Yield a gateway with two requests in flight per person, in front of a shop that never answers."""
     async with running(tmp_path, extra="auth: [token]\n") as world:
-        configured(world, "requests_each: 2")
+        configure(world, "requests_each: 2")
         await world.gateway.stop()
         await world.start_gateway()
         await world.shop.stop()
@@ -58,11 +58,11 @@ async def holding(world: World, shown: dict[str, str]) -> AsyncIterator[None]:
                 pass
 
         tasks = [asyncio.create_task(ask()) for _ in range(2)]
-        before = total(await scraped(world), "bounds_exceeded_total", bound=BOUND)
+        before = total(await scrape(world), "bounds_exceeded_total", bound=BOUND)
         async with asyncio.timeout(60):
             while await _free(world, shown):
                 await asyncio.sleep(0.01)
-        assert total(await scraped(world), "bounds_exceeded_total", bound=BOUND) > before
+        assert total(await scrape(world), "bounds_exceeded_total", bound=BOUND) > before
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from tests.world import World
 CLIENT = {"webmcp-gateway-client": "1"}
 
 
-async def scraped(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+async def scrape(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Return every value by its name and labels."""
     async with world.client() as client, client.get(f"{world.url}/metrics") as answer:
         assert answer.status == 200
@@ -31,12 +31,12 @@ def total(values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float], name:
 
 async def test_requests_and_refusals_are_counted(world: World) -> None:
     """By app, door, route and decision; with the duration of each step."""
-    before = await scraped(world)
+    before = await scrape(world)
     async with world.client(headers=CLIENT) as client:
         for path in ("/api/products", "/api/products", "/nowhere/at-all-8351"):
             async with client.get(world.site + path):
                 pass
-    after = await scraped(world)
+    after = await scrape(world)
 
     def more(name: str, **labels: str) -> float:
         return total(after, name, **labels) - total(before, name, **labels)
@@ -54,7 +54,7 @@ async def test_requests_and_refusals_are_counted(world: World) -> None:
 
 async def test_what_alerts_count_is_there_before_it_happens(world: World) -> None:
     """Prometheus takes a counter that first appears as 1 for one that did not increase."""
-    values = await scraped(world)
+    values = await scrape(world)
     for name, label, said in (
         ("secrets_masked_total", "credential", "shop-service"),
         ("secrets_masked_total", "credential", "cookie jar"),
@@ -89,10 +89,10 @@ async def made_up(world: World, number: int) -> None:
 async def test_what_callers_make_up_adds_no_labels(world: World) -> None:
     """After the first of a kind no series are added, however many requests repeat it with other values."""
     await made_up(world, 1)
-    before = set(await scraped(world))
+    before = set(await scrape(world))
     for number in range(2, 20):
         await made_up(world, number)
-    after = set(await scraped(world))
+    after = set(await scrape(world))
     # Files that were new at the start are read again after a while.
     assert {name for name, _ in after - before} <= {"reloads_total", "reloads_created"}
     assert "made-up" not in str(after)

@@ -16,12 +16,12 @@ from gateway.doors import runner
 from gateway.doors.client_connection import ConnectionLimits
 from gateway.doors.client_limits import Peers, Unread
 from gateway.doors.runner import ClientConnections
-from tests.doors.test_in_flight import configured
-from tests.doors.test_metrics import scraped, total
+from tests.doors.test_in_flight import configure
+from tests.doors.test_metrics import scrape, total
 from tests.world import World, running
 
 
-def taken(peers: Peers, *addresses: str) -> list[bool]:
+def take_places(peers: Peers, *addresses: str) -> list[bool]:
     """Return whether each of these connections gets a place."""
     return [peers.take(address) is not None for address in addresses]
 
@@ -30,21 +30,21 @@ def taken(peers: Peers, *addresses: str) -> list[bool]:
 def test_an_address_has_so_many_connections() -> None:
     """An IPv6 network counts as one address; each address has a bound, and a closed connection frees its place."""
     peers = Peers(2, 100)
-    assert taken(peers, "192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2") == [True, True, False, True]
+    assert take_places(peers, "192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2") == [True, True, False, True]
     six = [peers.take(f"2001:db8::{number}") for number in (1, 2, 3)]
     assert [place is not None for place in six] == [True, True, False]
-    assert taken(peers, "2001:db8:0:1::1", "::ffff:192.0.2.1") == [True, False]
+    assert take_places(peers, "2001:db8:0:1::1", "::ffff:192.0.2.1") == [True, False]
     peers.give(six[0] or "")
-    assert taken(peers, "2001:db8::9", "2001:db8::a") == [True, False]
+    assert take_places(peers, "2001:db8::9", "2001:db8::a") == [True, False]
 
 
 @pytest.mark.bound("client connections")
 def test_all_together_have_so_many() -> None:
     """Once half of the places are taken, an address with many gets no more, while others do."""
     peers = Peers(100, 128)
-    assert all(taken(peers, *["192.0.2.1"] * 65))
-    assert taken(peers, *["192.0.2.2"] * 3) == [True, True, False]
-    assert taken(peers, "192.0.2.1", "192.0.2.3") == [False, True]
+    assert all(take_places(peers, *["192.0.2.1"] * 65))
+    assert take_places(peers, *["192.0.2.2"] * 3) == [True, True, False]
+    assert take_places(peers, "192.0.2.1", "192.0.2.3") == [False, True]
 
 
 @pytest.mark.parametrize("remote", ["127.0.0.1", "::1", "127.9.9.9", "198.51.100.7", "/run/gateway.sock", None])
@@ -59,7 +59,7 @@ def test_behind_a_proxy_an_address_tells_nothing(remote: str | None) -> None:
 def test_connections_leave_files_to_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """For connections to backends, and for the database."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (40, 40))
-    assert taken(Peers(1000, 1000), *["127.0.0.1"] * 31) == [True] * 30 + [False]
+    assert take_places(Peers(1000, 1000), *["127.0.0.1"] * 31) == [True] * 30 + [False]
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyP
 async def test_the_gateway_holds_to_what_is_configured(tmp_path: Path) -> None:
     """One connection too many is refused, counted and recorded; a closed one frees its place."""
     async with asyncio.timeout(60), running(tmp_path, extra="auth: [token]\n") as world:
-        configured(world, "connections: 2")
+        configure(world, "connections: 2")
         await world.gateway.stop()
         await world.start_gateway()
         open_ones = [await asyncio.open_connection("127.0.0.1", world.gateway.port) for _ in range(2)]
@@ -125,7 +125,7 @@ async def test_the_gateway_holds_to_what_is_configured(tmp_path: Path) -> None:
             await one.wait_closed()
         while True:
             with suppress(aiohttp.ClientError):
-                metrics = await scraped(world)
+                metrics = await scrape(world)
                 break
         assert total(metrics, "bounds_exceeded_total", bound="client connections") >= 1
         await world.gateway.stop()

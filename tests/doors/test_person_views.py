@@ -33,7 +33,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield started
 
 
-async def called(door: HttpDoor, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+async def call_tool(door: HttpDoor, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a call without view proof."""
     message = answer_in((await door.call(tool, json.dumps(arguments)))[1])
     assert message is not None
@@ -53,9 +53,9 @@ async def test_by_handle_at_the_mount(world: World) -> None:
         seen = {}
         for name, person in (("laptop", "ann"), ("tablet", "ann"), ("laptop 2", "bob")):
             door = HttpDoor(place, client, True, app="cart", more=await token(world, name, "mcp", person=person))
-            views = (await called(door, "list_view_tools", {}))["structuredContent"]["views"]
+            views = (await call_tool(door, "list_view_tools", {}))["structuredContent"]["views"]
             arguments = {"view": phone.proof.view, "tool": "look", "arguments": {}}
-            words = (await called(door, "call_view_tool", arguments))["content"][0]["text"]
+            words = (await call_tool(door, "call_view_tool", arguments))["content"][0]["text"]
             seen[name] = ([(view["view"], view.get("client")) for view in views], "No view" in words)
         assert seen == {
             "laptop": ([(phone.proof.view, "token:phone")], False),

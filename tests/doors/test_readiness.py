@@ -20,7 +20,7 @@ from gateway.app import ADMIN, build_app
 from gateway.config import load_config
 from gateway.stores.records import Records
 from gateway.stores.sql import Database
-from tests.cli.test_serve import ended, process, ready, write
+from tests.cli.test_serve import process, ready, wait_exit, write
 from tests.cli.test_state_dir import mounted, set_state
 from tests.cli.test_stop import serving
 from tests.postgresql import postgresql
@@ -107,10 +107,10 @@ async def test_a_postgresql_in_recovery_or_out_of_connections_is_told(tmp_path: 
                     async with http.post(place, headers=site, data=b"{}") as answer:
                         assert answer.status == 200
                     if words == "read-only transaction":
-                        await (await held.enter_async_context(_connected(server.url))).execute("SELECT pg_promote()")
+                        await (await held.enter_async_context(_can_connect(server.url))).execute("SELECT pg_promote()")
                 await until(http, own, 200)
             await gateway.stop()
-            code, output = await ended(gateway.process)
+            code, output = await wait_exit(gateway.process)
             assert (code, "Traceback" in output) == (0, False), output
             chain = gateway.lines()[-1]["fields"]["chain"]
         async with Database(server.url) as database:
@@ -120,7 +120,7 @@ async def test_a_postgresql_in_recovery_or_out_of_connections_is_told(tmp_path: 
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+async def _can_connect(url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(url)
     try:
         yield connection
@@ -135,7 +135,7 @@ async def _take_all_connections(url: str, held: AsyncExitStack) -> None:
     async def take() -> None:
         while not left.is_set():
             try:
-                own.append(await held.enter_async_context(_connected(url)))
+                own.append(await held.enter_async_context(_can_connect(url)))
             except asyncpg.TooManyConnectionsError:
                 ours = [one.get_server_pid() for one in own]
                 await own[0].fetch(
@@ -161,7 +161,7 @@ async def _refused_start(folder: Path, extra: str) -> tuple[int | None, str]:
     with (folder / "gateway.yaml").open("a") as file:
         file.write(extra)
     async with process(folder) as running:
-        return await ended(running)
+        return await wait_exit(running)
 
 
 async def test_an_sqlite_file_that_is_gone_or_replaced_is_told(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_a_database_without_room_is_told_and_its_end_too(tmp_path: Path) -
     mount = f"mount -t tmpfs -o size=4m,mode=700 tmpfs {state}"
     async with mounted(tmp_path, mount) as running, local_client() as http:
         own = f"http://127.0.0.1:{operators}"
-        assert (await ready(running, 1))[0].startswith("webmcp-gateway"), await ended(running)
+        assert (await ready(running, 1))[0].startswith("webmcp-gateway"), await wait_exit(running)
         await until(http, own, 200)
         filler = Path(f"/proc/{running.pid}/root{state}/filler")
         with suppress(OSError), filler.open("wb", buffering=0) as file:

@@ -17,7 +17,7 @@ from gateway.errors import Reason
 from gateway.mux import Hello, encode
 from tests.callers.doors import Knock, knocks
 from tests.callers.tokens import token
-from tests.doors.test_metrics import scraped, total
+from tests.doors.test_metrics import scrape, total
 from tests.world import World, running
 
 CLIENT = {"webmcp-gateway-client": "1"}
@@ -33,7 +33,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def trusting(world: World, header: str = "") -> None:
+async def trust_proxies(world: World, header: str = "") -> None:
     """Restart the gateway so that it trusts the proxies of this machine, which write `header` if it is given."""
     file = world.folder / "gateway.yaml"
     text = file.read_text("utf-8")
@@ -89,7 +89,7 @@ async def test_a_refused_caller_leaves_a_trace(
     (said,) = callers(guarded)
     assert (said["door"], said["reason"], said["status"], said["client"]) == (named, reason, status, "127.0.0.1")
     assert said["principal"] is None
-    assert total(await scraped(guarded), "callers_refused_total", door=named, reason=reason) == 1
+    assert total(await scrape(guarded), "callers_refused_total", door=named, reason=reason) == 1
     lines = [record.getMessage() for record in caplog.records if record.name == LOG]
     assert len(lines) == 1
     assert "127.0.0.1" in lines[0]
@@ -129,7 +129,7 @@ async def test_many_are_summed_up(guarded: World, caplog: pytest.LogCaptureFixtu
     """All are in the metrics; ten log lines and five of the record are for one refusal each, one sums up the rest."""
     for _ in range(30):
         await send(guarded, knocks(guarded)["mcp"])
-    assert total(await scraped(guarded), "callers_refused_total", door="mcp", reason="unidentified") == 30
+    assert total(await scrape(guarded), "callers_refused_total", door="mcp", reason="unidentified") == 30
     lines = [record.getMessage() for record in caplog.records if record.name == LOG]
     assert len(lines) == 10
     assert len(callers(guarded)) == 5
@@ -147,7 +147,7 @@ async def test_the_address_is_the_one_that_a_trusted_proxy_tells(tmp_path: Path)
         may = await token(world, "one", "app", "mcp", "bridge")
         for trusted in (False, True):
             if trusted:
-                await trusting(world)
+                await trust_proxies(world)
             before = len(world.records())
             shown = {"x-forwarded-for": "198.51.100.9, 203.0.113.7"}
             assert await send(world, knocks(world)["mcp"], **shown) == 401
@@ -163,7 +163,7 @@ async def test_a_client_cannot_hide_its_address_by_the_header_that_its_proxy_pas
 ) -> None:
     """`server.client_header` names the one that the proxies write; the other is ignored in every record."""
     async with running(tmp_path, extra="auth: [token]\n") as world:
-        await trusting(world, header)
+        await trust_proxies(world, header)
         shown = {"forwarded": "for=203.0.113.7", "x-forwarded-for": "198.51.100.9"}
         assert await send(world, knocks(world)["mcp"], **shown) == 401
         assert callers(world)[-1]["client"] == ("203.0.113.7" if header == "forwarded" else "198.51.100.9")
@@ -191,7 +191,7 @@ async def test_each_call_of_an_mcp_session_has_the_address_of_its_own_client(tmp
     """A session of the handshake is one task of the SDK, begun by the first request; a client's address may change."""
     addresses = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
     async with running(tmp_path, extra="auth: [token]\n") as world:
-        await trusting(world)
+        await trust_proxies(world)
         headers = {"accept": "application/json, text/event-stream", **(await token(world, "one", "mcp", "app"))}
 
         async def post(client: Any, body: dict[str, Any], **more: str) -> str:
@@ -230,7 +230,7 @@ async def test_what_is_no_request_is_counted_and_summed_up(world: World) -> None
         assert (await reader.read()).startswith(b"HTTP/1.0 400" if raw[0] == 0x16 else b"HTTP/1.")
         writer.close()
     count = len(MALFORMED)
-    assert total(await scraped(world), "callers_refused_total", door="unknown", reason="malformed") == count
+    assert total(await scrape(world), "callers_refused_total", door="unknown", reason="malformed") == count
     await world.gateway.stop()
     sums = [line["fields"] for line in world.records() if line["fields"].get("reason") == "malformed"]
     assert [(said["kind"], said["of"], said["more"], said["client"], said["status"]) for said in sums] == [

@@ -14,7 +14,7 @@ import pytest
 from tests.callers.doors import Knock, answer, mcp_call
 from tests.callers.people import NAVIGATION, OWN, Town, get, town
 from tests.callers.tokens import link, revoke, token
-from tests.doors.login.test_login import answered, questions
+from tests.doors.login.test_login import approve_status, questions
 from tests.world import World, running
 
 DELETE = {"url": "/api/cart/mug", "method": "DELETE"}
@@ -47,7 +47,7 @@ def waiting_call(world: World) -> Knock:
     return mcp_call(f"{world.url}/mcp/cart", "tools/call", params, "http_request")
 
 
-async def asked(browser: aiohttp.ClientSession, console: str) -> str:
+async def open_question(browser: aiohttp.ClientSession, console: str) -> str:
     """Return the id of the one open question."""
     async with browser.get(f"{console}/api/events", headers=OWN) as stream:
         async for line in stream.content:
@@ -56,12 +56,12 @@ async def asked(browser: aiohttp.ClientSession, console: str) -> str:
     raise AssertionError("the stream ended")
 
 
-def sent(world: World) -> list[dict[str, Any]]:
+def received_requests(world: World) -> list[dict[str, Any]]:
     """Return the requests of that kind that reached the shop."""
     return [one for one in world.arrived() if one["method"] == "DELETE"]
 
 
-async def refused(waiting: asyncio.Future[tuple[int, dict[str, str], bytes]]) -> bool:
+async def wait_refusal(waiting: asyncio.Future[tuple[int, dict[str, str], bytes]]) -> bool:
     """Return whether the caller was disconnected, or received that the approval expired."""
     try:
         _, _, body = await waiting
@@ -77,11 +77,11 @@ async def test_a_token_of_the_gateway(guarded: World) -> None:
         async with browser.get(await link(guarded), headers=NAVIGATION):
             pass
         waiting = tasks.create_task(answer(waiting_call(guarded), shown))
-        id = await asked(browser, guarded.console)
+        id = await open_question(browser, guarded.console)
         await revoke(guarded, "claude")
         assert await said_yes(browser, guarded, id) == 200
-        assert await refused(waiting)
-    assert sent(guarded) == []
+        assert await wait_refusal(waiting)
+    assert received_requests(guarded) == []
 
 
 async def said_yes(browser: aiohttp.ClientSession, world: World, id: str) -> int:
@@ -107,9 +107,9 @@ async def test_a_token_of_an_issuer(place: Town, how: str) -> None:
             await place.revoke("desktop", shown)
         elif how == "down":
             await place.provider.set_down(True)
-        assert await answered(alice, place, found[0]["id"]) == 200
-        assert await refused(waiting) is (how != "good")
-    assert len(sent(world)) == (how == "good")
+        assert await approve_status(alice, place, found[0]["id"]) == 200
+        assert await wait_refusal(waiting) is (how != "good")
+    assert len(received_requests(world)) == (how == "good")
 
 
 async def test_a_login(place: Town) -> None:
@@ -123,7 +123,7 @@ async def test_a_login(place: Town) -> None:
             text = await got.text()
         assert there
         assert text
-        waiting = tasks.create_task(tried(alice, f"{world.site}/api/checkout"))
+        waiting = tasks.create_task(post_status(alice, f"{world.site}/api/checkout"))
         async with asyncio.timeout(60):
             while not (found := await questions(olga, place)):
                 await asyncio.sleep(0.05)
@@ -131,12 +131,12 @@ async def test_a_login(place: Town) -> None:
         headers = {**OWN, "origin": world.console, "webmcp-gateway-csrf": state["csrf"]}
         async with alice.post(f"{world.console}/api/logout", headers=headers) as out:
             assert (await out.json())["to"].startswith(f"{place.provider.issuer}/session/end?id_token_hint=")
-        await answered(olga, place, found[0]["id"])
+        await approve_status(olga, place, found[0]["id"])
         assert await waiting != 200
     assert [one for one in world.arrived() if one["path"] == "/api/checkout"] == []
 
 
-async def tried(browser: aiohttp.ClientSession, url: str) -> int:
+async def post_status(browser: aiohttp.ClientSession, url: str) -> int:
     """Return the status of a POST, 0 if the connection was cut."""
     try:
         async with browser.post(url, json={}, headers=OWN) as got:

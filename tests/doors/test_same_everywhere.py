@@ -25,7 +25,7 @@ from tests.attacks.bridge_door import BridgeDoor
 from tests.attacks.calls import AttackedDoor
 from tests.attacks.doors import SiteDoor
 from tests.attacks.mcp_doors import HttpDoor, StdioDoor
-from tests.attacks.world import APP, CSRF, TOKEN, AttackWorld, Loopback, attacked
+from tests.attacks.world import APP, CSRF, TOKEN, AttackWorld, Loopback, running_world
 from tests.callers.issuer import Issuer, issuer
 from tests.callers.people import NAVIGATION
 from tests.leaks.watch import environment
@@ -137,7 +137,7 @@ def bearer(token: str) -> dict[str, str]:
 async def street(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Street]:
     """One street for all tests."""
     folder: Path = tmp_path_factory.mktemp("street")
-    async with issuer() as there, attacked(folder, POLICY, EXTRA.format(issuer=there.url)) as world:
+    async with issuer() as there, running_world(folder, POLICY, EXTRA.format(issuer=there.url)) as world:
         yield Street(world, there)
 
 

@@ -25,7 +25,7 @@ async def head(world: World, data: bytes) -> bytes:
         writer.close()
 
 
-def told(found: bytes) -> set[bytes]:
+def server_fields(found: bytes) -> set[bytes]:
     """Return the values of `Server`."""
     lines = (line.partition(b":") for line in found.split(b"\r\n"))
     return {value.strip() for name, _, value in lines if name.lower() == b"server"}
@@ -60,7 +60,7 @@ async def test_no_answer_names_software(shared_world: World, lines: str) -> None
     names |= {"plain": f"localhost:{port}", "console": f"gateway.localhost:{port}", "site": f"cart.localhost:{port}"}
     found = await head(shared_world, lines.format(**names).encode() + b"\r\n")
     assert found.startswith(b"HTTP/"), found
-    assert told(found) == {b"webmcp-gateway"}
+    assert server_fields(found) == {b"webmcp-gateway"}
 
 
 async def test_no_door_names_software(shared_world: World) -> None:

@@ -13,7 +13,7 @@ from yarl import URL
 
 from tests.apps.packing import write
 from tests.backends.peers import raw_peer
-from tests.world import running, served
+from tests.world import running, serving
 
 TO_A_PAGE = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 SCRIPT = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
@@ -93,7 +93,7 @@ async def test_a_header_in_utf_8_arrives_as_it_was(tmp_path: Path) -> None:
 
     backend = web.Application()
     backend.router.add_get("/api/report", report)
-    async with served(backend) as port:
+    async with serving(backend) as port:
         policy = (
             f"version: 1\nbackends: {{shop: {{url: 'http://127.0.0.1:{port}', network: private}}}}\n"
             "routes: [{path: /api/report, methods: [GET]}]\n"

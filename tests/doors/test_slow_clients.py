@@ -49,7 +49,7 @@ DOORS = [
 ]
 
 
-async def trickled(world: World, first: bytes, byte: bytes) -> None:
+async def send_slowly(world: World, first: bytes, byte: bytes) -> None:
     """Send the first part, then a byte at a time, until the gateway closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(first)
@@ -80,7 +80,9 @@ async def test_a_head_that_trickles_is_cut_at_every_door(
     """Although it never stops for long."""
     monkeypatch.setattr(runner, "HEAD_WITHIN", 0.2)
     monkeypatch.setattr(runner, "SWEEP", 0.05)
-    await trickled(world, f"{method} {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\nx-slow: ".encode(), b"a")
+    await send_slowly(
+        world, f"{method} {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\nx-slow: ".encode(), b"a"
+    )
 
 
 async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +107,7 @@ async def test_a_body_that_trickles_is_given_up(
     """Although it grows all the time."""
     monkeypatch.setattr(client_limits, "SILENCE", 0.1)
     head = HEAD.replace("content-length: 10", "content-length: 100000")
-    await trickled(world, head.format(path=path, host=host, port=world.gateway.port).encode() + b"[", b" ")
+    await send_slowly(world, head.format(path=path, host=host, port=world.gateway.port).encode() + b"[", b" ")
     assert world.arrived() == []
 
 

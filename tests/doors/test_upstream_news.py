@@ -99,7 +99,7 @@ class App:
         return types.ListPromptsResult(prompts=[])
 
 
-async def settled(view: View) -> None:
+async def wait_notified(view: View) -> None:
     """Let one of the view's calls reach the upstream, so that its notifications do, too."""
     await view.result("resources/list")
 
@@ -109,7 +109,7 @@ async def test_a_view_hears_when_lists_of_its_upstream_change(tmp_path: Path, er
     """Of tools, prompts and resources, without a subscription."""
     app = App()
     async with opened(tmp_path, era, server=app.server, policy=POLICY) as view:
-        await settled(view)
+        await wait_notified(view)
         for kind in ("tools", "prompts", "resources"):
             hearing = asyncio.ensure_future(view.hears(f"notifications/{kind}/list_changed"))
             while not hearing.done():  # the stream of a modern upstream may still be opening
@@ -127,7 +127,7 @@ async def test_an_open_view_follows_its_upstream_to_another_place(tmp_path: Path
         over_http(after.server, only=era) as url,
         opened(tmp_path, era, server=app.server, policy=POLICY) as view,
     ):
-        await settled(view)
+        await wait_notified(view)
         path = tmp_path / "gateway.yaml"
         path.write_text(re.sub("url: '[^']*'", f"url: '{url}'", path.read_text("utf-8")), "utf-8")
         view.reload()
@@ -213,13 +213,13 @@ async def test_an_upstream_s_answer_is_no_answer_of_the_gateway(tmp_path: Path, 
         answer = (await view.ask("tools/call", name="quiet", arguments={}))["result"]
         assert BYTES not in answer.get("_meta", {})
         if answer.keys() == {"$body"}:
-            answer = await taken(view, answer["$body"])
+            answer = await take_body(view, answer["$body"])
         assert BYTES not in answer.get("_meta", {})
         for name in result.keys() - {"_meta"}:
             assert answer[name] == result[name]
 
 
-async def taken(view: View, id: str) -> Any:
+async def take_body(view: View, id: str) -> Any:
     """Return the body that a message names."""
     console = view.mcp.replace("localhost", "gateway.localhost").removesuffix("/mcp")
     async with view.http.get(f"{console}/bridge/bodies/{id}") as answer:

@@ -12,7 +12,7 @@ from gateway.eventloop.immediate_future import ImmediateFuture
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 
 
-async def waiting(arrival: ImmediateFuture[int], seen: list[object]) -> None:
+async def wait_value(arrival: ImmediateFuture[int], seen: list[object]) -> None:
     WHO.set("the task")
     try:
         seen.append(await arrival)
@@ -22,9 +22,9 @@ async def waiting(arrival: ImmediateFuture[int], seen: list[object]) -> None:
         raise
 
 
-async def begun(arrival: ImmediateFuture[int], seen: list[object]) -> asyncio.Task[None]:
+async def begin_wait(arrival: ImmediateFuture[int], seen: list[object]) -> asyncio.Task[None]:
     """Start a task and let it wait."""
-    task = asyncio.get_running_loop().create_task(waiting(arrival, seen))
+    task = asyncio.get_running_loop().create_task(wait_value(arrival, seen))
     await asyncio.sleep(0)
     return task
 
@@ -33,7 +33,7 @@ def made() -> tuple[ImmediateFuture[int], list[object]]:
     return ImmediateFuture(asyncio.get_running_loop()), []
 
 
-async def told(arrival: ImmediateFuture[int], seen: list[object]) -> list[object]:
+async def values_seen(arrival: ImmediateFuture[int], seen: list[object]) -> list[object]:
     """Return the values that the task has seen when the callback that set 7 ends."""
     found: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
 
@@ -47,8 +47,8 @@ async def told(arrival: ImmediateFuture[int], seen: list[object]) -> list[object
 
 async def test_the_task_goes_on_within_the_call_in_its_own_context() -> None:
     arrival, seen = made()
-    task = await begun(arrival, seen)
-    assert await told(arrival, seen) == [7, "the task"]
+    task = await begin_wait(arrival, seen)
+    assert await values_seen(arrival, seen) == [7, "the task"]
     await task
     assert WHO.get() == "nobody"
 
@@ -56,7 +56,7 @@ async def test_the_task_goes_on_within_the_call_in_its_own_context() -> None:
 async def test_within_another_task_it_waits_for_its_turn() -> None:
     """Two tasks of one loop never run nested."""
     arrival, seen = made()
-    task = await begun(arrival, seen)
+    task = await begin_wait(arrival, seen)
     arrival.set_result(7)
     assert seen == []
     await task
@@ -75,7 +75,7 @@ async def test_an_error_is_raised(before: bool) -> None:
     arrival, seen = made()
     if before:
         arrival.set_exception(KeyError())
-    task = await begun(arrival, seen)
+    task = await begin_wait(arrival, seen)
     if not before:
         arrival.set_exception(KeyError())
     with pytest.raises(KeyError):
@@ -84,7 +84,7 @@ async def test_an_error_is_raised(before: bool) -> None:
 
 async def test_who_waits_can_be_cancelled_and_takes_nothing_then() -> None:
     arrival, seen = made()
-    task = await begun(arrival, seen)
+    task = await begin_wait(arrival, seen)
     task.cancel()
     assert arrival.done()
     with pytest.raises(asyncio.CancelledError):
@@ -94,7 +94,7 @@ async def test_who_waits_can_be_cancelled_and_takes_nothing_then() -> None:
 
 async def test_who_is_cancelled_after_it_came_hears_of_that_too() -> None:
     arrival, seen = made()
-    task = await begun(arrival, seen)
+    task = await begin_wait(arrival, seen)
     arrival.set_result(7)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -101,12 +101,12 @@ def claims(house: House, **changes: Any) -> dict[str, Any]:
     return {name: value for name, value in {**good, **changes}.items() if value is not None}
 
 
-def forged(house: House, header: Mapping[str, Any] | None = None, **changes: Any) -> str:
+def forge_token(house: House, header: Mapping[str, Any] | None = None, **changes: Any) -> str:
     """Return a token with changed claims or header, signed with the right key."""
     return jwt.encode({"alg": "ES256", "typ": "at+jwt", **(header or {})}, claims(house, **changes), signing_key(house))
 
 
-def unsigned(house: House) -> str:
+def unsigned_token(house: House) -> str:
     """Return a token of `alg: none`."""
     parts = [{"alg": "none", "typ": "at+jwt"}, claims(house)]
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."

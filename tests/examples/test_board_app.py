@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from examples.board_app import board
 from gateway.apps import pack
 from gateway.config import load_config
-from tests.board import EXAMPLE, built
+from tests.board import EXAMPLE, build_board
 
 
 class Scripts(HTMLParser):
@@ -108,7 +108,7 @@ async def test_wrong_requests(
 
 def test_the_readme_names_the_gateways_own_port() -> None:
     """It differs from the other example's, so that both can run."""
-    built()  # the configuration names the folder
+    build_board()  # the configuration names the folder
     mine = load_config(EXAMPLE / "gateway.yaml", {}).server
     readme = (EXAMPLE / "README.md").read_text("utf-8")
     other = EXAMPLE.parent / "cart_app" / "gateway.yaml"
@@ -117,7 +117,7 @@ def test_the_readme_names_the_gateways_own_port() -> None:
 
 def test_the_build_is_packed_whole() -> None:
     """An ordinary build of Vite and React; the packed file loads nothing else."""
-    page = pack(built(), app="board", title="Tea board", runtime="").html
+    page = pack(build_board(), app="board", title="Tea board", runtime="").html
     scripts = Scripts()
     scripts.feed(page)
     assert scripts.types == [None, "module"]

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from examples.cart_app import shop
-from tests.examples.house import House, forged, running
+from tests.examples.house import House, forge_token, running
 
 
 async def test_from_empty_cart_to_order(house: House) -> None:
@@ -45,9 +45,9 @@ async def test_orders_count_up(house: House) -> None:
 
 async def test_each_customer_has_a_cart(house: House) -> None:
     """The cart belongs to the token's subject."""
-    await house.ask("POST", "/api/cart", forged(house, sub="ann"), json={"item_id": "mug"})
+    await house.ask("POST", "/api/cart", forge_token(house, sub="ann"), json={"item_id": "mug"})
 
-    assert (await house.ask("GET", "/api/cart", forged(house, sub="bob")))[1]["items"] == []
+    assert (await house.ask("GET", "/api/cart", forge_token(house, sub="bob")))[1]["items"] == []
 
 
 async def test_concurrent_adding_loses_nothing(house: House) -> None:

@@ -18,7 +18,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey
 
 from examples.cart_app import auth_server, refusals, shop, tokens
-from tests.examples.house import SECRET, House, claims, forged, running, serving, signing_key, unsigned
+from tests.examples.house import SECRET, House, claims, forge_token, running, serving, signing_key, unsigned_token
 
 
 async def test_good_token_is_accepted(house: House) -> None:
@@ -56,7 +56,7 @@ BAD_CLAIMS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", BAD_CLAIMS, ids=repr)
 async def test_token_with_wrong_claims_is_refused(house: House, changes: dict[str, Any]) -> None:
     """Expired, with another audience, of another issuer, or without a required claim: 401 `invalid_token`."""
-    status, answer, headers = await house.ask("GET", "/api/cart", forged(house, **changes))
+    status, answer, headers = await house.ask("GET", "/api/cart", forge_token(house, **changes))
 
     assert (status, answer["error"]) == (401, "invalid_token")
     assert 'error="invalid_token"' in headers["WWW-Authenticate"]
@@ -67,7 +67,7 @@ async def test_token_is_refused_from_the_second_in_which_it_ends(house: House) -
     now = int(time.time())
     changes: list[dict[str, Any]] = [{"exp": now - 1}, {"nbf": now + 60}]
     for change in changes:
-        assert (await house.ask("GET", "/api/cart", forged(house, **change)))[0] == 401
+        assert (await house.ask("GET", "/api/cart", forge_token(house, **change)))[0] == 401
 
 
 async def test_token_signed_by_another_key_is_refused(house: House) -> None:
@@ -85,14 +85,14 @@ async def test_token_of_another_algorithm_is_refused(house: House) -> None:
     secret = OctKey.import_key(base64.b64encode(key.as_pem(private=False)))
     hmac = jwt.encode({"alg": "HS256", "typ": "at+jwt", "kid": str(key.kid)}, claims(house), secret)
 
-    for token in (unsigned(house), hmac):
+    for token in (unsigned_token(house), hmac):
         status, answer, _ = await house.ask("GET", "/api/cart", token)
         assert (status, answer["error"]) == (401, "invalid_token")
 
 
 async def test_token_of_another_type_is_refused(house: House) -> None:
     """A JWT of another type is refused (RFC 9068, 4)."""
-    assert (await house.ask("GET", "/api/cart", forged(house, {"typ": "JWT"})))[0] == 401
+    assert (await house.ask("GET", "/api/cart", forge_token(house, {"typ": "JWT"})))[0] == 401
 
 
 async def test_changed_token_is_refused(house: House) -> None:
@@ -122,7 +122,7 @@ async def test_malformed_authorization_is_a_bad_request(house: House, value: str
 async def test_token_without_the_scope_is_refused(house: House) -> None:
     """403 `insufficient_scope`, and the scope that is needed."""
     for scope in ("products", None, "cartoon"):
-        status, _, headers = await house.ask("GET", "/api/cart", forged(house, scope=scope))
+        status, _, headers = await house.ask("GET", "/api/cart", forge_token(house, scope=scope))
         assert status == 403
         assert 'scope="cart"' in headers["WWW-Authenticate"]
 

@@ -160,7 +160,7 @@ class House:
 
 
 @asynccontextmanager
-async def built(
+async def building(
     folder: Path,
     policy: Policy | str = POLICY,
     *,
@@ -192,7 +192,7 @@ async def built(
         approvals = MemoryApprovals(120, still=still)
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
         exchange = Exchange(
-            {"cart": ExchangeApp(obliged(policy, **obligations), {"shop": shop})},
+            {"cart": ExchangeApp(with_obligations(policy, **obligations), {"shop": shop})},
             limiter=Limiter(MemoryRates(clock), DatabaseQuotas(database), now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
             waiting=RequestApprovals(ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")),
@@ -210,7 +210,7 @@ async def built(
         yield House(exchange, shop, approvals, journal, database, streams, fetched, clock, metrics, tokens, recorder)
 
 
-def obliged(policy: Policy, **obligations: Any) -> Policy:
+def with_obligations(policy: Policy, **obligations: Any) -> Policy:
     """Return the policy with other obligations on every route."""
 
     def changed(route: Any) -> Any:

@@ -13,7 +13,7 @@ from msgspec import structs
 from gateway.errors import Reason, Refusal
 from gateway.exchange.backend_protection import EACH, Turns
 from gateway.model import LOCAL, Request
-from tests.exchange.house import PAGE, Shop, built, reason
+from tests.exchange.house import PAGE, Shop, building, reason
 
 ITEMS = Request("GET", "/api/items")
 
@@ -30,7 +30,7 @@ async def test_one_caller_leaves_room_for_others(tmp_path: Path) -> None:
     hold = asyncio.Event()
     shop = Shop(hold=hold)
     other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
-    async with built(tmp_path, shop=shop) as house, asyncio.TaskGroup() as tasks:
+    async with building(tmp_path, shop=shop) as house, asyncio.TaskGroup() as tasks:
         mine = [tasks.create_task(house.exchange.run(ITEMS, PAGE)) for _ in range(3 * EACH)]
         await until(lambda: len(shop.sent) == EACH)
         theirs = tasks.create_task(house.exchange.run(ITEMS, other))
@@ -48,7 +48,7 @@ async def test_who_waits_longer_than_the_route_says_is_told(tmp_path: Path) -> N
     """It gets the timeout of a slow backend; nothing was sent."""
     hold = asyncio.Event()
     shop = Shop(hold=hold)
-    async with built(tmp_path, shop=shop, timeout=0.2) as house, asyncio.TaskGroup() as tasks:
+    async with building(tmp_path, shop=shop, timeout=0.2) as house, asyncio.TaskGroup() as tasks:
         for _ in range(EACH):
             tasks.create_task(house.exchange.run(ITEMS, PAGE))
         await until(lambda: len(shop.sent) == EACH)

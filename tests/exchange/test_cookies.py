@@ -12,7 +12,7 @@ from gateway.exchange.cookies import COOKIES, CookieJars, JarKey
 from gateway.exchange.oauth_tokens import Ownership
 from gateway.model import LOCAL, Caller, Outbound, Request, Response, Secret
 from gateway.policy import Cookies
-from tests.exchange.house import JSON, PAGE, House, Shop, built
+from tests.exchange.house import JSON, PAGE, House, Shop, building
 
 ITEMS = Request("GET", "/api/items")
 SHARED = structs.replace(PAGE, principal=replace(LOCAL, shared=True))
@@ -20,7 +20,7 @@ KEY = JarKey("ann", "cart", "https://shop.test", "", None)
 URL = "https://shop.test/v2/api/items"
 
 
-def setting(*fields: str) -> Callable[[Outbound], Response]:
+def cookie_answer(*fields: str) -> Callable[[Outbound], Response]:
     """Return an answer that sets cookies."""
     return lambda request: Response(200, (*JSON, *(("set-cookie", field) for field in fields)), b"{}")
 
@@ -33,8 +33,8 @@ async def cookie(house: House, caller: Caller = PAGE, request: Request = ITEMS) 
 
 async def test_what_is_set_comes_back(tmp_path: Path) -> None:
     """The app sees neither field, and its answers are private."""
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
-        house.shop.answer = setting("session=s3cr3t-of-ann; HttpOnly")
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = cookie_answer("session=s3cr3t-of-ann; HttpOnly")
         answer = await house.exchange.run(ITEMS, PAGE)
         assert "set-cookie" not in dict(answer.headers)
         assert answer.header("cache-control") == "private, no-cache"
@@ -44,9 +44,9 @@ async def test_what_is_set_comes_back(tmp_path: Path) -> None:
 @pytest.mark.bound("cookies of a jar")
 async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
     """A backend that sets ever more cookies cannot exhaust memory: the first ones are evicted."""
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
         for start in range(0, 300, 50):
-            house.shop.answer = setting(*(f"c{number}=x" for number in range(start, start + 50)))
+            house.shop.answer = cookie_answer(*(f"c{number}=x" for number in range(start, start + 50)))
             await house.exchange.run(ITEMS, PAGE)
         sent = (await cookie(house) or "").split("; ")
         assert len(sent) <= COOKIES  # the bound of browsers for a site, and of aiohttp's jar
@@ -55,8 +55,8 @@ async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
 
 async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
     """This is the default of a policy."""
-    async with built(tmp_path) as house:
-        house.shop.answer = setting("session=1")
+    async with building(tmp_path) as house:
+        house.shop.answer = cookie_answer("session=1")
         await house.exchange.run(ITEMS, PAGE)
         assert await cookie(house) is None
 
@@ -70,8 +70,8 @@ async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
 )
 async def test_principals_do_not_share(tmp_path: Path, other: Caller) -> None:
     """Ann's session is neither Bob's nor that of her other client."""
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
-        house.shop.answer = setting("session=1")
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = cookie_answer("session=1")
         await house.exchange.run(ITEMS, PAGE)
         assert await cookie(house, other) is None
         assert await cookie(house, structs.replace(PAGE, view="v2")) == "session=1"
@@ -79,8 +79,8 @@ async def test_principals_do_not_share(tmp_path: Path, other: Caller) -> None:
 
 async def test_a_shared_principal_has_a_jar_for_each_view(tmp_path: Path) -> None:
     """And none without a known view."""
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
-        house.shop.answer = setting("session=1")
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = cookie_answer("session=1")
         await house.exchange.run(ITEMS, SHARED)
         assert await cookie(house, SHARED) == "session=1"
         assert await cookie(house, structs.replace(SHARED, view="v2")) is None
@@ -91,8 +91,8 @@ async def test_a_shared_principal_has_a_jar_for_each_view(tmp_path: Path) -> Non
 async def test_omit_leaves_the_jar_out(tmp_path: Path) -> None:
     """Neither sent nor stored, as in Fetch."""
     omitting = structs.replace(ITEMS, send_cookies=False)
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
-        house.shop.answer = setting("session=1")
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = cookie_answer("session=1")
         await house.exchange.run(omitting, PAGE)
         assert await cookie(house) is None
         assert await cookie(house, request=omitting) is None
@@ -101,18 +101,18 @@ async def test_omit_leaves_the_jar_out(tmp_path: Path) -> None:
 
 async def test_the_apps_own_cookie_field_is_left_out(tmp_path: Path) -> None:
     """The jar's field replaces it; without a jar none is sent."""
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
         forging = structs.replace(ITEMS, headers=(("cookie", "session=forged"),))
         assert await cookie(house, request=forging) is None
-        house.shop.answer = setting("session=1")
+        house.shop.answer = cookie_answer("session=1")
         await house.exchange.run(ITEMS, PAGE)
         assert await cookie(house, request=forging) == "session=1"
 
 
 async def test_a_hidden_cookie_is_masked_where_it_is_echoed(tmp_path: Path) -> None:
     """An echoed HttpOnly cookie is masked; one that scripts may read is not."""
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
-        house.shop.answer = setting("session=s3cr3t-of-ann; HttpOnly", "theme=dark-and-blue")
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = cookie_answer("session=s3cr3t-of-ann; HttpOnly", "theme=dark-and-blue")
         await house.exchange.run(ITEMS, PAGE)
         house.shop.answer = lambda request: Response(200, JSON, str(request.headers).encode())
         echoed = (await house.exchange.run(ITEMS, PAGE)).body
@@ -130,7 +130,7 @@ async def test_a_redirect_sets_cookies_too(tmp_path: Path) -> None:
             return Response(302, (("location", "/v2/api/items/7"), ("set-cookie", "session=1; Path=/")))
         return Response(200, JSON, b"{}")
 
-    async with built(tmp_path, cookies=Cookies.JAR) as house:
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = login
         assert await cookie(house) == "session=1"
         assert len(house.shop.sent) == 2
@@ -203,12 +203,12 @@ async def test_an_account_that_is_changed_while_a_request_is_under_way(tmp_path:
                 await connect("new")
             return answer
 
-    shop = Refusing(setting("session=old"))
+    shop = Refusing(cookie_answer("session=old"))
     ownership = Ownership(connect_url=lambda principal: "http://console.test/accounts")
-    async with built(tmp_path, shop=shop, ownership=ownership, cookies=Cookies.JAR) as house:
+    async with building(tmp_path, shop=shop, ownership=ownership, cookies=Cookies.JAR) as house:
         await connect("old")
         await house.exchange.run(ITEMS, PAGE)
-        first = setting("session=new")
+        first = cookie_answer("session=new")
         shop.answer = lambda request: Response(401) if "token-of-old" in str(request.headers) else first(request)
         assert (await house.exchange.run(ITEMS, PAGE)).status == 200
         assert await cookie(house) == "session=new"
@@ -250,7 +250,7 @@ routes:
   - {path: /api/items, methods: [GET]}
 """
     for cookies, told in ((Cookies.JAR, "private, no-cache"), (Cookies.NONE, "max-age=60")):
-        async with built(tmp_path, policy, cookies=cookies) as house:
+        async with building(tmp_path, policy, cookies=cookies) as house:
             house.shop.answer = lambda request: Response(200, (("cache-control", "public, max-age=60"),))
             assert (await house.exchange.run(ITEMS, PAGE)).header("cache-control") == told
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.model import BodyType, CanonicalRequest, Request
 from gateway.policy import canonicalise, canonicalise_in_steps
-from tests.exchange.house import PAGE, POLICY, built
+from tests.exchange.house import PAGE, POLICY, building
 
 LARGE = bytes(2 * 1024 * 1024)
 READS = POLICY + "  - {path: /api/read, methods: [POST], when: request.body.total == 1}\n"
@@ -38,7 +38,7 @@ async def test_others_run_while_a_large_body_is_looked_through(tmp_path: Path, m
             await asyncio.sleep(0)
 
     monkeypatch.setattr("gateway.exchange.decided_request.canonicalise_in_steps", noted)
-    async with built(tmp_path, request_limit=4 * 1024 * 1024) as house:
+    async with building(tmp_path, request_limit=4 * 1024 * 1024) as house:
         other = asyncio.create_task(turn())
         response = await house.exchange.run(large(), PAGE)
         other.cancel()
@@ -57,6 +57,6 @@ async def test_a_large_body_that_a_rule_reads_is_parsed_in_a_thread(
         return canonicalise(*given)
 
     monkeypatch.setattr("gateway.exchange.decided_request.canonicalise", noted)
-    async with built(tmp_path, READS, request_limit=4 * 1024 * 1024) as house:
+    async with building(tmp_path, READS, request_limit=4 * 1024 * 1024) as house:
         await house.exchange.run(large(), PAGE)
     assert [thread != threading.get_ident() for thread in threads] == [True]

@@ -18,8 +18,8 @@ from tests.attacks.bridge_door import BridgeDoor
 from tests.attacks.calls import Answer, AttackedDoor
 from tests.attacks.doors import DOORS
 from tests.attacks.mcp_doors import HttpDoor
-from tests.attacks.wire import raw_exchange, written
-from tests.attacks.world import TOKEN, AttackWorld, attacked
+from tests.attacks.wire import raw_exchange, request_bytes
+from tests.attacks.world import TOKEN, AttackWorld, running_world
 from tests.world import local_client
 
 POLICY = """
@@ -57,7 +57,7 @@ MCP = ("modern", "legacy", "bridge")
 @pytest.fixture(scope="session")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackWorld]:
     """One gateway for all tests."""
-    async with attacked(tmp_path_factory.mktemp("doors"), POLICY) as world:
+    async with running_world(tmp_path_factory.mktemp("doors"), POLICY) as world:
         yield world
 
 
@@ -246,7 +246,7 @@ async def test_a_redirected_change(world: AttackWorld, door: AttackedDoor) -> No
 async def test_masked_values(tmp_path: Path, name: str) -> None:
     """Under a policy with masks no door shows them, reveals their length, or streams."""
     policy = POLICY.replace("routes:", MASKING + "routes:")
-    async with attacked(tmp_path, policy) as world, DOORS[name](world) as door:
+    async with running_world(tmp_path, policy) as world, DOORS[name](world) as door:
         for url in ("/api/get", "/api/stream"):
             says(world, [JSON, '\r\n{"card": 4111, "sum": 1.10}'])
             answer = await door.ask({"url": url, "stream": True})
@@ -266,7 +266,7 @@ async def test_report_mode(tmp_path: Path, name: str) -> None:
     policy = POLICY.replace("routes:", REPORTING.replace("{until}", until.isoformat()) + "routes:")
     single = "\n".join(line for line in policy.splitlines() if "plain" not in line and "closed" not in line)
     single = single.replace("/api/asked", "/api/unused").replace(", backend: main", "")
-    async with attacked(tmp_path, single) as world, DOORS[name](world) as door:
+    async with running_world(tmp_path, single) as world, DOORS[name](world) as door:
         says(world, [JSON, "\r\n{}"])
         assert (await door.ask({"url": "/api/unlisted"})).status == 200
         said = outcome(world)
@@ -402,7 +402,7 @@ async def test_a_stream_that_breaks_at_the_site(world: AttackWorld, answer: Sequ
     says(world, answer)
     host = world.hosts["app"]
     headers = [("host", host), ("origin", f"http://{host}"), ("sec-fetch-site", "same-origin")]
-    came = await raw_exchange(world.port, written("GET", "/api/stream", headers, b""))
+    came = await raw_exchange(world.port, request_bytes("GET", "/api/stream", headers, b""))
     assert not came.raw.endswith(b"0\r\n\r\n")
     assert len(came.raw) < 700_000
 

@@ -13,20 +13,20 @@ from gateway.exchange.filter import SecretRedactor, mask_values
 from gateway.jsontext.sizes import MOST
 from gateway.model import Request, Response
 from gateway.policy.masks import parse_json_path
-from tests.exchange.house import JSON, PAGE, built, reason
+from tests.exchange.house import JSON, PAGE, building, reason
 
 CARD = (parse_json_path("$..card"), parse_json_path("$.customer.email"))
 BODY = b'{"customer": {"email": "ann@test", "name": "Ann"}, "orders": [{"card": 4111, "sum": 1}]}'
 
 
-def shown(body: bytes, content_type: str = "application/json") -> bytes:
+def filtered_body(body: bytes, content_type: str = "application/json") -> bytes:
     """Return the body that the app gets."""
     return mask_values(Response(200, (("content-type", content_type),), body), CARD).body
 
 
 async def test_masked_values_do_not_reach_the_app(tmp_path: Path) -> None:
     """For any status; the rest of the answer stays."""
-    async with built(tmp_path, mask=CARD) as house:
+    async with building(tmp_path, mask=CARD) as house:
         for status in (200, 404):
             house.shop.answer = lambda request, status=status: Response(status, JSON, BODY)  # type: ignore[misc]
             response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
@@ -40,13 +40,13 @@ async def test_masked_values_do_not_reach_the_app(tmp_path: Path) -> None:
 def test_numbers_stay_as_they_were_written(number: str) -> None:
     """Also those that a float would round or overflow."""
     body = f'{{"card": 1, "sum": {number}, "more": [{number}]}}'.encode()
-    assert shown(body) == f'{{"card":"***","sum":{number},"more":[{number}]}}'.encode()
+    assert filtered_body(body) == f'{{"card":"***","sum":{number},"more":[{number}]}}'.encode()
 
 
 def test_what_holds_nothing_to_mask_is_not_touched() -> None:
     """Byte for byte."""
     body = b'{ "sum" : 1.50, "name":"\xc3\xbc" }'
-    assert shown(body) == body
+    assert filtered_body(body) == body
 
 
 @pytest.mark.parametrize(
@@ -67,21 +67,21 @@ def test_what_holds_nothing_to_mask_is_not_touched() -> None:
 )
 def test_no_spelling_gets_by(body: bytes, content_type: str) -> None:
     """Other types, encodings, duplicate keys, and escapes."""
-    assert b"4111" not in shown(body, content_type).replace(b"\0", b"")
+    assert b"4111" not in filtered_body(body, content_type).replace(b"\0", b"")
 
 
 @pytest.mark.parametrize("body", [b'{"card":', b'{"card":NaN}', b"\xff\xfe\xfd", b"[" * 100_000, b'{"card":"\xff"}'])
 def test_json_that_cannot_be_read_is_refused(body: bytes) -> None:
     """A body that cannot be parsed cannot be masked."""
     with pytest.raises(Exception, match="cannot be read") as refused:
-        shown(body)
+        filtered_body(body)
     assert refused.value.reason is Reason.BACKEND_PROTOCOL  # type: ignore[attr-defined]
 
 
 def test_json_of_too_many_parts_is_refused() -> None:
     """Searching it for masked values would block the event loop."""
     with pytest.raises(Refusal) as refused:
-        shown(b'{"card":"4111","all":[' + b"[]," * MOST + b"1]}")
+        filtered_body(b'{"card":"4111","all":[' + b"[]," * MOST + b"1]}")
     assert refused.value.reason is Reason.RESPONSE_TOO_LARGE
 
 
@@ -104,19 +104,19 @@ JSON_LINES = b'{"card":"4111"}\n{"card":"4112"}\n'
 def test_what_may_hold_json_and_cannot_be_read_is_refused(body: bytes, content_type: str) -> None:
     """With any content type: a mask that does not hold is worse than none."""
     with pytest.raises(Refusal, match="cannot be read"):
-        shown(body, content_type)
+        filtered_body(body, content_type)
 
 
 @pytest.mark.parametrize("body", [b"<p>card</p>", b"\x89PNG", b"", b"<p>{not json}</p>"])
 def test_other_answers_stay_as_they_are(body: bytes) -> None:
     """Pages and images have no JSON paths."""
-    assert shown(body, "text/html") == body
+    assert filtered_body(body, "text/html") == body
 
 
 async def test_no_piece_of_a_masked_answer_can_be_asked_for(tmp_path: Path) -> None:
     """A byte range of JSON cannot be parsed, and so not masked."""
     asking = (("range", "bytes=5-20"), ("if-range", '"1"'), ("accept", "application/json"))
-    async with built(tmp_path, mask=CARD) as house:
+    async with building(tmp_path, mask=CARD) as house:
         await house.exchange.run(Request("GET", "/api/items", asking), PAGE)
         assert {"range", "if-range"}.isdisjoint(dict(house.shop.sent[0].headers))
         assert dict(house.shop.sent[0].headers)["accept"] == "application/json"
@@ -124,7 +124,7 @@ async def test_no_piece_of_a_masked_answer_can_be_asked_for(tmp_path: Path) -> N
 
 async def test_an_unreadable_answer_is_recorded(tmp_path: Path) -> None:
     """With its reason, and nothing of it in the answer."""
-    async with built(tmp_path, mask=CARD) as house:
+    async with building(tmp_path, mask=CARD) as house:
         house.shop.answer = lambda request: Response(200, JSON, b'{"card": 4111')
         response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
         assert (response.status, reason(response)) == (502, Reason.BACKEND_PROTOCOL)

@@ -10,7 +10,7 @@ from gateway.errors import Reason
 from gateway.model import LOCAL, BodyType, Caller, Request
 from gateway.stores.keys import PER_OWNER, IdempotencyKeys
 from gateway.stores.sql import Database
-from tests.exchange.house import PAGE, House, built, reason
+from tests.exchange.house import PAGE, House, building, reason
 
 KEYED = Request("POST", "/api/items", (("idempotency-key", "order-7"),), b'{"id":1}', BodyType.JSON)
 OTHER = structs.replace(KEYED, body=b'{"id":2}')
@@ -29,7 +29,7 @@ async def send(house: House, request: Request, caller: Caller = PAGE) -> int:
 
 async def test_the_apps_key_goes_out_as_a_hash(tmp_path: Path) -> None:
     """The same for the same request, so that the backend recognizes it; never the key itself."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         assert [await send(house, KEYED), await send(house, KEYED)] == [200, 200]
         first, second = keys(house)
         assert first == second
@@ -40,7 +40,7 @@ async def test_the_apps_key_goes_out_as_a_hash(tmp_path: Path) -> None:
 
 async def test_callers_do_not_meet(tmp_path: Path) -> None:
     """Another principal's key is a different key, although both share the gateway's credential."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         assert [await send(house, KEYED), await send(house, OTHER, BOB)] == [200, 200]
         mine, theirs = keys(house)
         assert mine != theirs
@@ -48,7 +48,7 @@ async def test_callers_do_not_meet(tmp_path: Path) -> None:
 
 async def test_a_key_stands_for_one_request(tmp_path: Path) -> None:
     """Another body with the same key is a conflict, and is not sent."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         await send(house, KEYED)
         refused = await house.exchange.run(OTHER, PAGE)
         assert (refused.status, reason(refused)) == (409, Reason.IDEMPOTENCY_CONFLICT)
@@ -58,7 +58,7 @@ async def test_a_key_stands_for_one_request(tmp_path: Path) -> None:
 
 async def test_other_headers_are_no_other_request(tmp_path: Path) -> None:
     """An app's second attempt may have another trace."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         again = structs.replace(KEYED, headers=(*KEYED.headers, ("x-trace", "2")))
         assert [await send(house, KEYED), await send(house, again)] == [200, 200]
 
@@ -67,7 +67,7 @@ async def test_it_is_remembered_through_a_restart(tmp_path: Path) -> None:
     """The hash stays the same, too."""
     sent = []
     for request, expected in ((KEYED, 200), (OTHER, 409), (KEYED, 200)):
-        async with built(tmp_path, idempotent=True) as house:
+        async with building(tmp_path, idempotent=True) as house:
             assert await send(house, request) == expected
             sent += keys(house)
     assert len(sent) == 2
@@ -76,7 +76,7 @@ async def test_it_is_remembered_through_a_restart(tmp_path: Path) -> None:
 
 async def test_a_day_later_it_is_free(tmp_path: Path) -> None:
     """After 24 hours the key may be used for another request."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         await send(house, KEYED)
         house.clock.now += 24 * 3600 - 1
         assert await send(house, OTHER) == 409
@@ -87,7 +87,7 @@ async def test_a_day_later_it_is_free(tmp_path: Path) -> None:
 async def test_without_one_each_request_has_its_own(tmp_path: Path) -> None:
     """On idempotent routes the gateway generates a key; on others, and for safe methods, it sends none."""
     plain = structs.replace(KEYED, headers=())
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         for request in (plain, plain, Request("GET", "/api/items")):
             await send(house, request)
         first, second, safe = keys(house)
@@ -99,7 +99,7 @@ async def test_without_one_each_request_has_its_own(tmp_path: Path) -> None:
 
 async def test_a_key_is_hidden_on_every_route(tmp_path: Path) -> None:
     """An app could otherwise use another person's key at the shared backend."""
-    async with built(tmp_path) as house:
+    async with building(tmp_path) as house:
         await send(house, KEYED)
         await send(house, structs.replace(KEYED, headers=()))
         hashed, none = keys(house)
@@ -109,7 +109,7 @@ async def test_a_key_is_hidden_on_every_route(tmp_path: Path) -> None:
 
 async def test_safe_methods_carry_none(tmp_path: Path) -> None:
     """The app's own key is dropped there."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         await send(house, Request("GET", "/api/items", KEYED.headers))
         assert keys(house) == [None]
 
@@ -125,7 +125,7 @@ async def test_safe_methods_carry_none(tmp_path: Path) -> None:
 )
 async def test_what_is_no_key_is_refused(tmp_path: Path, headers: tuple[tuple[str, str], ...]) -> None:
     """Two keys, or a malformed one, are a bad request."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         refused = await house.exchange.run(structs.replace(KEYED, headers=headers), PAGE)
         assert (refused.status, reason(refused)) == (400, Reason.BAD_REQUEST)
         assert house.shop.sent == []
@@ -133,7 +133,7 @@ async def test_what_is_no_key_is_refused(tmp_path: Path, headers: tuple[tuple[st
 
 async def test_without_its_database_nothing_is_sent(tmp_path: Path) -> None:
     """A key that cannot be looked up may be bound to another request."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         await house.database.__aexit__(None, None, None)
         refused = await house.exchange.run(KEYED, PAGE)
         assert (refused.status, reason(refused)) == (503, Reason.STATE_UNAVAILABLE)
@@ -142,7 +142,7 @@ async def test_without_its_database_nothing_is_sent(tmp_path: Path) -> None:
 
 async def test_nothing_of_the_request_is_stored(tmp_path: Path) -> None:
     """Neither body nor key: only hashes."""
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         await send(house, structs.replace(KEYED, body=b'{"card":"4111111111111111"}'))
         async with house.database.connect() as connection:
             rows = str((await connection.exec_driver_sql("SELECT * FROM idempotency_keys")).all())
@@ -166,7 +166,7 @@ async def test_the_oldest_of_a_caller_goes_first(tmp_path: Path) -> None:
 async def test_views_of_a_shared_principal_do_not_share_keys(tmp_path: Path) -> None:
     """Each view counts as a caller: it gets neither another's answer, nor a conflict with it."""
     team = structs.replace(PAGE, principal=replace(PAGE.principal, shared=True))
-    async with built(tmp_path, idempotent=True) as house:
+    async with building(tmp_path, idempotent=True) as house:
         for view, request in (("v1", KEYED), ("v2", KEYED), ("v2", KEYED), ("v3", OTHER)):
             assert (await house.exchange.run(request, structs.replace(team, view=view))).status == 200
         first, second, again, _ = keys(house)

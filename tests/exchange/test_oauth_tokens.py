@@ -83,7 +83,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
         yield found
 
 
-async def begun(home: House, calls: int = 1) -> list[asyncio.Task[str]]:
+async def begin_calls(home: House, calls: int = 1) -> list[asyncio.Task[str]]:
     """Start these calls; the first waits for the database, which does not answer yet."""
     home.store.open.clear()
     home.store.loads = 0
@@ -98,7 +98,7 @@ async def test_one_call_looks_while_the_others_use_what_is_there(tmp_path: Path)
     """However long the database takes, until the token has gone unchecked for too long."""
     async with house(tmp_path) as home:
         home.clock.now += AHEAD
-        [first] = await begun(home)
+        [first] = await begin_calls(home)
         assert [await asyncio.wait_for(home.token(), 5) for _ in range(MANY)] == ["the-token-1"] * MANY
         assert not first.done()
         home.store.open.set()
@@ -111,7 +111,7 @@ async def test_all_wait_for_one_look_at_a_token_that_was_not_seen_for_long(tmp_p
     async with house(tmp_path) as home:
         await home.store.delete("shop", "")
         home.clock.now += AHEAD
-        [first] = await begun(home)
+        [first] = await begin_calls(home)
         home.clock.now += LOOK - AHEAD
         calls = [asyncio.create_task(home.token()) for _ in range(MANY)]
         await asyncio.sleep(0.05)
@@ -135,7 +135,7 @@ async def test_what_a_look_finds_gone_nobody_uses_any_more(tmp_path: Path) -> No
 async def test_a_look_is_made_whole_for_the_others_when_its_call_is_cancelled(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         home.clock.now += LOOK
-        first, second = await begun(home, 2)
+        first, second = await begin_calls(home, 2)
         first.cancel()
         await asyncio.sleep(0)
         home.store.open.set()
@@ -148,7 +148,7 @@ async def test_a_look_is_made_whole_for_the_others_when_its_call_is_cancelled(tm
 async def test_who_waits_for_the_look_of_another_call_may_leave(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         home.clock.now += LOOK
-        first, second = await begun(home, 2)
+        first, second = await begin_calls(home, 2)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(second, 5)
@@ -162,7 +162,7 @@ async def test_a_call_that_was_cancelled_is_not_refused(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         home.clock.now += 1000
         home.issuer.refuses = True
-        [first] = await begun(home)
+        [first] = await begin_calls(home)
         first.cancel()
         home.store.open.set()
         with pytest.raises(asyncio.CancelledError):
@@ -185,7 +185,7 @@ async def test_who_comes_after_a_change_does_not_get_what_was_looked_for_before(
     """Nor does any later call: the newly connected account stays, whichever query ends last."""
     async with house(tmp_path) as home:
         home.clock.now += AHEAD
-        [before] = await begun(home)
+        [before] = await begin_calls(home)
         await home.store.put(
             "shop", "", Token(Secret("the-token-of-another-account"), "Bearer", home.clock.now + 1000), "c", 1.0
         )
@@ -202,7 +202,7 @@ async def test_a_token_that_was_refused_while_it_was_looked_for_is_renewed(tmp_p
     async with house(tmp_path) as home:
         used = await home.tokens.inject(LOCAL, "GET", "https://shop.example/api")
         home.clock.now += AHEAD
-        [looking] = await begun(home)
+        [looking] = await begin_calls(home)
         assert await home.tokens.take_response(LOCAL, used, "https://shop.example/api", 401, ())
         retried = asyncio.create_task(home.token())
         await asyncio.sleep(0)

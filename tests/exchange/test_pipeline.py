@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.model import BodyType, Outbound, Principal, Redirect, Request, Response
-from tests.exchange.house import JSON, MODEL, PAGE, Answer, House, built, reason
+from tests.exchange.house import JSON, MODEL, PAGE, Answer, House, building, reason
 
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """A policy, a shop, a credential, a journal."""
-    async with built(tmp_path) as house:
+    async with building(tmp_path) as house:
         yield house
 
 
@@ -310,7 +310,7 @@ async def test_an_approved_call_is_not_sent_for_claims_that_the_last_look_found_
         admitted[0] = False
         return True
 
-    async with built(tmp_path, admits=lambda _, __: admitted[0], still=still) as house:
+    async with building(tmp_path, admits=lambda _, __: admitted[0], still=still) as house:
         told = json.loads((await house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL)).body)
         await house.approvals.answer(told["id"], True, "ann")
         answer = await house.exchange.resume(told["id"], MODEL, wait=5)

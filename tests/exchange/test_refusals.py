@@ -23,7 +23,7 @@ from gateway.stores.journal import Journal
 from gateway.stores.records import StoredRecord
 from tests.callers.tokens import token
 from tests.clock import Clock
-from tests.exchange.house import PAGE, House, built, reason
+from tests.exchange.house import PAGE, House, building, reason
 from tests.mcp.fast_cases import META
 from tests.world import running
 
@@ -31,7 +31,7 @@ DENIED = Request("GET", "/nothing/here")
 UNSAFE = Request("POST", "/api/items", (("content-type", "application/json"),), b"{}")
 
 
-async def refused(house: House, count: int, caller: Caller = PAGE) -> list[Response]:
+async def send_refused(house: House, count: int, caller: Caller = PAGE) -> list[Response]:
     """Return the answers to so many requests that no rule allows."""
     return [await house.exchange.run(DENIED, caller) for _ in range(count)]
 
@@ -45,11 +45,11 @@ def outcomes(house: House) -> list[dict[str, Any]]:
 async def test_refusals_beyond_the_rate_of_a_caller_are_counted(tmp_path: Path) -> None:
     """In one line of the chain, with their number and time span; the answers are the usual ones, and contain its id."""
     other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
-    async with built(tmp_path) as house:
-        answers = await refused(house, LINES + 30)
+    async with building(tmp_path) as house:
+        answers = await send_refused(house, LINES + 30)
         assert {(answer.status, reason(answer)) for answer in answers} == {(403, "policy-denied")}
         assert len(outcomes(house)) == LINES
-        await refused(house, 1, other)  # who has a separate rate
+        await send_refused(house, 1, other)  # who has a separate rate
         assert len(outcomes(house)) == LINES + 1
         assert (await house.exchange.run(UNSAFE, PAGE)).status < 400  # an unsafe request always has its lines
         assert [line["phase"] for line in house.lines()][-2:] == ["intent", "outcome"]
@@ -88,8 +88,8 @@ async def test_a_stop_and_plugins_hear_of_what_was_counted(tmp_path: Path) -> No
             headers = {"webmcp-gateway-client": "1"}
             async with client.get(f"{world.site}/nothing/here", headers=headers) as answer:
                 assert answer.status == 403
-        assert [line["fields"].get("more") for line in denied(world.records())] == [None, None]
-    assert [line["fields"].get("more") for line in denied(world.records())] == [None, None, 3]
+        assert [line["fields"].get("more") for line in denial_lines(world.records())] == [None, None]
+    assert [line["fields"].get("more") for line in denial_lines(world.records())] == [None, None, 3]
 
 
 async def test_a_holder_of_mcp_fills_no_disk(tmp_path: Path) -> None:
@@ -103,14 +103,14 @@ async def test_a_holder_of_mcp_fills_no_disk(tmp_path: Path) -> None:
         ]
         async with world.client(headers={**shown, "accept": "application/json, text/event-stream"}) as client:
             for number in range(60):
-                await called(client, f"{world.url}/mcp/cart", calls[number % 3])
-            before = len(denied(world.records()))
+                await call_tool(client, f"{world.url}/mcp/cart", calls[number % 3])
+            before = len(denial_lines(world.records()))
             assert before <= 5
-    counted = denied(world.records())[before:]
+    counted = denial_lines(world.records())[before:]
     assert sum(line["fields"]["more"] for line in counted) == 40 - before
 
 
-async def called(client: aiohttp.ClientSession, url: str, params: dict[str, Any]) -> None:
+async def call_tool(client: aiohttp.ClientSession, url: str, params: dict[str, Any]) -> None:
     """Call a tool once."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**params, "_meta": META}}
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": params["name"]}
@@ -118,7 +118,7 @@ async def called(client: aiohttp.ClientSession, url: str, params: dict[str, Any]
         assert answer.status == 200, await answer.text()
 
 
-def denied(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def denial_lines(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the lines of refusals."""
     return [line for line in lines if line["phase"] == "outcome" and line["fields"].get("reason")]
 

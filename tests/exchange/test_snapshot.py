@@ -9,7 +9,7 @@ import pytest
 from gateway.exchange.snapshot import FRESH, LARGEST, Snapshot
 from gateway.model import Outbound, Response
 from gateway.policy import parse_policy
-from tests.exchange.house import JSON, House, Shop, built
+from tests.exchange.house import JSON, House, Shop, building
 
 POLICY = """
 version: 1
@@ -29,7 +29,7 @@ def snapshot(house: House) -> Snapshot:
 
 async def test_only_what_the_policy_names_is_asked_for_without_any_credential(tmp_path: Path) -> None:
     """The page is the same for everyone, so it may contain nothing personal."""
-    async with built(tmp_path, POLICY) as house:
+    async with building(tmp_path, POLICY) as house:
         found = await snapshot(house).responses()
         assert list(found) == ["/api/products", "/api/pages/1", "/api/pages/2?q=a", "/api/pages/gone"]
         assert {name for request in house.shop.sent for name, _ in request.headers}.isdisjoint(
@@ -45,7 +45,7 @@ async def test_nothing_of_anybody_follows_a_redirect(tmp_path: Path) -> None:
         moved = (("location", "/api/products/moved"),) if request.url.endswith("/1") else ()
         return Response(302 if moved else 200, (*JSON, *moved, ("set-cookie", "session=1")), b"{}")
 
-    async with built(tmp_path, POLICY, shop=Shop(answer)) as house:
+    async with building(tmp_path, POLICY, shop=Shop(answer)) as house:
         kept = snapshot(house)
         await kept.responses()
         house.clock.now += FRESH
@@ -63,7 +63,7 @@ async def test_answers_are_filtered_and_errors_left_out(tmp_path: Path) -> None:
             return Response(404, JSON, b"{}")
         return Response(200, (*JSON, ("set-cookie", "a=b")), b'{"name": "tea", "secret": "s"}')
 
-    async with built(tmp_path, POLICY, shop=Shop(answer)) as house:
+    async with building(tmp_path, POLICY, shop=Shop(answer)) as house:
         found = await snapshot(house).responses()
         assert "/api/pages/gone" not in found
         assert found["/api/products"] == {
@@ -80,7 +80,7 @@ async def test_answers_are_filtered_and_errors_left_out(tmp_path: Path) -> None:
 
 async def test_answers_are_kept_for_a_while(tmp_path: Path) -> None:
     """A page that is read often rarely asks the backend; a later failure leaves the cached answer."""
-    async with built(tmp_path, POLICY) as house:
+    async with building(tmp_path, POLICY) as house:
         kept = snapshot(house)
         await kept.responses()
         await kept.responses()
@@ -94,7 +94,7 @@ async def test_answers_are_kept_for_a_while(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [302, 401, 403, 404, 410])
 async def test_what_is_withdrawn_does_not_stay(tmp_path: Path, status: int) -> None:
     """If the backend now answers that it is private or gone, the cached answer is dropped, too."""
-    async with built(tmp_path, POLICY) as house:
+    async with building(tmp_path, POLICY) as house:
         kept = snapshot(house)
         assert len(await kept.responses()) == 4
         house.clock.now += FRESH
@@ -104,7 +104,7 @@ async def test_what_is_withdrawn_does_not_stay(tmp_path: Path, status: int) -> N
 
 async def test_another_policy_holds_at_once_for_what_was_asked_for_before(tmp_path: Path) -> None:
     """It may mask or deny the cached answer; if the backend then fails, the old answer is not used."""
-    async with built(tmp_path, POLICY) as house:
+    async with building(tmp_path, POLICY) as house:
         text = POLICY
         kept = Snapshot("cart", lambda: parse_policy(text, "policy.yaml"), house.exchange, house.clock)
         assert len(await kept.responses()) == 4
@@ -116,12 +116,12 @@ async def test_another_policy_holds_at_once_for_what_was_asked_for_before(tmp_pa
 async def test_a_snapshot_is_bounded(tmp_path: Path) -> None:
     """Answers that would make the page too large are left out."""
     body = b'"' + b"x" * (LARGEST // 2) + b'"'
-    async with built(tmp_path, POLICY, shop=Shop(lambda request: Response(200, JSON, body))) as house:
+    async with building(tmp_path, POLICY, shop=Shop(lambda request: Response(200, JSON, body))) as house:
         assert list(await snapshot(house).responses()) == ["/api/products"]
 
 
 async def test_it_stands_in_the_record(tmp_path: Path) -> None:
     """The gateway's own requests are recorded like all others."""
-    async with built(tmp_path, POLICY) as house:
+    async with building(tmp_path, POLICY) as house:
         await snapshot(house).responses()
         assert (house.outcome()["door"], house.outcome()["evidence"]) == ("snapshot", "snapshot")

@@ -17,7 +17,7 @@ from gateway.exchange.streams import BESIDE, IN_ALL, PER_PERSON, PER_VIEW, SILEN
 from gateway.model import LOCAL, Caller, Headers, Outbound, Part, Principal, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path
-from tests.exchange.house import JSON, MODEL, PAGE, House, StreamingShop, built, reason
+from tests.exchange.house import JSON, MODEL, PAGE, House, StreamingShop, building, reason
 
 ITEMS = Request("GET", "/api/items", stream=True)
 EVENTS = (("content-type", "text/event-stream"),)
@@ -35,7 +35,7 @@ async def shop() -> StreamingShop:
 @pytest.fixture
 async def house(tmp_path: Path, shop: StreamingShop) -> AsyncIterator[House]:
     """A house whose every route streams."""
-    async with built(tmp_path, shop=shop, stream=True) as house:
+    async with building(tmp_path, shop=shop, stream=True) as house:
         yield house
 
 
@@ -54,7 +54,7 @@ async def begin(house: House, caller: Caller = PAGE) -> tuple[Response, str]:
     return first, first.part.stream
 
 
-async def following(house: House, id: str, caller: Caller = PAGE, wait: float = 5.0) -> Response:
+async def next_part(house: House, id: str, caller: Caller = PAGE, wait: float = 5.0) -> Response:
     """Return the next part."""
     return await house.exchange.resume(id, caller, wait=wait)
 
@@ -66,7 +66,7 @@ async def test_a_large_body_comes_in_parts(house: House, shop: StreamingShop) ->
     bodies = [part.body]
     while part.part is not None and not part.part.last:
         assert [line["phase"] for line in house.lines()] == ["intent"]
-        part = await following(house, id)
+        part = await next_part(house, id)
         bodies.append(part.body)
     assert sum(map(len, bodies)) == 1_200_000
     assert max(map(len, bodies)) <= BESIDE
@@ -90,9 +90,9 @@ async def test_every_body_comes_as_it_is_sent(house: House, shop: StreamingShop,
     assert (first.status, first.body, first.length) == (200, b"", 12)
     for part in (b"one,", b"\xc3", b"\xa9,", b"\xff"):
         shop.put(part)
-        assert (await following(house, id)).body == part
+        assert (await next_part(house, id)).body == part
     shop.put(None)
-    last = await following(house, id)
+    last = await next_part(house, id)
     assert (last.body, last.part is not None and last.part.last) == (b"", True)
 
 
@@ -101,12 +101,12 @@ async def test_an_event_stream_begins_at_once(house: House, shop: StreamingShop)
     shop.answer = lambda request: Response(200, EVENTS)
     first, id = await begin(house)
     assert first.body == b""
-    assert (await following(house, id, wait=0.0)).body == b""
+    assert (await next_part(house, id, wait=0.0)).body == b""
     for event in (b"data: 1\n\n", b"data: 2\n\n"):
         shop.put(event)
-        assert (await following(house, id)).body == event
+        assert (await next_part(house, id)).body == event
     shop.put(None)
-    last = await following(house, id)
+    last = await next_part(house, id)
     assert (last.body, last.part is not None and last.part.last) == (b"", True)
 
 
@@ -115,7 +115,7 @@ async def test_a_poll_waits_for_the_next_part(house: House, shop: StreamingShop)
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     async with asyncio.TaskGroup() as tasks:
-        polling = tasks.create_task(following(house, id))
+        polling = tasks.create_task(next_part(house, id))
         await asyncio.sleep(0.01)
         assert not polling.done()
         shop.put(b"data: 1\n\n")
@@ -131,7 +131,7 @@ async def test_no_more_is_read_than_one_part_ahead(house: House, shop: Streaming
         for _ in range(50):
             await asyncio.sleep(0)
         assert shop.given - taken <= 2 * BESIDE
-        await following(house, id)
+        await next_part(house, id)
     assert shop.given < 8 * BESIDE
 
 
@@ -144,7 +144,7 @@ async def test_cancelling_reaches_the_backend(house: House, shop: StreamingShop)
     assert ended.part.last
     assert shop.open == 0
     assert house.outcome()["reason"] == Reason.CANCELLED
-    assert reason(await following(house, id)) == Reason.CONNECTION_LOST
+    assert reason(await next_part(house, id)) == Reason.CONNECTION_LOST
 
 
 async def test_cancelled_before_the_first_part(house: House, shop: StreamingShop) -> None:
@@ -171,9 +171,9 @@ async def test_nobody_else_can_read_or_end_it(house: House, shop: StreamingShop,
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put(b"data: 1\n\n")
-    assert reason(await following(house, id, other)) == Reason.CONNECTION_LOST
+    assert reason(await next_part(house, id, other)) == Reason.CONNECTION_LOST
     assert reason(await house.exchange.resume(id, other, wait=0, cancel=True)) == Reason.CONNECTION_LOST
-    assert (await following(house, id)).body == b"data: 1\n\n"
+    assert (await next_part(house, id)).body == b"data: 1\n\n"
 
 
 async def test_what_breaks_off_says_so(house: House, shop: StreamingShop) -> None:
@@ -181,8 +181,8 @@ async def test_what_breaks_off_says_so(house: House, shop: StreamingShop) -> Non
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put(b"data: 1\n\n", BROKEN)
-    assert (await following(house, id)).body == b"data: 1\n\n"
-    broken = await following(house, id)
+    assert (await next_part(house, id)).body == b"data: 1\n\n"
+    broken = await next_part(house, id)
     assert (broken.status, reason(broken), broken.part) == (502, Reason.BACKEND_PROTOCOL, None)
     assert house.outcome()["reason"] == Reason.BACKEND_PROTOCOL
     assert shop.open == 0
@@ -193,7 +193,7 @@ async def test_what_breaks_off_in_the_first_part(house: House, shop: StreamingSh
     shop.put(b"some", BROKEN)
     first, id = await begin(house)
     assert first.body == b"some"
-    assert reason(await following(house, id)) == Reason.BACKEND_PROTOCOL
+    assert reason(await next_part(house, id)) == Reason.BACKEND_PROTOCOL
 
 
 async def test_who_no_longer_asks_is_gone(house: House, shop: StreamingShop) -> None:
@@ -202,12 +202,12 @@ async def test_who_no_longer_asks_is_gone(house: House, shop: StreamingShop) -> 
     _, id = await begin(house)
     house.clock.now += SILENCE
     house.streams.sweep()
-    await following(house, id, wait=0.0)
+    await next_part(house, id, wait=0.0)
     house.clock.now += SILENCE + 1
     house.streams.sweep()
     await until(lambda: shop.open == 0)
     assert house.outcome()["reason"] == Reason.CANCELLED
-    assert reason(await following(house, id)) == Reason.CONNECTION_LOST
+    assert reason(await next_part(house, id)) == Reason.CONNECTION_LOST
 
 
 async def test_a_poll_that_waits_keeps_it_alive(house: House, shop: StreamingShop) -> None:
@@ -215,7 +215,7 @@ async def test_a_poll_that_waits_keeps_it_alive(house: House, shop: StreamingSho
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     async with asyncio.TaskGroup() as tasks:
-        polling = tasks.create_task(following(house, id))
+        polling = tasks.create_task(next_part(house, id))
         await asyncio.sleep(0.01)
         house.clock.now += SILENCE + 1
         house.streams.sweep()
@@ -277,7 +277,7 @@ async def test_a_person_and_all_together_have_so_many(house: House) -> None:
 async def test_other_routes_are_whole(tmp_path: Path, shop: StreamingShop, obligations: dict[str, Any]) -> None:
     """Routes without `stream`, and those with masked values."""
     shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
-    async with built(tmp_path, shop=shop, **obligations) as house:
+    async with building(tmp_path, shop=shop, **obligations) as house:
         answer = await house.exchange.run(ITEMS, PAGE)
     assert (len(answer.body), answer.part is not None and answer.part.last) == (300_000, True)
 
@@ -295,10 +295,10 @@ async def test_a_secret_is_masked_across_parts(house: House, shop: StreamingShop
     _, id = await begin(house)
     shop.put(b"data: token-num", b"ber-1 is it\n\n", None)
     found = b""
-    part = await following(house, id)
+    part = await next_part(house, id)
     found += part.body
     while part.part is not None and not part.part.last:
-        part = await following(house, id)
+        part = await next_part(house, id)
         found += part.body
     assert found == b"data: *** is it\n\n"
     assert house.outcome()["masked"] == ["shop-service"]
@@ -309,7 +309,7 @@ async def test_a_masked_secret_is_reported_although_the_rest_never_comes(house: 
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put(b"data: token-number-1\n\n")
-    assert (await following(house, id)).body == b"data: ***\n\n"
+    assert (await next_part(house, id)).body == b"data: ***\n\n"
     await house.exchange.resume(id, PAGE, wait=0, cancel=True)
     assert (house.outcome()["status"], house.outcome()["masked"]) == (499, ["shop-service"])
 
@@ -322,7 +322,7 @@ async def test_parts_end_between_characters(house: House, shop: StreamingShop) -
     part, id = await begin(house)
     found = [result(part)]
     while part.part is not None and not part.part.last:
-        part = await following(house, id)
+        part = await next_part(house, id)
         found.append(result(part))
     assert {str(one["bodyType"]) for one in found} <= {"text", "none"}
     assert "".join(str(one.get("body", "")) for one in found) == text
@@ -334,9 +334,9 @@ async def test_half_a_character_is_no_part(house: House, shop: StreamingShop) ->
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put("€".encode()[:2])
-    assert (await following(house, id, wait=0.01)).body == b""
+    assert (await next_part(house, id, wait=0.01)).body == b""
     shop.put(None)
-    last = await following(house, id)
+    last = await next_part(house, id)
     assert last.body == "€".encode()[:2]
     assert result(last)["bodyType"] == "base64"
 
@@ -354,7 +354,7 @@ async def test_a_retried_stream_lets_the_first_attempt_go(tmp_path: Path, shop: 
     statuses = [503, 200]
     shop.answer = lambda request: Response(statuses.pop(0), EVENTS)
     retry = Retry(attempts=3, on=frozenset({503}), backoff=0.1)
-    async with built(tmp_path, shop=shop, stream=True, retry=retry) as house:
+    async with building(tmp_path, shop=shop, stream=True, retry=retry) as house:
         first, _ = await begin(house)
         assert (first.status, len(shop.sent), shop.open) == (200, 2, 1)
 
@@ -395,7 +395,7 @@ async def test_a_door_gives_it_up(house: House, shop: StreamingShop) -> None:
 
 async def test_a_backend_without_streams_is_whole(tmp_path: Path) -> None:
     """As backends of plugins may be."""
-    async with built(tmp_path, stream=True) as house:
+    async with building(tmp_path, stream=True) as house:
         answer = await house.exchange.run(ITEMS, PAGE)
         assert (answer.body, answer.part) == (b'{"ok": true}', Part("", last=True))
 
@@ -408,8 +408,8 @@ async def test_a_fault_in_a_stream_ends_it_alone(
     _, id = await begin(house)
     _, other = await begin(house, structs.replace(PAGE, view="v2"))
     shop.put(None, "no bytes")  # type: ignore[arg-type]
-    await following(house, id)
-    assert reason(await following(house, other, structs.replace(PAGE, view="v2"))) == Reason.INTERNAL
+    await next_part(house, id)
+    assert reason(await next_part(house, other, structs.replace(PAGE, view="v2"))) == Reason.INTERNAL
     assert house.outcome()["reason"] == Reason.INTERNAL
     assert "Traceback" in caplog.text
     await begin(house)
@@ -420,7 +420,7 @@ async def test_a_stream_has_the_routes_time_for_each_silence(tmp_path: Path, sho
     statuses = [503, 200]
     shop.answer = lambda request: Response(statuses.pop(0), (*EVENTS, ("retry-after", "9")))
     retry = Retry(attempts=2, on=frozenset({503}), backoff=0.1)
-    async with built(tmp_path, shop=shop, stream=True, retry=retry, timeout=10.0) as house:
+    async with building(tmp_path, shop=shop, stream=True, retry=retry, timeout=10.0) as house:
         await begin(house)
         assert [request.timeout for request in shop.sent] == [10.0, 10.0]
 

@@ -198,7 +198,7 @@ def _lengths(draft: Draft, random: Random) -> None:
     )
 
 
-def _chunked(draft: Draft, random: Random) -> None:
+def _set_chunked_body(draft: Draft, random: Random) -> None:
     draft.chunked()
     if random.random() < 0.3:
         draft.body = random.choice(
@@ -211,7 +211,7 @@ def _line(*lines: bytes) -> Callable[[Draft, Random], None]:
     return _add(b"", *lines)
 
 
-def _coded(draft: Draft, random: Random) -> None:
+def _set_coding(draft: Draft, random: Random) -> None:
     draft.fields.append((b"content-encoding", random.choice([b"gzip", b"deflate", b"br", b"x"])))
     if random.random() < 0.5:
         draft.body = gzip.compress(draft.body, mtime=0)
@@ -242,8 +242,8 @@ CHANGES: list[Callable[[Draft, Random], None]] = [
     _lengths,
     _lengths,
     _lengths,
-    _chunked,
-    _coded,
+    _set_chunked_body,
+    _set_coding,
     _line(
         b" folded: 1",
         b"\tfolded",

@@ -207,7 +207,7 @@ async def test_a_slow_body_is_read_where_that_is_watched(monkeypatch: pytest.Mon
     async with connected() as (served, reader, writer), asyncio.timeout(60):
         head, _, body = request().partition(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n")
-        await arrived(served)
+        await wait_read(served)
         writer.write(body)
         assert b" 200 " in await answer(reader)
         assert served.seen == []
@@ -234,7 +234,7 @@ async def test_a_body_that_comes_after_its_answer_is_no_head() -> None:
             assert b" 404 " in await answer(reader)
 
 
-async def arrived(served: Served) -> None:
+async def wait_read(served: Served) -> None:
     """Wait until earlier bytes are read: a connection made later was answered."""
     port = urlsplit(served.url).port or 0
     await raw_exchange(port, b"POST /mcp HTTP/1.1\r\n\r\n", 2.0)

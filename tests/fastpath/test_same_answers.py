@@ -29,7 +29,7 @@ from tests.fastpath.requests import (
     site_request,
     split_everywhere,
 )
-from tests.world import Server, served
+from tests.world import Server, serving
 
 CONFIG = """
 server: {{listen: "127.0.0.1:{port}", fast_path: {fast}}}
@@ -134,7 +134,7 @@ async def gateway(folder: Path, *, fast: bool) -> AsyncIterator[Gateway]:
         (folder / "web" / name).write_text("<!doctype html><title>Page</title>", "utf-8")
         os.utime(folder / "web" / name, (1e9, 1e9))
     server, arrived = Server(), list[Any]()
-    async with served(backend(arrived)) as port:
+    async with serving(backend(arrived)) as port:
         (folder / "gateway.yaml").write_text(CONFIG.format(port=server.port, fast=str(fast).lower()), "utf-8")
         (folder / "policy.yaml").write_text(POLICY.format(port=port), "utf-8")
         config = load_config(folder / "gateway.yaml", {})
@@ -152,7 +152,7 @@ async def both(tmp_path: Path) -> AsyncIterator[tuple[Gateway, Gateway]]:
         yield on, off
 
 
-async def sent(port: int, case: Case) -> Client:
+async def send_pieces(port: int, case: Case) -> Client:
     """Send the pieces, each when the gateway has read the one before."""
     loop = asyncio.get_running_loop()
     transport, client = await loop.create_connection(Client, "127.0.0.1", port)
@@ -166,7 +166,7 @@ async def sent(port: int, case: Case) -> Client:
     return client
 
 
-async def ended(one: Client, other: Client) -> None:
+async def wait_ends(one: Client, other: Client) -> None:
     """Wait for the ends of both connections; if neither has ended after a while, note that they stay open."""
     _, open_ = await asyncio.wait({one.closed, other.closed}, timeout=OPEN)
     if len(open_) == 1 or answers(bytes(one.came)) != answers(bytes(other.came)):
@@ -206,8 +206,8 @@ async def compare(both: tuple[Gateway, Gateway], chosen: Iterable[Case]) -> None
     on, off = both
     problems = []
     for case in chosen:
-        clients = await asyncio.gather(sent(on.port, case), sent(off.port, case))
-        await ended(*clients)
+        clients = await asyncio.gather(send_pieces(on.port, case), send_pieces(off.port, case))
+        await wait_ends(*clients)
         one, other = (bytes(client.came) for client in clients)
         if answers(one) != answers(other):
             problems.append(f"{_short(case)}\non:  {_short(one)}\noff: {_short(other)}")

@@ -214,7 +214,7 @@ def requests(data: bytes) -> None:
     if head is not None:
         whole = data[: end + head.length]
         body = data[end:].ljust(head.length, b"x")[: head.length]
-        message, stream = _parsed(whole[:end] + body)
+        message, stream = _parse(whole[:end] + body)
         assert (message.method, message.path) == (head.method, head.target)
         assert message.raw_headers == head.fields
         assert message.version == HttpVersion11
@@ -224,7 +224,7 @@ def requests(data: bytes) -> None:
         assert message.url.path == head.path
     if is_one_request(data):
         with contextlib.suppress(HttpProcessingError):  # refused, and the connection closed
-            message, stream = _parsed(data)
+            message, stream = _parse(data)
             assert stream.is_eof()
             assert not message.upgrade
 
@@ -235,7 +235,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _parsed(data: bytes) -> tuple[RawRequestMessage, StreamReader]:
+def _parse(data: bytes) -> tuple[RawRequestMessage, StreamReader]:
     """Return the one request in `data`, as aiohttp's server reads it. Raises `HttpProcessingError`."""
     parser = HttpRequestParser(BaseProtocol(_loop()), _loop(), 2**16)
     messages, upgraded, rest = parser.feed_data(data)
@@ -298,12 +298,12 @@ def _check_inside(policy: Policy, canonical: CanonicalRequest, route: str | None
     literal = (route or "/").partition("{")[0].removesuffix("**")
     text = canonical.path.encode()
     for _ in range(3):
-        below = _resolved(text)
+        below = _resolve(text)
         assert (below + b"/").startswith(literal.rstrip("/").encode() + b"/"), (canonical.path, below, route)
         text = unquote_to_bytes(text)
 
 
-def _resolved(path: bytes) -> bytes:
+def _resolve(path: bytes) -> bytes:
     kept: list[bytes] = []
     for segment in re.split(rb"[/\\]", path)[1:]:
         if segment.split(b";")[0] == b"..":

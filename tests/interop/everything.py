@@ -19,7 +19,18 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 
-from tests.interop.everything_tools import EMPTY, IMAGE, TOOLS, Call, Context, Result, embedded, form, needs, said
+from tests.interop.everything_tools import (
+    EMPTY,
+    IMAGE,
+    TOOLS,
+    Call,
+    Context,
+    Result,
+    embedded,
+    form,
+    needs,
+    texts_result,
+)
 
 
 async def tell(
@@ -95,14 +106,14 @@ class Everything:
         match params.name:
             case "test_trigger_tool_change":
                 await tell(context, self.bus, ToolsListChanged(), session.send_tool_list_changed)
-                return said("tool list changed")
+                return texts_result("tool list changed")
             case "test_trigger_prompt_change":
                 await tell(context, self.bus, PromptsListChanged(), session.send_prompt_list_changed)
-                return said("prompt list changed")
+                return texts_result("prompt list changed")
             case "test_trigger_resource_change":
                 uri = "test://watched-resource"
                 await tell(context, self.bus, ResourceUpdated(uri), lambda: session.send_resource_updated(uri))
-                return said("resource changed")
+                return texts_result("resource changed")
             case _:
                 pass
         if params.name not in TOOLS:

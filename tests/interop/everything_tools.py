@@ -79,7 +79,7 @@ def tool(name: str, schema: dict[str, Any] = EMPTY) -> Callable[[Tool], Tool]:
     return register
 
 
-def said(*texts: str, error: bool = False) -> types.CallToolResult:
+def texts_result(*texts: str, error: bool = False) -> types.CallToolResult:
     """Return a result of texts."""
     return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts], is_error=error)
 
@@ -111,7 +111,7 @@ def form(message: str, **properties: str) -> types.ElicitRequest:
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
-def sampling(text: str) -> types.CreateMessageRequest:
+def sampling_request(text: str) -> types.CreateMessageRequest:
     """Return a sampling request."""
     message = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=100))
@@ -120,7 +120,7 @@ def sampling(text: str) -> types.CreateMessageRequest:
 @tool("test_simple_text")
 async def simple_text(_: Call) -> Result:
     """Text."""
-    return said("This is a simple text response for testing.")
+    return texts_result("This is a simple text response for testing.")
 
 
 @tool("test_image_content")
@@ -154,7 +154,7 @@ async def mixed(_: Call) -> Result:
 @tool("test_error_handling")
 async def failing(_: Call) -> Result:
     """Fails."""
-    return said("This tool intentionally returns an error for testing", error=True)
+    return texts_result("This tool intentionally returns an error for testing", error=True)
 
 
 @tool("test_tool_with_logging")
@@ -164,7 +164,7 @@ async def logging(call: Call) -> Result:
         params = types.LoggingMessageNotificationParams(level="info", data=text)
         words = types.LoggingMessageNotification(params=params)
         await call.context.session.send_notification(words, related_request_id=call.context.request_id)
-    return said("Tool with logging executed successfully")
+    return texts_result("Tool with logging executed successfully")
 
 
 @tool("test_tool_with_progress")
@@ -172,7 +172,7 @@ async def progress(call: Call) -> Result:
     """Tells how far it is."""
     for done in (0, 50, 100):
         await call.context.session.report_progress(done, 100, f"Completed step {done} of 100")
-    return said("done")
+    return texts_result("done")
 
 
 @tool("test_logging_tool")
@@ -180,7 +180,7 @@ async def logs(call: Call) -> Result:
     """Sends a log message to clients that want them; the server's own session leaves it out for others."""
     with warnings.catch_warnings(action="ignore"):  # the SDK warns that logging is deprecated
         await call.context.session.send_log_message("info", "Logged", related_request_id=call.context.request_id)
-    return said("Logged")
+    return texts_result("Logged")
 
 
 @tool("test_streaming_elicitation")
@@ -194,10 +194,10 @@ async def streams(call: Call) -> Result:
 async def samples(call: Call) -> Result:
     """Asks the client's model."""
     related = ServerMessageMetadata(related_request_id=call.context.request_id)
-    request = sampling(call.arguments["prompt"])
+    request = sampling_request(call.arguments["prompt"])
     answer = await call.context.session.send_request(request, types.CreateMessageResult, metadata=related)
     text = answer.content.text if isinstance(answer.content, types.TextContent) else "?"
-    return said(f"LLM response: {text}")
+    return texts_result(f"LLM response: {text}")
 
 
 async def elicited(call: Call, message: str, schema: dict[str, Any]) -> types.ElicitResult:
@@ -210,7 +210,7 @@ async def elicits(call: Call) -> Result:
     """Asks the client's person."""
     schema = {"type": "object", "properties": {"username": {"type": "string"}, "email": {"type": "string"}}}
     answer = await elicited(call, call.arguments["message"], schema)
-    return said(f"User response: action={answer.action}, content={json.dumps(answer.content or {})}")
+    return texts_result(f"User response: action={answer.action}, content={json.dumps(answer.content or {})}")
 
 
 @tool("test_elicitation_sep1034_defaults")
@@ -225,7 +225,7 @@ async def defaults(call: Call) -> Result:
         "verified": {"type": "boolean", "default": True},
     }
     answer = await elicited(call, "Please review the defaults", {"type": "object", "properties": properties})
-    return said(f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content or {})}")
+    return texts_result(f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content or {})}")
 
 
 @tool("test_elicitation_sep1330_enums")
@@ -241,19 +241,19 @@ async def enums(call: Call) -> Result:
         "titledMulti": {"type": "array", "items": {"anyOf": titled}},
     }
     answer = await elicited(call, "Please choose", {"type": "object", "properties": properties})
-    return said(f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content or {})}")
+    return texts_result(f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content or {})}")
 
 
 @tool("json_schema_2020_12_tool", SCHEMA_2020_12)
 async def json_schema(call: Call) -> Result:
     """Has every keyword of JSON Schema 2020-12 in its schema."""
-    return said(json.dumps(dict(call.arguments)))
+    return texts_result(json.dumps(dict(call.arguments)))
 
 
 @tool("test_x_mcp_header", REGION)
 async def mirrored(call: Call) -> Result:
     """Has an argument that clients repeat in a header."""
-    return said(f"region={call.arguments.get('region')}")
+    return texts_result(f"region={call.arguments.get('region')}")
 
 
 @tool("test_missing_capability")
@@ -264,7 +264,7 @@ async def picky(call: Call) -> Result:
         raise MCPError(
             types.MISSING_REQUIRED_CLIENT_CAPABILITY, "sampling is needed", {"requiredCapabilities": {"sampling": {}}}
         )
-    return said("This client has sampling.")
+    return texts_result("This client has sampling.")
 
 
 @tool("test_reconnection")
@@ -272,14 +272,14 @@ async def reconnection(call: Call) -> Result:
     """Ends its stream before it answers."""
     if call.context.close_sse_stream is not None:
         await call.context.close_sse_stream()
-    return said("Reconnection test completed")
+    return texts_result("Reconnection test completed")
 
 
 @tool("test_input_required_result_elicitation")
 async def needs_elicitation(call: Call) -> Result:
     """Needs a name."""
     if call.answer("user_name") is not None:
-        return said(f"Hello, {call.content('user_name').get('name')}!")
+        return texts_result(f"Hello, {call.content('user_name').get('name')}!")
     return needs(user_name=form("What is your name?", name="string"))
 
 
@@ -288,8 +288,8 @@ async def needs_sampling(call: Call) -> Result:
     """Needs a model's answer."""
     answer = call.answer("capital_question")
     if isinstance(answer, types.CreateMessageResult) and isinstance(answer.content, types.TextContent):
-        return said(answer.content.text)
-    return needs(capital_question=sampling("What is the capital of France?"))
+        return texts_result(answer.content.text)
+    return needs(capital_question=sampling_request("What is the capital of France?"))
 
 
 @tool("test_input_required_result_list_roots")
@@ -297,7 +297,7 @@ async def needs_roots(call: Call) -> Result:
     """Needs the client's roots."""
     answer = call.answer("client_roots")
     if isinstance(answer, types.ListRootsResult):
-        return said(f"{len(answer.roots)} roots")
+        return texts_result(f"{len(answer.roots)} roots")
     return needs(client_roots=types.ListRootsRequest())
 
 
@@ -305,7 +305,7 @@ async def needs_roots(call: Call) -> Result:
 async def keeps_state(call: Call) -> Result:
     """Needs its own state back."""
     if call.answer("confirm") is not None and call.state == "the-state":
-        return said("state-ok: confirmation received")
+        return texts_result("state-ok: confirmation received")
     return needs("the-state", confirm=form("Please confirm", ok="boolean"))
 
 
@@ -313,11 +313,11 @@ async def keeps_state(call: Call) -> Result:
 async def needs_much(call: Call) -> Result:
     """Needs three things at once."""
     if {"user_name", "greeting", "client_roots"} <= call.responses.keys():
-        return said("All inputs received.")
+        return texts_result("All inputs received.")
     return needs(
         "many",
         user_name=form("What is your name?", name="string"),
-        greeting=sampling("Generate a greeting"),
+        greeting=sampling_request("Generate a greeting"),
         client_roots=types.ListRootsRequest(),
     )
 
@@ -326,7 +326,7 @@ async def needs_much(call: Call) -> Result:
 async def rounds(call: Call) -> Result:
     """Asks twice, one after the other."""
     if call.state is not None and call.state.startswith("2:") and call.answer("step2") is not None:
-        return said(f"{call.state[2:]} likes {call.content('step2').get('color')}.")
+        return texts_result(f"{call.state[2:]} likes {call.content('step2').get('color')}.")
     if call.state == "1" and call.answer("step1") is not None:
         name = call.content("step1").get("name")
         return needs(f"2:{name}", step2=form("Step 2: What is your favorite color?", color="string"))
@@ -338,7 +338,7 @@ async def sealed_state(call: Call) -> Result:
     """Takes its state back only as it gave it; the SDK's boundary sees to that."""
     if call.state is None:
         return needs("round-1", confirm=form("Please confirm", ok="boolean"))
-    return said(f"state-ok: {call.state}")
+    return texts_result(f"state-ok: {call.state}")
 
 
 @tool("test_input_required_result_capabilities")
@@ -347,7 +347,7 @@ async def asks_what_it_may(call: Call) -> Result:
     capabilities = call.context.session.client_capabilities
     requests: dict[str, types.InputRequest] = {}
     if capabilities is not None and capabilities.sampling is not None:
-        requests["sample"] = sampling("Say hello")
+        requests["sample"] = sampling_request("Say hello")
     if capabilities is not None and capabilities.elicitation is not None:
         requests["ask"] = form("What is your name?", name="string")
     return types.InputRequiredResult(input_requests=requests, request_state="gated")

@@ -28,7 +28,7 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "description": "Does it.", "inputSchema": {"type": "object"}, **more}
 
 
-def listed(id: Any, params: dict[str, Any]) -> None:
+def list_tools(id: Any, params: dict[str, Any]) -> None:
     """Return the tools, in the way of the mode."""
     match MODE:
         case "loop":
@@ -51,7 +51,7 @@ def listed(id: Any, params: dict[str, Any]) -> None:
             answer(id, {"tools": [tool("ok")]})
 
 
-def called(id: Any) -> None:
+def answer_call(id: Any) -> None:
     """Answer a call in the way of the mode."""
     good = {"content": [{"type": "text", "text": "fine"}]}
     match MODE:
@@ -116,9 +116,9 @@ def main() -> None:
             version = message["params"]["protocolVersion"]
             answer(id, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
         elif method == "tools/list":
-            listed(id, message.get("params") or {})
+            list_tools(id, message.get("params") or {})
         elif method == "tools/call":
-            called(id)
+            answer_call(id)
         elif id is not None and method is not None:
             write(json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}))
 

@@ -62,10 +62,10 @@ class Hostile:
 
     def _listed(self, id: Any, params: dict[str, Any]) -> web.Response:
         self.lists += 1
-        return answer(id, listed(self.mode, params, self.lists))
+        return answer(id, list_tools(self.mode, params, self.lists))
 
 
-def listed(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
+def list_tools(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
     """Return the tools in the way of the mode, when they are listed for the `number`th time."""
     match mode:
         case "loop":
@@ -122,13 +122,13 @@ async def nothing(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
     return answer(id, {})
 
 
-async def silent(hostile: Hostile, _: web.Request, id: Any) -> web.StreamResponse:
+async def wait_silently(hostile: Hostile, _: web.Request, id: Any) -> web.StreamResponse:
     """No answer until `go` is set."""
     await hostile.go.wait()
     return answer(id, GOOD)
 
 
-async def cut(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
+async def send_half_event(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
     """Die in the middle of an event."""
     await response.write(event({"jsonrpc": "2.0", "id": id, "result": GOOD})[:40])
     transport = response._req.transport if response._req is not None else None  # there is no public way to die
@@ -143,7 +143,7 @@ async def dead(hostile: Hostile, request: web.Request, id: Any) -> web.StreamRes
     return web.Response()
 
 
-async def unanswered(_: Hostile, response: web.StreamResponse, id: Any) -> None:
+async def end_unanswered(_: Hostile, response: web.StreamResponse, id: Any) -> None:
     """End the stream without an answer."""
     await response.write(event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}))
 
@@ -242,12 +242,12 @@ WAYS: dict[str, Way] = {
     "endless": plain,
     "many": plain,
     "lies": plain,
-    "never": silent,
+    "never": wait_silently,
     "garbage": stream(garbage),
     "broken": stream(broken),
-    "cut": stream(cut),
+    "cut": stream(send_half_event),
     "dead": dead,
-    "unanswered": stream(unanswered),
+    "unanswered": stream(end_unanswered),
     "flood": stream(flood),
     "asks": stream(asks),
     "fraction": fraction,

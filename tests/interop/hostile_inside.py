@@ -12,7 +12,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server import Server
 
-from tests.interop.probe import Context, said
+from tests.interop.probe import Context, text_result
 
 LISTS: list[str] = []
 """The mode of the server for each list that was requested."""
@@ -23,7 +23,7 @@ def tool(name: str, schema: dict[str, Any] | None = None) -> types.Tool:
     return types.Tool(name=name, description="Does it.", input_schema=schema or {"type": "object"})
 
 
-async def listed(way: str, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+async def list_tools(way: str, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     """Return the tools, in the way of the server."""
     LISTS.append(way)
     cursor = params.cursor if params is not None else None
@@ -43,7 +43,7 @@ async def listed(way: str, _: Context, params: types.PaginatedRequestParams | No
             return types.ListToolsResult(tools=[tool("ok")])
 
 
-async def called(way: str, context: Context, _: types.CallToolRequestParams) -> Any:
+async def answer_call(way: str, context: Context, _: types.CallToolRequestParams) -> Any:
     """Answer a call in the way of the server."""
     match way:
         case "never":
@@ -57,7 +57,7 @@ async def called(way: str, context: Context, _: types.CallToolRequestParams) -> 
         case "another":
             return types.ListToolsResult(tools=[])
         case "huge":
-            return said("x" * 50_000_000)
+            return text_result("x" * 50_000_000)
         case "nested":
             value: Any = {}
             for _level in range(500):
@@ -66,7 +66,7 @@ async def called(way: str, context: Context, _: types.CallToolRequestParams) -> 
         case "bulky":
             return types.CallToolResult(content=[], structured_content={"n": [0] * 200_000})
         case "surrogate":
-            return said("\ud800 fine")
+            return text_result("\ud800 fine")
         case "flood" | "heavy":
             count, said_each = (25_000, "x") if way == "flood" else (100, "x" * 900_000)
             for _number in range(count):
@@ -76,7 +76,7 @@ async def called(way: str, context: Context, _: types.CallToolRequestParams) -> 
             raise asyncio.CancelledError
         case _:
             pass
-    return said("fine")
+    return text_result("fine")
 
 
 @asynccontextmanager
@@ -100,15 +100,15 @@ async def dying() -> None:
     raise RuntimeError("died")
 
 
-def made(way: str) -> Server[Any]:
+def make_server(way: str) -> Server[Any]:
     """Return a server of that mode."""
     if way == "unmade":
         sys.exit(2)
     return Server[Any](
         "hostile",
         lifespan=partial(lifespan, way),
-        on_list_tools=partial(listed, way),
-        on_call_tool=partial(called, way),
+        on_list_tools=partial(list_tools, way),
+        on_call_tool=partial(answer_call, way),
     )
 
 
@@ -116,4 +116,4 @@ WAYS = (
     "loop", "endless", "many", "lies", "no list", "never", "raises", "none", "another", "huge", "nested", "bulky",
     "surrogate", "flood", "heavy", "cancelled", "unborn", "dies", "exits", "leaves", "unmade",
 )  # fmt: skip
-globals().update({way.replace(" ", "_"): partial(made, way) for way in WAYS})
+globals().update({way.replace(" ", "_"): partial(make_server, way) for way in WAYS})

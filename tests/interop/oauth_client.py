@@ -64,9 +64,9 @@ async def main(url: str) -> None:
     """Get a token as the resource's metadata require, and use it."""
     context: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     async with aiohttp.ClientSession() as http, Connections() as connections:
-        resource = await protected(http, url)
+        resource = await resource_metadata(http, url)
         issuer = resource["authorization_servers"][0]
-        spec = await known(http, issuer, context, resource)
+        spec = await credential_of(http, issuer, context, resource)
         backend = HttpBackend(spec, connections)
         match spec.grant:
             case JwtBearer(assertion="workload"):
@@ -81,11 +81,11 @@ async def main(url: str) -> None:
                 token = await by_person(http, spec, backend)
         nonce: str | None = None
         for message in (HELLO, {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}):
-            status, nonce = await used(http, url, message, token, nonce)
+            status, nonce = await send_with_token(http, url, message, token, nonce)
             assert status not in (401, 403), status
 
 
-async def used(
+async def send_with_token(
     http: aiohttp.ClientSession, url: str, message: dict[str, Any], token: Token, nonce: str | None
 ) -> tuple[int, str | None]:
     """Return the status of a message with the token, repeated once if a nonce is required; and the next nonce."""
@@ -116,7 +116,7 @@ def scenario() -> str:
     return os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 
 
-def granted() -> Grant:
+def grant_of_scenario() -> Grant:
     """Return the grant that the scenario's name implies."""
     if "client-credentials" in scenario():
         return ClientCredentials()
@@ -125,7 +125,7 @@ def granted() -> Grant:
     return JwtBearer(assertion="company") if "enterprise" in scenario() else AuthorizationCode()
 
 
-async def protected(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+async def resource_metadata(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     """Return the resource's metadata (RFC 9728), from the URL in its 401 or a well-known one."""
     async with http.post(url, json=HELLO, headers=ACCEPT) as answer:
         said = answer.headers.get("www-authenticate", "")
@@ -141,7 +141,9 @@ async def protected(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     raise AssertionError("the resource has no metadata")
 
 
-async def known(http: aiohttp.ClientSession, issuer: str, context: dict[str, Any], resource: dict[str, Any]) -> OAuth:
+async def credential_of(
+    http: aiohttp.ClientSession, issuer: str, context: dict[str, Any], resource: dict[str, Any]
+) -> OAuth:
     """Return the credential, as gateway.yaml would configure it."""
     server = Server(issuer, parse_network(["127.0.0.0/8", "::1/128"]))
     scope = tuple(resource.get("scopes_supported") or ())
@@ -153,12 +155,12 @@ async def known(http: aiohttp.ClientSession, issuer: str, context: dict[str, Any
     elif "client_id" in context:
         client = Client(context["client_id"], Secret(context.get("client_secret", "")))
     else:
-        client = await registered(http, issuer)
+        client = await register_client(http, issuer)
     bound = scenario().rpartition("/")[2].startswith("dpop")
-    return OAuth("conformance", granted(), server, client, scope, resource.get("resource"), bound)
+    return OAuth("conformance", grant_of_scenario(), server, client, scope, resource.get("resource"), bound)
 
 
-async def registered(http: aiohttp.ClientSession, issuer: str) -> Client:
+async def register_client(http: aiohttp.ClientSession, issuer: str) -> Client:
     """Register the client (RFC 7591), which a person does for the gateway itself."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")

@@ -21,7 +21,7 @@ Context = ServerRequestContext[Any, Any]
 Result = types.CallToolResult | types.InputRequiredResult
 
 
-def said(text: str) -> types.CallToolResult:
+def text_result(text: str) -> types.CallToolResult:
     """Return a result of one text."""
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
@@ -88,15 +88,15 @@ class Probe:
             case "tells":
                 return await self._tells(context)
             case "meta":
-                return said(json.dumps(self.seen[-1]["meta"]))
+                return text_result(json.dumps(self.seen[-1]["meta"]))
             case "held":
                 await self.held.wait()
-                return said("held")
+                return text_result("held")
             case "gave_up":
                 await self.given_up.wait()
-                return said("gave up")
+                return text_result("gave up")
             case _:
-                return said(f"{params.name} of {self.name}: {json.dumps(params.arguments)}")
+                return text_result(f"{params.name} of {self.name}: {json.dumps(params.arguments)}")
 
     async def _tells(self, context: Context) -> Result:
         """Report progress, and log."""
@@ -104,7 +104,7 @@ class Probe:
             await context.session.report_progress(done, 2, f"step {done}")
         with warnings.catch_warnings(action="ignore"):  # the SDK warns that logging is deprecated
             await context.session.send_log_message("info", "told", related_request_id=context.request_id)
-        return said("told")
+        return text_result("told")
 
     async def _hold(self) -> types.CallToolResult:
         self.held.set()
@@ -113,7 +113,7 @@ class Probe:
         except asyncio.CancelledError:
             self.given_up.set()
             raise
-        return said("went on")
+        return text_result("went on")
 
     async def _visit(self, context: Context, params: types.CallToolRequestParams) -> Result:
         """Send the person to a page, in the way of the era."""
@@ -121,10 +121,10 @@ class Probe:
         if not context.protocol_version.startswith("2026"):
             answer = await context.session.elicit_url("Go there", url, "visit-1", context.request_id)
             await context.session.send_elicit_complete("visit-1", context.request_id)
-            return said(f"visit {answer.action}")
+            return text_result(f"visit {answer.action}")
         found = (params.input_responses or {}).get("visit")
         if isinstance(found, types.ElicitResult):
-            return said(f"visit {found.action}")
+            return text_result(f"visit {found.action}")
         asked = types.ElicitRequestURLParams(message="Go there", url=url, elicitation_id="visit-1")
         return types.InputRequiredResult(input_requests={"visit": types.ElicitRequest(params=asked)}, request_state="s")
 

@@ -30,7 +30,7 @@ from gateway.exchange.authenticate import Authenticator
 from gateway.mcp.asgi import Ending, User, serve
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import LOCAL
-from tests.world import Server, served
+from tests.world import Server, serving
 
 Admit = Callable[[web.Request], Awaitable[web.Response | None]]
 """Gives the refusal of a request, None to admit it."""
@@ -84,7 +84,7 @@ async def over_http(
     async with manager.run():
         app = web.Application()
         app.router.add_route("*", "/mcp", handle)
-        async with served(app) as port:
+        async with serving(app) as port:
             yield f"http://localhost:{port}/mcp"
 
 
@@ -106,7 +106,7 @@ async def over_sse(server: McpServer[Any], *, admit: Admit = everybody) -> Async
     app = web.Application()
     app.router.add_get("/sse", standing)
     app.router.add_post("/messages/", message)
-    async with served(app) as port:
+    async with serving(app) as port:
         yield f"http://localhost:{port}/sse"
 
 
@@ -144,7 +144,7 @@ async def over_websocket(server: McpServer[Any], *, only: str = "", admit: Admit
 
     app = web.Application()
     app.router.add_get("/mcp", handle)
-    async with served(app) as port:
+    async with serving(app) as port:
         yield f"ws://localhost:{port}/mcp"
 
 

@@ -18,7 +18,7 @@ from tests.world import Loopback
 POLICY = 'version: 1\ntools:\n  both: {confirm: {when: always, message: "Do it?", grant: 10m}}\n'
 
 
-async def answered(console: str, answer: dict[str, Any]) -> None:
+async def answer_question(console: str, answer: dict[str, Any]) -> None:
     """Wait for the one open question, and answer it as a person on the console."""
     own = {"origin": console, "sec-fetch-site": "same-origin"}
     connector = aiohttp.TCPConnector(resolver=Loopback())
@@ -47,7 +47,7 @@ async def test_a_call_waits_for_its_answer(tmp_path: Path, answer: dict[str, Any
     ):
         console = mcp[:-4].replace("localhost", "gateway.localhost")
         await client.list_tools()
-        result, _ = await asyncio.gather(client.call_tool("both"), answered(console, answer))
+        result, _ = await asyncio.gather(client.call_tool("both"), answer_question(console, answer))
         assert result.is_error is not runs
         if answer.get("grant"):
             async with asyncio.timeout(60):

@@ -17,7 +17,7 @@ from mcp.client.session import ClientRequestContext
 from gateway.mcp.upstreams.calls import upstream_calls
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
-from tests.interop.test_approved_calls import answered
+from tests.interop.test_approved_calls import answer_question
 
 MODES = ["legacy", "2026-07-28"]
 POLICY = (
@@ -27,7 +27,7 @@ POLICY = (
 
 
 @asynccontextmanager
-async def asking(folder: Path, era: str) -> AsyncIterator[tuple[str, Probe]]:
+async def serving_gateway(folder: Path, era: str) -> AsyncIterator[tuple[str, Probe]]:
     """Yield a gateway in front of a probe whose tool needs a person."""
     probe = Probe()
     (folder / "policy.yaml").write_text(POLICY, "utf-8")
@@ -59,13 +59,13 @@ async def test_the_client_sends_its_person_to_the_page(
     """Its call waits; the upstream is called once, and only after the answer."""
     visited: list[str] = []
 
-    async with asking(tmp_path, upstream) as (mcp, probe):
+    async with serving_gateway(tmp_path, upstream) as (mcp, probe):
 
         async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
             assert isinstance(params, types.ElicitRequestURLParams)
             visited.append(params.url)
             assert probe.seen == []
-            await answered(console(mcp), {"answer": answer})
+            await answer_question(console(mcp), {"answer": answer})
             return types.ElicitResult(action="accept")
 
         async with Client(f"{mcp}{mount}", mode=mode, elicitation_callback=visit) as client:
@@ -87,7 +87,7 @@ async def test_a_person_who_does_not_want_to_be_asked_ends_the_call(tmp_path: Pa
         return types.ElicitResult(action="decline")
 
     async with (
-        asking(tmp_path, "2026-07-28") as (mcp, probe),
+        serving_gateway(tmp_path, "2026-07-28") as (mcp, probe),
         Client(f"{mcp}/up", mode=mode, elicitation_callback=away) as client,
     ):
         result = await client.call_tool("plain")
@@ -101,10 +101,10 @@ async def test_a_client_that_goes_away_while_it_is_called_ends_the_call_at_the_u
     tmp_path: Path, mode: str
 ) -> None:
     """Also an approved call, which runs independently of its client's requests."""
-    async with asking(tmp_path, "legacy") as (mcp, probe):
+    async with serving_gateway(tmp_path, "legacy") as (mcp, probe):
 
         async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-            await answered(console(mcp), {"answer": "approve"})
+            await answer_question(console(mcp), {"answer": "approve"})
             return types.ElicitResult(action="accept")
 
         async with Client(f"{mcp}/up", mode=mode, elicitation_callback=visit) as client:
@@ -117,7 +117,7 @@ async def test_a_client_that_goes_away_while_it_is_called_ends_the_call_at_the_u
 async def test_a_state_of_another_call_is_not_taken_up(tmp_path: Path) -> None:
     """A state that the gateway never issued, or has evicted, starts no call at the upstream."""
     async with (
-        asking(tmp_path, "2026-07-28") as (mcp, probe),
+        serving_gateway(tmp_path, "2026-07-28") as (mcp, probe),
         Client(f"{mcp}/up", mode="2026-07-28", elicitation_callback=_nobody) as client,
     ):
         result = await client.call_tool("plain", request_state="call-of-somebody-else")
@@ -152,17 +152,17 @@ async def test_a_rate_and_a_quota_count_whoever_calls(tmp_path: Path) -> None:
 
 async def test_a_call_that_its_upstream_wants_again_is_let_through_once(tmp_path: Path) -> None:
     """As the next round of the call that was counted; a third time it is another call."""
-    assert await visited(tmp_path, "visit accept") == 2
+    assert await count_upstream_calls(tmp_path, "visit accept") == 2
 
 
 @pytest.mark.bound("calls to repeat for an upstream")
 async def test_a_call_that_is_not_remembered_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many calls with a next round are pending already."""
     monkeypatch.setattr(upstream_calls, "ROUNDS_EACH", 0)
-    assert await visited(tmp_path, "rate-limited") == 1
+    assert await count_upstream_calls(tmp_path, "rate-limited") == 1
 
 
-async def visited(tmp_path: Path, told: str) -> int:
+async def count_upstream_calls(tmp_path: Path, told: str) -> int:
     """Call a rate-limited tool with a second round; return how often its upstream was called."""
     (tmp_path / "policy.yaml").write_text("version: 1\ntools: {visit: {rate: 1/minute per principal}}\n", "utf-8")
     probe = Probe()

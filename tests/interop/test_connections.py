@@ -24,7 +24,7 @@ from gateway.mcp.upstreams.registry import Upstreams
 from gateway.mcp.upstreams.transport import link
 from gateway.mcp.upstreams.transport.conversation import Carrier, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.transport.link import Link
-from tests.interop.probe import said, text
+from tests.interop.probe import text, text_result
 from tests.interop.serving import gateway, over_http
 from tests.world import local_client
 
@@ -34,7 +34,7 @@ MARKED = (
 )
 
 
-def marked(file: Path, more: dict[str, Any] | None = None) -> str:
+def marking_probe(file: Path, more: dict[str, Any] | None = None) -> str:
     """Return a probe that writes a file when it starts, as an upstream in gateway.yaml."""
     command = [sys.executable, "-c", MARKED.format(module="tests.interop.probe"), str(file)]
     return json.dumps({"command": command, "cwd": str(ROOT), **(more or {})})
@@ -43,7 +43,7 @@ def marked(file: Path, more: dict[str, Any] | None = None) -> str:
 async def test_an_upstream_is_started_when_it_is_needed(tmp_path: Path) -> None:
     """Or with the gateway, if it is not lazy."""
     needed, eager = tmp_path / "needed", tmp_path / "eager"
-    lines = f"needed: {marked(needed)}\neager: {marked(eager, {'lazy': False})}"
+    lines = f"needed: {marking_probe(needed)}\neager: {marking_probe(eager, {'lazy': False})}"
     async with gateway(tmp_path, lines) as mcp:
         async with asyncio.timeout(60):
             while not eager.exists():
@@ -141,7 +141,10 @@ async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatc
 async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: Path) -> None:
     """With the cause; an upstream that is connected is shown as such."""
     dead = json.dumps({"command": [sys.executable, "-c", "raise SystemExit(3)"], "lazy": False})
-    async with gateway(tmp_path, f"dead: {dead}\ngood: {marked(tmp_path / 'good')}") as mcp, Client(f"{mcp}/good"):
+    async with (
+        gateway(tmp_path, f"dead: {dead}\ngood: {marking_probe(tmp_path / 'good')}") as mcp,
+        Client(f"{mcp}/good"),
+    ):
         async with asyncio.timeout(60):
             while not (told := await problems(mcp)):
                 await asyncio.sleep(0.05)
@@ -217,7 +220,7 @@ class Rooted:
     async def _call_tool(self, context: Any, _: Any) -> types.CallToolResult:
         with warnings.catch_warnings(action="ignore"):  # the SDK warns that roots are deprecated
             found = await context.session.list_roots()
-        return said(" ".join(str(root.uri) for root in found.roots))
+        return text_result(" ".join(str(root.uri) for root in found.roots))
 
 
 @pytest.mark.parametrize("mount", ["/up", ""])

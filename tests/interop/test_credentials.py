@@ -25,7 +25,7 @@ from tests.interop.serving import gateway, over_http, over_sse, over_websocket
 from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
-from tests.world import Loopback, Server, served
+from tests.world import Loopback, Server, serving
 
 MODES = ["legacy", "2026-07-28"]
 RESOURCE = "https://mcp.example/mcp"
@@ -149,7 +149,7 @@ async def test_no_upstream_leads_elsewhere(tmp_path: Path, kind: str, status: in
     app.router.add_route("*", "/mcp", leads)
     away.router.add_route("*", "/", elsewhere)
     more = 'credentials: {key: {type: header, header: x-api-key, value: "${env:SECRET}"}}'
-    async with served(away) as other, served(app) as port:
+    async with serving(away) as other, serving(app) as port:
         scheme = "ws" if kind == "websocket" else "http"
         line = f'up: {{{kind}: "{scheme}://localhost:{port}/mcp", network: private, credential: key}}'
         async with gateway(tmp_path, line, more, environ={"SECRET": SECRET}) as mcp, Client(mcp) as one:

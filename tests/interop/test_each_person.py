@@ -22,7 +22,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from gateway.mcp.upstreams.catalog import list_cache, merging, offers
 from gateway.mcp.upstreams.catalog.listing import pin_of
 from tests.callers.tokens import token
-from tests.interop.probe import said, text
+from tests.interop.probe import text, text_result
 from tests.interop.serving import over_http
 from tests.world import World, local_client, running
 
@@ -67,7 +67,7 @@ class Shop:
     async def call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Run any tool."""
         self.called.append((context.request.headers["x-person"], params.name))
-        return said("ran")
+        return text_result("ran")
 
 
 @dataclass
@@ -194,15 +194,15 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
     """The least recently used lists are evicted everywhere, and asked for again; log and console report it once."""
     room = offers.ROOM
     monkeypatch.setattr(offers, "ROOM", 1)
-    before = kept()
+    before = cached_lists()
     async with placed(tmp_path, mode, mount) as place:
         for _ in range(2):
             assert await place.names("ann") == {f"{place.prefix}shared", f"{place.prefix}of_ann"}
             assert await place.names("bob") == {f"{place.prefix}of_bob"}
             assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
-        now = Counter(type(one).__name__ for one in kept() if not any(one is old for old in before))
+        now = Counter(type(one).__name__ for one in cached_lists() if not any(one is old for old in before))
         assert now == ({"OfferedTools": 1} if mount else {"OfferedTools": 2, "Heard": 2, "_Made": 1})
-        assert await noticed(place.world) == [
+        assert await console_problems(place.world) == [
             f"up: its lists for all persons have more than {room} bytes: it is requested again more often"
         ]
     assert [one.message for one in caplog.records if "lists for all persons" in one.message] == [
@@ -210,7 +210,7 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
     ]
 
 
-async def noticed(world: World) -> list[str]:
+async def console_problems(world: World) -> list[str]:
     """Return the problems in the console's state, once there are any."""
     looks = await token(world, "looks", "mcp", "admin")
     async with local_client(headers={**looks, "webmcp-gateway-client": "1"}) as person, asyncio.timeout(60):
@@ -221,7 +221,7 @@ async def noticed(world: World) -> list[str]:
             await asyncio.sleep(0.1)
 
 
-def kept() -> list[object]:
+def cached_lists() -> list[object]:
     """Return the objects that cache lists, of all gateways so far."""
     gc.collect()
     return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | list_cache.Heard | merging._Made)]

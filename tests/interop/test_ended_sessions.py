@@ -20,7 +20,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 FIELDS = {"accept": "application/json, text/event-stream", "webmcp-gateway-client": "1"}
 
 
-def kept() -> list[object]:
+def session_state() -> list[object]:
     """Return the session state of the upstreams' mounts."""
     mounts = [one for one in gc.get_objects() if isinstance(one, Proxy | Merged | MergedChanges)]
     found: list[object] = []
@@ -50,7 +50,7 @@ async def test_a_session_that_ends_leaves_nothing(tmp_path: Path, mount: str) ->
             said = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
             async with http.post(f"{mcp}{mount}", json=said, headers=session) as answer:
                 await answer.read()
-        assert kept()
+        assert session_state()
         async with http.delete(f"{mcp}{mount}", headers=session) as answer:
             assert answer.status == 200
-        await until(lambda: not kept())
+        await until(lambda: not session_state())

@@ -65,7 +65,7 @@ async def call(port: int, tool: str, **params: Any) -> WireAnswer:
     return await exchange(port, "POST", "/mcp/up", list(head.items()), json.dumps(message).encode())
 
 
-async def sent(port: int, case: Case) -> WireAnswer:
+async def send_case(port: int, case: Case) -> WireAnswer:
     """Return the answer to the bytes of a case, which calls this tool."""
     host = f"localhost:{port}"
     head = [(name, value.replace(HOST, host).replace("http_request", TOOL.decode())) for name, value in case.head]
@@ -89,7 +89,7 @@ def comparable(answer: WireAnswer) -> tuple[int, dict[str, str], object]:
 async def test_both_ways_answer_alike(ways: tuple[int, int], case: Case) -> None:
     """Status, header fields and the JSON of the body are the same, whatever is sent."""
     fast, slow = ways
-    assert comparable(await sent(fast, case)) == comparable(await sent(slow, case))
+    assert comparable(await send_case(fast, case)) == comparable(await send_case(slow, case))
 
 
 @pytest.mark.parametrize("tool", ["test_error_handling", "no_such_tool", "test_image_content", "test_elicitation"])

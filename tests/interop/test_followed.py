@@ -16,7 +16,7 @@ from gateway.mcp.upstreams.changes import feed
 from gateway.mcp.upstreams.transport import link
 from tests.interop.probe import Context, Probe, Result
 from tests.interop.serving import gateway, over_http
-from tests.interop.test_reconnecting import MODES, behind_a_wire, called, following, hears
+from tests.interop.test_reconnecting import MODES, behind_a_wire, call_tool, following, hears
 
 KINDS = ["sse", "websocket"]
 OTHER = "probe://other"
@@ -125,7 +125,7 @@ async def test_an_upstream_logs_after_a_cut_what_it_did_before(
         assert await probe.asked.get() == "debug"
         probe.slow.set()
         assert wire.cut() > 0
-        calling = asyncio.ensure_future(called(client, "plain"))
+        calling = asyncio.ensure_future(call_tool(client, "plain"))
         assert await probe.asked.get() == "debug"
         asyncio.get_running_loop().call_later(0.5, probe.go.set)
         await calling

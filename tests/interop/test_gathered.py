@@ -118,7 +118,7 @@ async def test_a_client_of_mcp_hears_of_other_prompts(tmp_path: Path, upstream: 
         else:
             wanted = client.listen(prompts_list_changed=True, resource_subscriptions=[b.uri])
             changes = await stack.enter_async_context(wanted)
-            waiting = asyncio.ensure_future(_named(changes, "PromptsListChanged"))
+            waiting = asyncio.ensure_future(_next_change(changes, "PromptsListChanged"))
         async with asyncio.timeout(60):
             while not waiting.done():  # the stream to the upstream opens concurrently
                 await b.bus.publish(PromptsListChanged())
@@ -128,7 +128,7 @@ async def test_a_client_of_mcp_hears_of_other_prompts(tmp_path: Path, upstream: 
         assert waiting.result()
 
 
-async def _named(changes: Any, name: str) -> bool:
+async def _next_change(changes: Any, name: str) -> bool:
     async for change in changes:
         if type(change).__name__ == name:
             return True

@@ -72,7 +72,7 @@ async def test_a_call_that_cannot_be_answered_says_why(tmp_path: Path, way: str,
         Client(f"{mcp}/{way}", mode=mode) as client,
         Client(f"{mcp}/good", mode=mode) as other,
     ):
-        bad, good = await asyncio.gather(_said(client), other.call_tool("ok"))
+        bad, good = await asyncio.gather(_call_outcome(client), other.call_tool("ok"))
         assert why in bad
         assert text(good) == "fine"
 
@@ -92,7 +92,7 @@ async def test_a_process_that_died_is_started_anew(tmp_path: Path, mode: str) ->
     """After a short pause the upstream answers again, to a client that stayed connected."""
     async with gateway(tmp_path, hostile("torn")) as mcp, Client(f"{mcp}/torn", mode=mode, cache=None) as client:
         for _ in range(2):
-            assert "status 3" in await _said(client)
+            assert "status 3" in await _call_outcome(client)
             assert await _back(client) == ["ok"]
 
 
@@ -106,7 +106,7 @@ async def _back(client: Client) -> list[str]:
                 await asyncio.sleep(0.1)
 
 
-async def _said(client: Client) -> str:
+async def _call_outcome(client: Client) -> str:
     try:
         return text(await client.call_tool("ok"))
     except Exception as error:  # noqa: BLE001  # any exception will do, if it has a reason

@@ -30,7 +30,7 @@ async def behind(folder: Path, mode: str, more: str = "") -> AsyncIterator[tuple
         yield await stack.enter_async_context(gateway(folder, lines)), made, probe
 
 
-async def said(client: Client, tool: str = "ok") -> str:
+async def call_outcome(client: Client, tool: str = "ok") -> str:
     """Return the answer to a call, or its failure."""
     try:
         return text(await client.call_tool(tool))
@@ -76,7 +76,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
         Client(f"{mcp}/bad", mode=mode) as client,
         Client(f"{mcp}/good", mode=mode) as other,
     ):
-        bad, good = await asyncio.gather(said(client), other.call_tool("plain"))
+        bad, good = await asyncio.gather(call_outcome(client), other.call_tool("plain"))
         assert why in bad
         assert text(good).startswith("plain of good")
         assert {tool.name for tool in (await tools_again(client)).tools} == {"ok"}
@@ -97,7 +97,7 @@ async def test_long_events_keep_their_place(tmp_path: Path, way: str) -> None:
         await client.list_tools()
         for _number in range(2):
             heard.clear()
-            assert await said(client) == "x" * 600_000
+            assert await call_outcome(client) == "x" * 600_000
             assert heard == LONG
 
 
@@ -170,7 +170,7 @@ async def test_a_silent_upstream_holds_nobody_up(tmp_path: Path) -> None:
 async def test_one_principal_leaves_calls_to_others(tmp_path: Path) -> None:
     """One principal gets half of an upstream's concurrent calls at most; the rest is refused at once."""
     async with behind(tmp_path, "never", ", calls: 4") as (mcp, made, _), Client(f"{mcp}/bad") as client:
-        waiting = {asyncio.ensure_future(said(client)) for _ in range(5)}
+        waiting = {asyncio.ensure_future(call_outcome(client)) for _ in range(5)}
         refused: list[str] = []
         while len(refused) < 3:
             done, waiting = await asyncio.wait(waiting, timeout=60, return_when=asyncio.FIRST_COMPLETED)
@@ -178,4 +178,4 @@ async def test_one_principal_leaves_calls_to_others(tmp_path: Path) -> None:
         assert all("rate-limited" in one for one in refused)
         made.go.set()
         assert await asyncio.gather(*waiting) == ["fine", "fine"]
-        assert await said(client) == "fine"
+        assert await call_outcome(client) == "fine"

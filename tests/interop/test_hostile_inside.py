@@ -15,7 +15,7 @@ from gateway.jsontext.writing import SIZE, written
 from tests.interop import hostile_inside
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
-from tests.interop.test_hostile_http import said
+from tests.interop.test_hostile_http import call_outcome
 
 MODES = ["legacy", "2026-07-28"]
 
@@ -58,7 +58,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
     more = ", message: 1MiB" + (", timeout: 1s" if way == "never" else "")
     async with behind(tmp_path, way, more) as mcp, Client(f"{mcp}/good", mode=mode) as other:
         async with asyncio.timeout(60):
-            bad = await called(f"{mcp}/bad", mode)
+            bad = await call_in_mode(f"{mcp}/bad", mode)
         assert why in bad
         assert bad
         assert text(await other.call_tool("plain")).startswith("plain of good")
@@ -75,16 +75,16 @@ async def test_a_large_answer_is_written_beside_the_event_loop(tmp_path: Path, m
 
     monkeypatch.setattr("gateway.mcp.upstreams.transport.in_process.written", counted)
     async with behind(tmp_path, "huge", ", message: 1MiB") as mcp:
-        assert "1048576" in await called(f"{mcp}/bad", MODES[1])
+        assert "1048576" in await call_in_mode(f"{mcp}/bad", MODES[1])
     assert max(sizes[True]) <= SIZE
     assert SIZE // 2 < max(sizes[False]) <= 2 * SIZE
 
 
-async def called(url: str, mode: str) -> str:
+async def call_in_mode(url: str, mode: str) -> str:
     """Return the answer to a call, or why there is none."""
     try:
         async with Client(url, mode=mode) as client:
-            return await said(client)
+            return await call_outcome(client)
     except Exception as error:  # noqa: BLE001  # any exception will do, if it has a reason
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]

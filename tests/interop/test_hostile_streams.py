@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 from mcp import Client
 
-from tests.interop.hostile_http import GOOD, HUGE, listed
+from tests.interop.hostile_http import GOOD, HUGE, list_tools
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
-from tests.interop.test_hostile_http import MODES, said, tools_again
+from tests.interop.test_hostile_http import MODES, call_outcome, tools_again
 from tests.world import Server
 
 KINDS = ["websocket", "sse"]
@@ -121,7 +121,7 @@ async def garbage(out: Out, id: Any) -> None:
     await out.say(message(id, result={"content": []}))
 
 
-async def nested(out: Out, id: Any) -> None:
+async def send_nested(out: Out, id: Any) -> None:
     """An answer nested too deeply."""
     await out.say('{"jsonrpc":"2.0","id":' + str(id) + ',"result":' + '{"a":' * 100_000 + "1" + "}" * 100_001)
 
@@ -206,7 +206,7 @@ async def rubbish(out: Out, _: Any) -> None:
 
 WAYS: dict[str, Way] = {
     "garbage": garbage,
-    "nested": nested,
+    "nested": send_nested,
     "flood": flood,
     "asks": asks,
     "heavy": heavy,
@@ -288,7 +288,7 @@ class Hostile:
                 await out.say(message(id, result={**about, "capabilities": {"tools": {}}}))
             case "tools/list":
                 self.lists += 1
-                await out.say(message(id, result=listed(self.mode, said.get("params") or {}, self.lists)))
+                await out.say(message(id, result=list_tools(self.mode, said.get("params") or {}, self.lists)))
             case "tools/call":
                 await WAYS.get(self.mode, plain)(out, id)
             case _ if id is not None and "method" in said:
@@ -357,7 +357,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, kind: str, way: str, why: 
         Client(f"{mcp}/bad", mode=mode) as client,
         Client(f"{mcp}/good", mode=mode) as other,
     ):
-        bad, good = await asyncio.gather(said(client), other.call_tool("plain"))
+        bad, good = await asyncio.gather(call_outcome(client), other.call_tool("plain"))
         assert why in bad
         assert text(good).startswith("plain of good")
         assert {tool.name for tool in (await tools_again(client)).tools} == {"ok"}

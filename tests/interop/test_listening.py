@@ -27,7 +27,7 @@ STORM = 100
 """The number of changes that the upstream sends at once."""
 
 
-async def begun(request: web.Request, message: dict[str, Any], times: int = 1) -> web.StreamResponse:
+async def begin_stream(request: web.Request, message: dict[str, Any], times: int = 1) -> web.StreamResponse:
     """Send a stream's head, and the acknowledgment of the subscription so many times."""
     stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await stream.prepare(request)
@@ -62,7 +62,7 @@ async def test_a_stream_that_cannot_be_taken_up_again_is_opened_anew(
         before.append(again[0])
         if len(before) == 3:
             anew.set()
-        return await begun(request, message)
+        return await begin_stream(request, message)
 
     async def refuse(_: web.Request) -> web.Response:
         again[0] += 1
@@ -87,7 +87,7 @@ async def test_nothing_is_listened_to_for_nobody(
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         asked.append(message["params"]["notifications"].get("resourceSubscriptions"))
-        stream = await begun(request, message)
+        stream = await begin_stream(request, message)
         if asked[-1] == uris:
             opened.put_nowait(None)
         try:
@@ -111,7 +111,7 @@ async def test_a_storm_of_changes_is_told_as_few(tmp_path: Path) -> None:
     heard: list[str] = []
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-        stream = await begun(request, message, times=2)
+        stream = await begin_stream(request, message, times=2)
         told = {"jsonrpc": "2.0", "params": {"_meta": {SUBSCRIPTION: message["id"]}}}
         for kind, count in (("resources", STORM), ("prompts", 1)):
             changed = {**told, "method": f"notifications/{kind}/list_changed"}
@@ -134,7 +134,7 @@ async def test_what_comes_after_a_storm_is_told_too(tmp_path: Path) -> None:
     async with asyncio.timeout(60), mounted(tmp_path) as (up, url), Client(url) as client:
 
         async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-            stream = await begun(request, message)
+            stream = await begin_stream(request, message)
             told = {"jsonrpc": "2.0", "params": {"_meta": {SUBSCRIPTION: message["id"]}}}
             events = [
                 f"data: {json.dumps({**told, 'method': f'notifications/{kind}/list_changed'})}\n\n" * count
@@ -160,7 +160,7 @@ async def test_many_resources_are_followed_on_one_stream(tmp_path: Path) -> None
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         asked.append(set(message["params"]["notifications"].get("resourceSubscriptions", [])))
-        stream = await begun(request, message)
+        stream = await begin_stream(request, message)
         await over.wait()
         return stream
 
@@ -193,7 +193,7 @@ async def test_what_an_upstream_does_not_tell_of_is_said_to_who_asks(tmp_path: P
             error = {"code": -32602, "message": "No such thing"}
             return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
         wanted["resourceSubscriptions"] = [uri for uri in uris if uri != "mute://"]
-        stream = await begun(request, message)
+        stream = await begin_stream(request, message)
         try:
             await go.wait()
             meta = {"_meta": {SUBSCRIPTION: message["id"]}}
@@ -227,7 +227,7 @@ async def test_an_upstream_that_confirms_late_is_heard_all_the_same(
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         await go.wait()
-        stream = await begun(request, message)
+        stream = await begin_stream(request, message)
         meta = {"_meta": {SUBSCRIPTION: message["id"]}}
         told = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "a://b", **meta}}
         await stream.write(f"data: {json.dumps(told)}\n\n".encode())

@@ -16,7 +16,7 @@ from mcp.server import Server as McpServer
 
 from gateway.mcp.upstreams.catalog import fingerprints
 from gateway.policy import tool_pin
-from tests.interop.probe import said, text
+from tests.interop.probe import text, text_result
 from tests.interop.serving import gateway, over_http
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -43,7 +43,7 @@ class Changing:
     async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Run any tool."""
         self.called.append(params.name)
-        return said("ran")
+        return text_result("ran")
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from tests.docs.blocks import lines
 from tests.interop.serving import gateway
 from tests.interop.test_every_way import PIPE, ROOT
-from tests.world import served
+from tests.world import serving
 
 MODULES = Path(__file__).parent / "node_modules"
 SERVERS = ["budget-allocator", "debug", "system-monitor", "basic-react", "basic-vanillajs"]
@@ -47,18 +47,18 @@ class Whole(types.Result):
     model_config = ConfigDict(extra="allow")
 
 
-async def asked(client: Client, request: Any) -> dict[str, Any]:
+async def send_raw(client: Client, request: Any) -> dict[str, Any]:
     """Return a server's answer unchanged."""
     return (await client.session.send_request(request, Whole)).model_dump(mode="json", by_alias=True)
 
 
-async def everything(client: Client) -> dict[str, Any]:
+async def visible_state(client: Client) -> dict[str, Any]:
     """Return all that a client can see of a server: its info, its tools, and its resources with their content."""
-    tools = (await asked(client, types.ListToolsRequest()))["tools"]
-    resources = (await asked(client, types.ListResourcesRequest()))["resources"]
+    tools = (await send_raw(client, types.ListToolsRequest()))["tools"]
+    resources = (await send_raw(client, types.ListResourcesRequest()))["resources"]
     reads = {uri: types.ReadResourceRequestParams(uri=uri) for uri in (one["uri"] for one in resources)}
     read = {
-        uri: (await asked(client, types.ReadResourceRequest(params=params)))["contents"]
+        uri: (await send_raw(client, types.ReadResourceRequest(params=params)))["contents"]
         for uri, params in reads.items()
     }
     about = client.session.server_info
@@ -86,7 +86,7 @@ async def modern_only(url: str) -> AsyncIterator[str]:
 
     app = web.Application(client_max_size=2**24)
     app.router.add_post("/mcp", forward)
-    async with ClientSession() as http, served(app) as port:
+    async with ClientSession() as http, serving(app) as port:
         yield f"http://localhost:{port}/mcp"
 
 
@@ -114,7 +114,7 @@ async def test_a_published_server_is_the_same_behind_the_gateway(
         server = StdioServerParameters(command=program, args=arguments, env={"PATH": os.environ["PATH"]})
         direct = await stack.enter_async_context(Client(server, mode="legacy", extensions=UI, cache=None))
         behind = await stack.enter_async_context(Client(f"{mcp}/{name}", mode=mode, extensions=UI, cache=None))
-        expected, found = await asyncio.gather(everything(direct), everything(behind))
+        expected, found = await asyncio.gather(visible_state(direct), visible_state(behind))
         assert behind.session.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
         assert found == expected
         assert all(tool["_meta"] for tool in expected["tools"])

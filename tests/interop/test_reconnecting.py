@@ -155,7 +155,7 @@ async def hears(probe: Probe, heard: asyncio.Queue[str]) -> None:
     assert heard.get_nowait() == probe.uri
 
 
-async def called(client: Client, name: str) -> str:
+async def call_tool(client: Client, name: str) -> str:
     """Return a tool's text, once its upstream is up again."""
     while (result := await client.call_tool(name, {})).is_error:
         assert "cannot be reached" in text(result)
@@ -163,17 +163,17 @@ async def called(client: Client, name: str) -> str:
     return text(result)
 
 
-async def held(client: Client, probe: Probe, wire: Wire) -> asyncio.Future[types.CallToolResult]:
+async def begin_held_call(client: Client, probe: Probe, wire: Wire) -> asyncio.Future[types.CallToolResult]:
     """Start a call that its upstream holds, and wait for an event id on its stream."""
     await client.list_tools()
     wire.said = b""
     calling = asyncio.ensure_future(client.call_tool("hold"))
     await probe.held.wait()
-    await placed(wire)
+    await wait_event_id(wire)
     return calling
 
 
-async def placed(wire: Wire) -> None:
+async def wait_event_id(wire: Wire) -> None:
     """Wait for an event id, from which the stream can be resumed; earlier bytes arrive although it breaks."""
     while b"\nid: " not in wire.said:
         await asyncio.sleep(0.02)
@@ -187,9 +187,9 @@ async def test_a_call_goes_on_where_its_stream_broke(tmp_path: Path, mode: str) 
         Client(f"{mcp}/up", mode=mode) as client,
         asyncio.timeout(60),
     ):
-        calling = await held(client, probe, wire)
+        calling = await begin_held_call(client, probe, wire)
         for _ in range(RESUMES + 2):
-            await placed(wire)
+            await wait_event_id(wire)
             wire.cut()
         probe.go.set()
         assert text(await calling) == "went on"
@@ -208,7 +208,7 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
         Client(f"{mcp}/up", mode=mode) as client,
         asyncio.timeout(60),
     ):
-        calling = await held(client, probe, wire)
+        calling = await begin_held_call(client, probe, wire)
         wire.leave()
         for said in ("cannot be taken up again yet", "the standing stream of an upstream"):
             while caplog.text.count(said) < 2 * RESUMES:
@@ -235,7 +235,7 @@ async def test_a_call_of_an_upstream_that_stays_away_ends_with_why(
         Client(f"{mcp}/up", mode=mode) as client,
         asyncio.timeout(60),
     ):
-        calling = await held(client, probe, wire)
+        calling = await begin_held_call(client, probe, wire)
         wire.leave()
         said = text(await calling)
     assert "did not answer within 1 seconds" in said
@@ -291,7 +291,7 @@ async def test_a_client_goes_on_where_a_connection_was_cut(
             await hears(probe, heard)
             assert wire.cut() > 0
             name = "plain" if mount else "up_plain"
-            assert await called(client, name) == "plain of probe: {}"
+            assert await call_tool(client, name) == "plain of probe: {}"
         await hears(probe, heard)
 
 
@@ -319,13 +319,13 @@ async def test_an_upstream_at_a_url_is_known_to_be_gone_and_there_again(
         asyncio.timeout(60),
     ):
         await other.list_tools()
-        assert (await called(client, "plain"), await up()) == ("plain of probe: {}", 1)
+        assert (await call_tool(client, "plain"), await up()) == ("plain of probe: {}", 1)
         wire.leave()
         while await up():
             assert "The upstream up " in text(await client.call_tool("plain"))
         heard.clear()
         await wire.listen()
-        assert await called(client, "plain") == "plain of probe: {}"
+        assert await call_tool(client, "plain") == "plain of probe: {}"
         assert await up()
         await heard.wait()
 
@@ -335,7 +335,7 @@ def kind(name: str) -> UpstreamClient:
     return UpstreamClient(LOCAL, name, "2025-11-25", {"experimental": {name: {}}})
 
 
-async def lost(joined: tuple[Joined, LinkSession]) -> None:
+async def wait_lost(joined: tuple[Joined, LinkSession]) -> None:
     """Send requests until the connection is found to be lost."""
     while joined[0].link.state is LinkState.READY:
         with pytest.raises(UpstreamLost):
@@ -371,7 +371,7 @@ async def test_what_stands_is_believed_until_another_connection_finds_nobody(
             await refused.acquire()
         assert states() == (LinkState.READY, None)
         wire.leave()
-        await lost(first)
+        await wait_lost(first)
         assert (second[0].link.state, states()[0]) == (LinkState.READY, LinkState.FAILED)
         assert "no connection" in str(states()[1])
         await up.session(two)
@@ -380,7 +380,7 @@ async def test_what_stands_is_believed_until_another_connection_finds_nobody(
             with suppress(Refusal):
                 await up.session(one)
         second[0].feed.add(ChangeListener(lambda _, __: None))
-        await lost(second)
+        await wait_lost(second)
         await wire.listen()
         while states()[0] is not LinkState.READY:
             await asyncio.sleep(0.01)

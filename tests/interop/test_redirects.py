@@ -18,7 +18,7 @@ from gateway.mcp.upstreams.transport.requests import MAX_REDIRECTS, RedirectTrai
 from gateway.model import LOCAL
 from tests.interop.probe import Probe, text
 from tests.interop.serving import SECURITY, Events, gateway, over_sse, over_websocket
-from tests.world import served
+from tests.world import serving
 
 MODES = ["legacy", "2026-07-28"]
 
@@ -42,7 +42,7 @@ async def at(path: str, leads: dict[str, Any]) -> AsyncIterator[tuple[int, list[
     async with manager.run():
         app = web.Application()
         app.router.add_route("*", "/{all:.*}", handle)
-        async with served(app) as port:
+        async with serving(app) as port:
             yield port, asked
 
 

@@ -19,7 +19,7 @@ from mcp import Client, MCPError
 
 from tests.interop.probe import text
 from tests.interop.serving import gateway
-from tests.world import served
+from tests.world import serving
 
 LOST = {
     "404": (404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}),
@@ -146,7 +146,7 @@ async def standing(server: Any) -> AsyncIterator[str]:
     """Serve the server on a free port, as an upstream in gateway.yaml."""
     app = web.Application()
     app.router.add_route("*", "/", server.handle)
-    async with served(app) as port:
+    async with serving(app) as port:
         yield f'up: {{url: "http://localhost:{port}", network: private}}'
 
 
@@ -369,7 +369,7 @@ async def test_the_older_transport_begins_anew_too(tmp_path: Path, status: int, 
     app = web.Application()
     app.router.add_get("/", stream)
     app.router.add_post("/say", say)
-    async with served(app) as port:
+    async with serving(app) as port:
         spec = f'up: {{sse: "http://localhost:{port}", network: private}}'
         async with gateway(tmp_path, spec) as mcp, Client(f"{mcp}/up", mode="legacy") as client:
             for number in range(1, 4):

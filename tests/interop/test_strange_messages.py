@@ -28,7 +28,7 @@ FIELDS = {
 NO_IDS: list[Any] = [None, 1.5, True, [1], {"a": 1}]
 
 
-def calling(**more: Any) -> dict[str, Any]:
+def call_message(**more: Any) -> dict[str, Any]:
     """Return a call of the tool."""
     params = {"name": "tool_0", "arguments": {}, "_meta": meta()}
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params, **more}
@@ -42,11 +42,13 @@ async def mounted(folder: Path, fast: str) -> AsyncIterator[tuple[str, aiohttp.C
         gateway(folder, f'up: {{url: "{url}", network: private}}', f"mcp: {{fast_path: {fast}}}") as mcp,
         aiohttp.ClientSession() as http,
     ):
-        assert RAN.encode() in (await sent(http, f"{mcp}/up", calling()))[1]  # only known tools take the fast path
+        assert (
+            RAN.encode() in (await send_message(http, f"{mcp}/up", call_message()))[1]
+        )  # only known tools take the fast path
         yield f"{mcp}/up", http
 
 
-async def sent(
+async def send_message(
     http: aiohttp.ClientSession, mount: str, body: Any, fields: dict[str, str] | None = None, method: str = "POST"
 ) -> tuple[int, bytes]:
     """Send a message, a text as it is; return status and body of the answer."""
@@ -60,12 +62,12 @@ async def test_every_kind_of_id(tmp_path: Path, fast: str) -> None:
     """A valid id comes back unchanged; with an invalid one nothing is called."""
     async with mounted(tmp_path, fast) as (mount, http):
         for id in (0, -1, 2**53, 2**63 + 1, 10**400, "", "1", "é\u2028", "x" * 10_000):
-            status, raw = await sent(http, mount, calling(id=id))
+            status, raw = await send_message(http, mount, call_message(id=id))
             answer = answer_in(raw)
             assert (status, answer is not None and answer["id"] == id) == (200, True), id
             assert RAN.encode() in raw
         for id in NO_IDS:
-            status, raw = await sent(http, mount, calling(id=id))
+            status, raw = await send_message(http, mount, call_message(id=id))
             assert status < 500, id
             assert RAN.encode() not in raw, id
 
@@ -75,7 +77,7 @@ async def test_every_kind_of_id(tmp_path: Path, fast: str) -> None:
 async def test_batches(tmp_path: Path, fast: str, size: int) -> None:
     """None of its calls runs."""
     async with mounted(tmp_path, fast) as (mount, http):
-        status, raw = await sent(http, mount, [calling(id=number) for number in range(size)])
+        status, raw = await send_message(http, mount, [call_message(id=number) for number in range(size)])
         assert (status, RAN.encode() in raw) == (400, False)
 
 
@@ -96,7 +98,7 @@ async def test_batches(tmp_path: Path, fast: str, size: int) -> None:
 async def test_heads_that_say_otherwise(tmp_path: Path, fast: str, fields: dict[str, str], status: int) -> None:
     """Headers that contradict the body, or name another host."""
     async with mounted(tmp_path, fast) as (mount, http):
-        found, raw = await sent(http, mount, calling(), fields)
+        found, raw = await send_message(http, mount, call_message(), fields)
         assert RAN.encode() not in raw
         assert found == status
 
@@ -106,7 +108,7 @@ async def test_heads_that_say_otherwise(tmp_path: Path, fast: str, fields: dict[
 async def test_odd_methods(tmp_path: Path, fast: str, method: str) -> None:
     """A call is a POST."""
     async with mounted(tmp_path, fast) as (mount, http):
-        status, raw = await sent(http, mount, calling(), method=method)
+        status, raw = await send_message(http, mount, call_message(), method=method)
         assert RAN.encode() not in raw
         assert 400 <= status < 500
 
@@ -120,8 +122,8 @@ async def test_arguments_that_no_message_can_carry(tmp_path: Path, fast: str) ->
     async with mounted(tmp_path, fast) as (mount, http):
         before = outcomes(tmp_path)
         for arguments in values:
-            body = json.dumps(calling()).replace('"arguments": {}', f'"arguments":{arguments}')
-            status, raw = await sent(http, mount, body)
+            body = json.dumps(call_message()).replace('"arguments": {}', f'"arguments":{arguments}')
+            status, raw = await send_message(http, mount, body)
             assert status in (200, 400), arguments[:40]
             assert b"bad-request" in raw or b"Parse error" in raw, arguments[:40]
         told = outcomes(tmp_path)[len(before) :]
@@ -140,11 +142,13 @@ async def test_the_corpus(tmp_path: Path, fast: str) -> None:
     """The attacks on other mounts are refused here, too; the next call is answered."""
     async with mounted(tmp_path, fast) as (mount, http):
         bodies = [case["mcp"] for case in family("mcp") if "mcp" in case]
-        bodies += [calling() | case["rpc"] for case in family("mcp") if "rpc" in case and "params" not in case["rpc"]]
+        bodies += [
+            call_message() | case["rpc"] for case in family("mcp") if "rpc" in case and "params" not in case["rpc"]
+        ]
         assert len(bodies) > 20
         for body in bodies:
-            status, raw = await sent(http, mount, body)
+            status, raw = await send_message(http, mount, body)
             assert status < 500, body
             assert b"Traceback" not in raw, body
-        status, raw = await sent(http, mount, calling())
+        status, raw = await send_message(http, mount, call_message())
         assert (status, RAN.encode() in raw) == (200, True)

@@ -21,7 +21,7 @@ from tests.callers.tokens import revoke, token
 from tests.interop.everything import Everything
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http, over_websocket
-from tests.mcp.test_messages import opened
+from tests.mcp.test_messages import open_session
 from tests.mcp.test_resume import event, taken_up
 from tests.world import running
 
@@ -67,7 +67,7 @@ async def test_a_call_of_a_session_outlives_its_connection(
     listing = {"jsonrpc": "2.0", "id": 4, "method": "tools/list"}
     async with probed(tmp_path, upstream) as (up, probe), aiohttp.ClientSession() as http, asyncio.timeout(60):
         url = f"{up.removesuffix('/up')}{mount}"
-        fields = await opened(http, url, more={})
+        fields = await open_session(http, url, more={})
         async with http.post(url, json=listing, headers=fields) as answer:
             await answer.read()
         async with aiohttp.ClientSession() as breaking:
@@ -89,7 +89,7 @@ async def test_a_call_without_a_connection_ends_with_its_token(tmp_path: Path, u
         async with running(tmp_path, extra=extra) as world, asyncio.timeout(60):
             url = f"{world.url}/mcp/up"
             async with aiohttp.ClientSession() as breaking:
-                fields = await opened(breaking, url, more=await token(world, "caller", "mcp"))
+                fields = await open_session(breaking, url, more=await token(world, "caller", "mcp"))
                 answer = await breaking.post(url, json=call, headers=fields)
                 await probe.held.wait()
                 answer.close()

@@ -75,7 +75,7 @@ class Taps:
 TAPS: Final = Taps()
 
 
-def noted(folder: Path) -> tuple[list[str], Counter[str]]:
+def read_findings(folder: Path) -> tuple[list[str], Counter[str]]:
     """Return the findings of other processes, and how much they have scanned."""
     found, seen = [], Counter[str]()
     for path in folder.glob("*.jsonl"):

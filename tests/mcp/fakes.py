@@ -57,7 +57,7 @@ class Packed:
         return self.resource.html
 
 
-def packed(id: str) -> Packed:
+def fake_app(id: str) -> Packed:
     """Return an app of one line of HTML."""
     return Packed(id, id.title(), Resource(f"ui://{id}/app.html", f"<p>{id}</p>", {"csp": {"connectDomains": []}}))
 

@@ -76,7 +76,7 @@ def cases() -> Iterator[Case]:
         for number, (text, fast) in enumerate(found):
             body = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
             yield Case(f"{kind}-{number}", _fields(), body, fast)
-    yield from _relayed()
+    yield from _relay_calls()
 
 
 def _heads() -> Iterator[Case]:
@@ -238,7 +238,7 @@ def _arguments() -> Iterator[tuple[str, bool]]:
         yield message(arguments=arguments), "_view" in arguments
 
 
-def _relayed() -> Iterator[Case]:
+def _relay_calls() -> Iterator[Case]:
     """Yield polls for a model's calls, and answers to them."""
     odd_tools: tuple[Any, ...] = ([], [LISTED], [LISTED, 1, {}, {"name": 2}], [LISTED] * 300, {}, "x", None)
     odd_results: tuple[Any, ...] = ({}, [], None, "x", {"content": "x"}, {"isError": True})

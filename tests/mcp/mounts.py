@@ -30,7 +30,7 @@ from gateway.model import (
     LOCAL,
     Principal,
 )
-from tests.mcp.fakes import EchoExchange, FakePages, FakeStorage, FakeViews, Packed, packed
+from tests.mcp.fakes import EchoExchange, FakePages, FakeStorage, FakeViews, Packed, fake_app
 from tests.mcp.memory_sessions import MemoryMcpSessions
 
 MODES = ["legacy", "2026-07-28"]
@@ -62,9 +62,7 @@ class _Open:
         """Return the route of a call that the mount's fast path accepts."""
         fast = self._face.fast
         tool = fast.tool(head.fields) if fast is not None and (head.method, head.target) == ("POST", "/mcp") else None
-        return (
-            McpRoute(head, "", fast, tool, lambda: self._face.fast, _identified, admit_all) if fast and tool else None
-        )
+        return McpRoute(head, "", fast, tool, lambda: self._face.fast, _identify, admit_all) if fast and tool else None
 
     def client(self, request: IncomingRequest) -> str | None:
         """Return the address of the request."""
@@ -81,7 +79,7 @@ class _Open:
         return nullcontext()
 
 
-async def _identified(request: IncomingRequest, mount: str) -> Principal | None:
+async def _identify(request: IncomingRequest, mount: str) -> Principal | None:
     """Return the principal as the face itself does."""
     return principal_of(request.headers.get("x-user"))
 
@@ -101,7 +99,7 @@ class Mount:
     body_limit: int = BODY_LIMIT
     silence: float = 60.0
     """Seconds after which the fast path begins an event stream."""
-    apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
+    apps: dict[str, Packed] = field(default_factory=lambda: {id: fake_app(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
     unread: Unread = field(default_factory=Unread)
 
@@ -192,6 +190,6 @@ def as_app(url: str, mode: str, **options: Any) -> Client:
     return Client(url, mode=mode, extensions=UI, **options)
 
 
-def said(result: types.CallToolResult) -> str:
+def result_text(result: types.CallToolResult) -> str:
     """Return the text of a result."""
     return "".join(block.text for block in result.content if isinstance(block, types.TextContent))

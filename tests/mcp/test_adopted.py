@@ -16,13 +16,13 @@ from gateway.mcp.resume import event_id, lost_call
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import Mount
-from tests.mcp.test_resume import event, opened
+from tests.mcp.test_resume import event, open_session
 
 CALL = {"name": "http_request", "arguments": {"method": "POST", "url": "/api/cart"}}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
-async def sent(
+async def send_request(
     http: aiohttp.ClientSession, url: str, fields: dict[str, str], message: dict[str, Any] = LIST
 ) -> tuple[int, Any]:
     """Return status and answer of a request."""
@@ -37,11 +37,11 @@ async def test_a_session_goes_on_after_a_restart() -> None:
     mount = Mount()
     async with aiohttp.ClientSession() as http:
         async with mount.serve() as served:
-            fields = await opened(http, served.url)
-            before = await sent(http, served.url, fields)
+            fields = await open_session(http, served.url)
+            before = await send_request(http, served.url, fields)
         async with mount.serve() as served:
             answers = await asyncio.gather(
-                *[sent(http, served.url, fields, {**LIST, "id": number}) for number in range(1, 6)]
+                *[send_request(http, served.url, fields, {**LIST, "id": number}) for number in range(1, 6)]
             )
     assert [status for status, _ in answers] == [200] * 5
     assert answers[0] == before
@@ -53,11 +53,11 @@ async def test_a_session_is_adopted_by_its_own_principal_alone(user: str, status
     mount = Mount()
     async with aiohttp.ClientSession() as http:
         async with mount.serve() as served:
-            fields = await opened(http, served.url)
+            fields = await open_session(http, served.url)
         async with mount.serve() as served:
-            assert (await sent(http, served.url, {**fields, "x-user": user}))[0] == status
-            assert (await sent(http, served.url, fields))[0] == 200
-            assert (await sent(http, served.url, {**fields, "x-user": "i|c|other"}))[0] == 404
+            assert (await send_request(http, served.url, {**fields, "x-user": user}))[0] == status
+            assert (await send_request(http, served.url, fields))[0] == 200
+            assert (await send_request(http, served.url, {**fields, "x-user": "i|c|other"}))[0] == 404
 
 
 async def test_a_session_is_adopted_at_its_own_mount_alone() -> None:
@@ -66,17 +66,17 @@ async def test_a_session_is_adopted_at_its_own_mount_alone() -> None:
     second.kept = first.kept
     async with aiohttp.ClientSession() as http:
         async with first.serve() as served:
-            fields = await opened(http, served.url)
+            fields = await open_session(http, served.url)
         async with second.serve() as served:
-            assert (await sent(http, served.url, fields))[0] == 404
+            assert (await send_request(http, served.url, fields))[0] == 404
 
 
 @pytest.mark.parametrize("id", ["0" * 32, "x" * 32, "é", "0" * 5000, "0' OR 1=1 --"])
 async def test_an_unknown_id_is_404(id: str) -> None:
     """As before a restart."""
     async with Mount().serve() as served, aiohttp.ClientSession() as http:
-        fields = {**await opened(http, served.url), "mcp-session-id": id}
-        assert (await sent(http, served.url, fields))[0] == 404
+        fields = {**await open_session(http, served.url), "mcp-session-id": id}
+        assert (await send_request(http, served.url, fields))[0] == 404
 
 
 async def test_a_session_that_its_client_ended_is_not_adopted() -> None:
@@ -84,14 +84,14 @@ async def test_a_session_that_its_client_ended_is_not_adopted() -> None:
     mount = Mount()
     async with aiohttp.ClientSession() as http:
         async with mount.serve() as served:
-            first, second = await opened(http, served.url), await opened(http, served.url)
+            first, second = await open_session(http, served.url), await open_session(http, served.url)
             async with http.delete(served.url, headers=first) as answer:
                 assert answer.status == 200
         async with mount.serve() as served:
             async with http.delete(served.url, headers=second) as answer:
                 assert answer.status == 200
             for fields in (first, second):
-                assert (await sent(http, served.url, fields))[0] == 404
+                assert (await send_request(http, served.url, fields))[0] == 404
 
 
 async def test_the_standing_stream_begins_anew_and_reports_changed_lists() -> None:
@@ -99,7 +99,7 @@ async def test_the_standing_stream_begins_anew_and_reports_changed_lists() -> No
     mount = Mount()
     async with aiohttp.ClientSession() as http:
         async with mount.serve() as served:
-            fields = await opened(http, served.url)
+            fields = await open_session(http, served.url)
             async with http.get(served.url, headers=fields) as stream:
                 last = (await event(stream))["id"]
         again = {**fields, "last-event-id": last}
@@ -117,7 +117,7 @@ async def test_a_call_that_was_cut_ends_with_connection_lost(monkeypatch: pytest
     message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": CALL}
     async with aiohttp.ClientSession() as http:
         async with mount.serve() as served:
-            fields = await opened(http, served.url)
+            fields = await open_session(http, served.url)
             async with http.post(served.url, json=message, headers=fields) as stream:
                 last = (await event(stream))["id"]
         monkeypatch.setattr(resume, "_PROCESS", "another")
@@ -149,11 +149,11 @@ async def test_settings_of_a_session_are_restored() -> None:
     mount = Mount()
     async with aiohttp.ClientSession() as http:
         async with mount.serve() as served:
-            fields = await opened(http, served.url)
+            fields = await open_session(http, served.url)
             id = fields["mcp-session-id"]
             await mount.kept.change(id, lambda state: replace(state, level="error", subscriptions=("ui://a",)))
         async with mount.serve() as served:
-            assert (await sent(http, served.url, fields))[0] == 200
+            assert (await send_request(http, served.url, fields))[0] == 200
     state = mount.kept._rows[id].state
     assert (state.level, state.subscriptions) == ("error", ("ui://a",))
     assert state.info == {"name": "a", "version": "1"}

@@ -16,7 +16,7 @@ from gateway.mcp.envelope import EnvelopeReader, Heads, tool_call
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.calls.fast_call import FastToolCall, UpstreamFast
 from gateway.model import LOCAL
-from tests.attacks.wire import WireAnswer, exchange, written
+from tests.attacks.wire import WireAnswer, exchange, request_bytes
 from tests.mcp.fakes import HELD
 from tests.mcp.fast_cases import HOST, Case, cases, message
 from tests.mcp.mounts import Mount, Served
@@ -35,7 +35,7 @@ async def ways() -> AsyncIterator[tuple[Served, Served, Served]]:
         yield fast, short, slow
 
 
-async def sent(served: Served, case: Case) -> WireAnswer:
+async def send_case(served: Served, case: Case) -> WireAnswer:
     """Return the answer to the bytes of a case."""
     return await exchange(urlsplit(served.url).port or 0, case.method, "/mcp", case.head, case.body)
 
@@ -54,7 +54,7 @@ def test_there_are_enough_cases() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_all_ways_give_the_same_bytes(ways: tuple[Served, Served, Served], case: Case) -> None:
     """Status, header fields and body are the same."""
-    fast, short, slow = [comparable(await sent(way, case)) for way in ways]
+    fast, short, slow = [comparable(await send_case(way, case)) for way in ways]
     assert fast == slow
     assert short == slow
 
@@ -71,13 +71,15 @@ def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
 
 
 @asynccontextmanager
-async def held(*, front: bool, tool: str) -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
+async def begin_held_call(
+    *, front: bool, tool: str
+) -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
     """Start a call of `tool` that is not answered before it is released."""
     async with Mount(app="cart", front=front, silence=0.05).serve() as served:
         case = next(case for case in CASES if case.fast and ("mcp-name", tool) in case.head)
         arguments = {"url": "/held", "after": HELD, "_view": "proof"}
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
-        writer.write(written("POST", "/mcp", case.head, message(arguments=arguments, params_name=tool).encode()))
+        writer.write(request_bytes("POST", "/mcp", case.head, message(arguments=arguments, params_name=tool).encode()))
         yield served, reader, writer
         writer.close()
 
@@ -88,7 +90,7 @@ EACH = [(front, tool) for front in (False, True) for tool in ("http_request", "w
 @pytest.mark.parametrize(("front", "tool"), EACH)
 async def test_a_silent_call_becomes_an_event_stream(*, front: bool, tool: str) -> None:
     """Pings come before any proxy times the connection out, and at last the answer."""
-    async with held(front=front, tool=tool) as (served, reader, _):
+    async with begin_held_call(front=front, tool=tool) as (served, reader, _):
         head = await reader.readuntil(b": ping")
         served.exchange.release.set()
         served.views.relay.release.set()
@@ -100,7 +102,7 @@ async def test_a_silent_call_becomes_an_event_stream(*, front: bool, tool: str) 
 @pytest.mark.parametrize(("front", "tool"), EACH)
 async def test_a_call_ends_with_its_connection(*, front: bool, tool: str) -> None:
     """The connection of a closed view cancels its call."""
-    async with held(front=front, tool=tool) as (served, reader, writer):
+    async with begin_held_call(front=front, tool=tool) as (served, reader, writer):
         await reader.readuntil(b": ping")
         writer.transport.abort()
         ends = served.exchange.cancelled if tool == "http_request" else served.views.relay.cancelled

@@ -72,7 +72,7 @@ class Attached:
         return await result(self._world, tool, **arguments, _view=f"{self._view}.{self._count}.{signed}")
 
 
-async def attached(world: World) -> Attached:
+async def attach_view(world: World) -> Attached:
     """Return a new one."""
     opened = await result(world, "open_cart")
     given = await result(world, "webmcp_attach", launch=opened["_meta"]["webmcp-gateway/launch"])
@@ -85,7 +85,7 @@ async def attached(world: World) -> Attached:
 )
 async def test_the_limit_of_a_route_is_what_counts(world: World, path: str, size: int, status: int) -> None:
     """A body of that size reaches the backend (which requires a token), a byte more is answered 413 in the result."""
-    view = await attached(world)
+    view = await attach_view(world)
     body = base64.b64encode(b"x" * size).decode()
     answer = await view.ask("http_request", url=f"/api/{path}", method="POST", body=body, bodyType="base64")
     said = answer["structuredContent"]
@@ -104,7 +104,7 @@ async def test_what_no_route_could_take_is_refused_by_its_length(world: World) -
 
 async def test_a_view_that_asks_without_end_is_slowed_down(world: World) -> None:
     """Others continue, and so does it a little later."""
-    busy, calm = await attached(world), await attached(world)
+    busy, calm = await attach_view(world), await attach_view(world)
     answers = [await busy.ask("webmcp_poll", wait=0) for _ in range(1)]
     while not answers[-1].get("isError"):
         answers += await asyncio.gather(*(busy.ask("webmcp_poll", wait=0) for _ in range(50)))

@@ -37,7 +37,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def opened(
+async def open_session(
     http: aiohttp.ClientSession, url: str, user: str = ADA, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the header fields of a new session of `user`, or of the caller with the headers `more`."""
@@ -52,13 +52,13 @@ async def opened(
     return fields
 
 
-def fetching(id: object, url: str, **meta: Any) -> dict[str, Any]:
+def fetch_call(id: object, url: str, **meta: Any) -> dict[str, Any]:
     """Return a call of `http_request`."""
     params: dict[str, Any] = {"name": "http_request", "arguments": {"url": url}}
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {**params, **meta}}
 
 
-async def said(answer: aiohttp.ClientResponse) -> list[dict[str, Any]]:
+async def read_messages(answer: aiohttp.ClientResponse) -> list[dict[str, Any]]:
     """Return the messages of an answer, as JSON or as events."""
     text = await answer.text()
     if "text/event-stream" not in answer.headers.get("content-type", ""):
@@ -74,7 +74,7 @@ async def test_the_session_of_another_is_as_one_that_never_was(
     served: Served, http: aiohttp.ClientSession, method: str
 ) -> None:
     """Any use of its id gets the same answer; and the session continues for its owner."""
-    adas = await opened(http, served.url)
+    adas = await open_session(http, served.url)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"} if method == "POST" else None
     told = []
     for session in (adas["mcp-session-id"], "0" * 32):
@@ -84,14 +84,14 @@ async def test_the_session_of_another_is_as_one_that_never_was(
     assert told[0] == told[1]
     assert told[0][0] == 404
     async with http.post(served.url, json={"jsonrpc": "2.0", "id": 3, "method": "ping"}, headers=adas) as answer:
-        assert (await said(answer))[0]["result"] == {}
+        assert (await read_messages(answer))[0]["result"] == {}
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 async def test_a_session_is_of_one_mount(http: aiohttp.ClientSession, method: str) -> None:
     """At another mount it does not exist, for the same principal."""
     async with Mount(app="cart").serve() as cart, Mount(app="todo").serve() as todo:
-        fields = await opened(http, cart.url)
+        fields = await open_session(http, cart.url)
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"} if method == "POST" else None
         async with http.request(method, todo.url, json=listing, headers=fields) as answer:
             assert answer.status == 404
@@ -99,11 +99,11 @@ async def test_a_session_is_of_one_mount(http: aiohttp.ClientSession, method: st
 
 async def test_a_modern_request_is_in_no_session(served: Served, http: aiohttp.ClientSession) -> None:
     """The id of another's session beside it has no effect: it runs as its own caller."""
-    adas = await opened(http, served.url)
+    adas = await open_session(http, served.url)
     fields = {**MODERN, "x-user": BOB, "mcp-session-id": adas["mcp-session-id"]}
-    async with http.post(served.url, json=fetching(1, "/api", _meta=META), headers=fields) as answer:
+    async with http.post(served.url, json=fetch_call(1, "/api", _meta=META), headers=fields) as answer:
         assert "mcp-session-id" not in answer.headers
-        (message,) = await said(answer)
+        (message,) = await read_messages(answer)
     assert served.exchange.callers[-1].principal.subject == "bob"
     assert message["result"]["structuredContent"]["status"] == 200
 
@@ -115,15 +115,15 @@ async def test_a_modern_request_is_in_no_session(served: Served, http: aiohttp.C
 @pytest.mark.parametrize("size", [0, 1, 2, 1000])
 async def test_a_batch_is_refused_whole(served: Served, http: aiohttp.ClientSession, era: str, size: int) -> None:
     """No message of it runs (no supported version has batches), and the next single one is answered."""
-    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await open_session(http, served.url)
     meta = {"_meta": META} if era == "modern" else {}
-    batch = [fetching(number, "/held", **meta) for number in range(size)]
+    batch = [fetch_call(number, "/held", **meta) for number in range(size)]
     async with http.post(served.url, json=batch, headers=fields) as answer:
         assert answer.status == 400
         assert "result" not in await answer.text()
     assert not served.exchange.held.is_set()
-    async with http.post(served.url, json=fetching(1, "/api", **meta), headers=fields) as answer:
-        assert "result" in (await said(answer))[-1]
+    async with http.post(served.url, json=fetch_call(1, "/api", **meta), headers=fields) as answer:
+        assert "result" in (await read_messages(answer))[-1]
 
 
 # ── messages of too many parts ───────────────────────────────────────────────────────────────────────────────
@@ -135,9 +135,9 @@ async def test_a_message_of_too_many_parts_is_not_read(
     served: Served, http: aiohttp.ClientSession, era: str, place: str
 ) -> None:
     """None of it runs: parsing it would block the event loop. A text of the same size is one part."""
-    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await open_session(http, served.url)
     meta = {"_meta": META} if era == "modern" else {"_meta": {}}
-    many: dict[str, Any] = fetching(1, "/api", **meta)
+    many: dict[str, Any] = fetch_call(1, "/api", **meta)
     if place == "batch":
         message = json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "ping"}] * (AT_ONCE // 4 + 1))
     else:
@@ -145,13 +145,13 @@ async def test_a_message_of_too_many_parts_is_not_read(
         message = json.dumps(many).replace('"HERE"', f"[{'[],' * AT_ONCE}1]")
     whole = io.BytesIO(message.encode())
     async with http.post(served.url, data=whole, headers={**fields, "content-type": "application/json"}) as answer:
-        assert (answer.status, (await said(answer))[0]["error"]["code"]) == (413, -32600)
+        assert (answer.status, (await read_messages(answer))[0]["error"]["code"]) == (413, -32600)
     assert served.exchange.callers == []
-    many = fetching(1, "/api", **meta)
+    many = fetch_call(1, "/api", **meta)
     many["params"]["arguments"]["body"] = "[]," * AT_ONCE
     whole = io.BytesIO(json.dumps(many).encode())
     async with http.post(served.url, data=whole, headers={**fields, "content-type": "application/json"}) as answer:
-        assert "result" in (await said(answer))[-1]
+        assert "result" in (await read_messages(answer))[-1]
 
 
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,8 +162,8 @@ async def test_modern_calls_of_one_id_are_each_answered(served: Served, http: ai
     fields = {**MODERN, "x-user": ADA}
 
     async def ask(url: str) -> dict[str, Any]:
-        async with http.post(served.url, json=fetching("same", url, _meta=META), headers=fields) as answer:
-            return (await said(answer))[-1]
+        async with http.post(served.url, json=fetch_call("same", url, _meta=META), headers=fields) as answer:
+            return (await read_messages(answer))[-1]
 
     held = asyncio.create_task(ask("/held"))
     await served.exchange.held.wait()
@@ -174,11 +174,11 @@ async def test_modern_calls_of_one_id_are_each_answered(served: Served, http: ai
 
 async def test_an_id_that_is_in_flight_in_a_session(served: Served, http: aiohttp.ClientSession) -> None:
     """The second call with that id is refused, as a number and as a text; the first one gets its own answer."""
-    fields = await opened(http, served.url)
+    fields = await open_session(http, served.url)
 
     async def ask(url: str, id: object = 7) -> list[dict[str, Any]]:
-        async with http.post(served.url, json=fetching(id, url), headers=fields) as answer:
-            return await said(answer)
+        async with http.post(served.url, json=fetch_call(id, url), headers=fields) as answer:
+            return await read_messages(answer)
 
     held = asyncio.create_task(ask("/held"))
     await served.exchange.held.wait()
@@ -196,11 +196,11 @@ async def test_an_id_that_is_in_flight_in_a_session(served: Served, http: aiohtt
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_an_id_that_is_none_is_refused(served: Served, http: aiohttp.ClientSession, era: str, id: str) -> None:
     """It is not taken for a notification, which gets no answer."""
-    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
-    message = json.dumps(fetching("HERE", "/api", _meta=META if era == "modern" else {})).replace('"HERE"', id)
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await open_session(http, served.url)
+    message = json.dumps(fetch_call("HERE", "/api", _meta=META if era == "modern" else {})).replace('"HERE"', id)
     async with http.post(served.url, data=message, headers={**fields, "content-type": "application/json"}) as answer:
         assert answer.status == 400
-        assert "error" in (await said(answer))[0]
+        assert "error" in (await read_messages(answer))[0]
     assert served.exchange.callers == []
 
 
@@ -208,26 +208,26 @@ async def test_an_id_that_is_none_is_refused(served: Served, http: aiohttp.Clien
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_json_is_utf_8(served: Served, http: aiohttp.ClientSession, era: str, coding: str) -> None:
     """RFC 8259, 8.1. Every reader on the way must read the same."""
-    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
-    message = json.dumps(fetching(1, "/api", _meta=META if era == "modern" else {})).encode(coding)
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await open_session(http, served.url)
+    message = json.dumps(fetch_call(1, "/api", _meta=META if era == "modern" else {})).encode(coding)
     async with http.post(served.url, data=message, headers={**fields, "content-type": "application/json"}) as answer:
-        assert (answer.status, "UTF-8" in (await said(answer))[0]["error"]["message"]) == (400, True)
+        assert (answer.status, "UTF-8" in (await read_messages(answer))[0]["error"]["message"]) == (400, True)
     assert served.exchange.callers == []
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_hosts_are_compared_without_case(served: Served, http: aiohttp.ClientSession, era: str) -> None:
     """As host names are (RFC 9110, 4.2.3)."""
-    fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
-    message = fetching(1, "/api", _meta=META if era == "modern" else {})
+    fields = {**MODERN, "x-user": ADA} if era == "modern" else await open_session(http, served.url)
+    message = fetch_call(1, "/api", _meta=META if era == "modern" else {})
     async with http.post(served.url, json=message, headers={**fields, "host": "Gateway.TEST"}) as answer:
-        assert "result" in (await said(answer))[-1]
+        assert "result" in (await read_messages(answer))[-1]
 
 
 # ── cancellation ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def cancelled(http: aiohttp.ClientSession, url: str, fields: dict[str, str], id: object) -> int:
+async def cancel(http: aiohttp.ClientSession, url: str, fields: dict[str, str], id: object) -> int:
     """Send `notifications/cancelled`; return its status."""
     params = {"requestId": id, "reason": "enough"}
     message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
@@ -237,38 +237,38 @@ async def cancelled(http: aiohttp.ClientSession, url: str, fields: dict[str, str
 
 async def test_a_session_cancels_its_own_calls_alone(served: Served, http: aiohttp.ClientSession) -> None:
     """The same id in another session, or another principal's, is another call; its own session cancels it."""
-    adas, adas_other, bobs = [await opened(http, served.url, user) for user in (ADA, ADA, BOB)]
-    asking = asyncio.create_task(_posted(http, served.url, fetching(5, "/held"), adas))
+    adas, adas_other, bobs = [await open_session(http, served.url, user) for user in (ADA, ADA, BOB)]
+    asking = asyncio.create_task(_post(http, served.url, fetch_call(5, "/held"), adas))
     await served.exchange.held.wait()
     for fields in (adas_other, bobs):
-        assert await cancelled(http, served.url, fields, 5) == 202
-    assert await cancelled(http, served.url, {**bobs, "mcp-session-id": adas["mcp-session-id"]}, 5) == 404
+        assert await cancel(http, served.url, fields, 5) == 202
+    assert await cancel(http, served.url, {**bobs, "mcp-session-id": adas["mcp-session-id"]}, 5) == 404
     for odd in (6, "x", None, [5], {"a": 1}, 5.5):
-        await cancelled(http, served.url, adas, odd)
+        await cancel(http, served.url, adas, odd)
     assert not served.exchange.cancelled.is_set()
-    assert await cancelled(http, served.url, adas, 5) == 202
+    assert await cancel(http, served.url, adas, 5) == 202
     async with asyncio.timeout(60):
         await served.exchange.cancelled.wait()
     asking.cancel()
     async with http.post(served.url, json={"jsonrpc": "2.0", "id": 8, "method": "ping"}, headers=adas) as answer:
-        assert (await said(answer))[0]["result"] == {}
+        assert (await read_messages(answer))[0]["result"] == {}
 
 
 async def test_a_modern_call_is_cancelled_by_its_connection_alone(served: Served, http: aiohttp.ClientSession) -> None:
     """A separate notification cancels nothing, not even from the same caller."""
     fields = {**MODERN, "x-user": ADA}
-    asking = asyncio.create_task(_posted(http, served.url, fetching(5, "/held", _meta=META), fields))
+    asking = asyncio.create_task(_post(http, served.url, fetch_call(5, "/held", _meta=META), fields))
     await served.exchange.held.wait()
     for user in (ADA, BOB):
         plain = {**ACCEPT, "x-user": user, "mcp-protocol-version": "2026-07-28"}
-        assert await cancelled(http, served.url, plain, 5) == 202
+        assert await cancel(http, served.url, plain, 5) == 202
     assert not served.exchange.cancelled.is_set()
     asking.cancel()
     async with asyncio.timeout(60):
         await served.exchange.cancelled.wait()
 
 
-async def _posted(http: aiohttp.ClientSession, url: str, message: dict[str, Any], fields: dict[str, str]) -> str:
+async def _post(http: aiohttp.ClientSession, url: str, message: dict[str, Any], fields: dict[str, str]) -> str:
     async with http.post(url, json=message, headers=fields) as answer:
         return await answer.text()
 

@@ -190,9 +190,9 @@ async def test_a_cancelled_call_ends_and_is_not_answered(wire: Wire) -> None:
     await wire.peer.receive(_slow(7))
     await wire.served.exchange.started.wait()
     for id in ("7", 8, None, [7]):
-        await wire.peer.receive(_cancelled(id))
+        await wire.peer.receive(_cancellation(id))
     assert not wire.served.exchange.cancelled.is_set()
-    await wire.peer.receive(_cancelled(7))
+    await wire.peer.receive(_cancellation(7))
     async with asyncio.timeout(60):
         await wire.served.exchange.cancelled.wait()
     assert (await wire.ask("ping"))["result"] == {}
@@ -204,7 +204,7 @@ def _slow(id: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": call}
 
 
-def _cancelled(id: Any) -> dict[str, Any]:
+def _cancellation(id: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
 
 
@@ -227,7 +227,7 @@ async def test_an_answer_that_is_written_when_its_call_is_cancelled_is_not_sent(
     await wire.peer.receive({"jsonrpc": "2.0", "id": 5, "method": "resources/list"})
     async with asyncio.timeout(60):
         await written.wait()
-    await wire.peer.receive(_cancelled(5))
+    await wire.peer.receive(_cancellation(5))
     await wire.peer.receive({"jsonrpc": "2.0", "id": 5, "method": "prompts/list"})
     wire.ready.set()
     async with asyncio.timeout(60):

@@ -34,7 +34,7 @@ async def served() -> AsyncIterator[Served]:
         yield served
 
 
-async def opened(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
+async def open_session(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
     """Return the header fields of a new session."""
     params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
     async with http.post(
@@ -99,7 +99,7 @@ async def test_what_a_client_declares_is_bounded(name: str) -> None:
     async with Mount(sessions_each=1).serve() as served, aiohttp.ClientSession() as http:
         async with http.post(served.url, data=BytesIO(message), headers=ACCEPT) as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (413, -32600)
-        session = await opened(http, served.url)
+        session = await open_session(http, served.url)
         async with http.post(served.url, data=BytesIO(message), headers=session) as answer:
             assert "65,536 bytes at most" in await answer.text()
         assert (await answers(http, served.url, ""))[0][0] == 503
@@ -108,7 +108,7 @@ async def test_what_a_client_declares_is_bounded(name: str) -> None:
 async def test_a_session_that_nobody_uses_ends() -> None:
     """Its place is then free, and its id unknown."""
     async with Mount(sessions_each=1, session_idle=0.3).serve() as served, aiohttp.ClientSession() as http:
-        first = await opened(http, served.url)
+        first = await open_session(http, served.url)
         async with asyncio.timeout(60):
             while (status := (await answers(http, served.url, ""))[0][0]) != 200:
                 assert status == 503
@@ -148,7 +148,7 @@ async def taken_up(http: aiohttp.ClientSession, url: str, fields: dict[str, str]
 async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
     """Missed messages are sent then; another session receives none of them."""
     async with aiohttp.ClientSession() as http:
-        mine, others = await opened(http, served.url), await opened(http, served.url)
+        mine, others = await open_session(http, served.url), await open_session(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             first: dict[str, str] = {}
             while json.loads(first.get("data") or "{}").get("method") != "notifications/tools/list_changed":
@@ -173,7 +173,7 @@ async def test_an_idle_session_with_its_stream_needs_few_tasks(served: Served) -
     async with aiohttp.ClientSession() as http, AsyncExitStack() as streams, asyncio.timeout(60):
 
         async def hold() -> None:
-            mine = await opened(http, served.url)
+            mine = await open_session(http, served.url)
             await event(await streams.enter_async_context(http.get(served.url, headers=mine)))
 
         await hold()
@@ -188,7 +188,7 @@ async def test_an_idle_session_with_its_stream_needs_few_tasks(served: Served) -
 async def test_a_client_that_ends_its_session_is_no_error(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     """Its standing stream ends with it."""
     async with aiohttp.ClientSession() as http, asyncio.timeout(60):
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             await event(stream)
             async with http.delete(served.url, headers=mine) as answer:
@@ -203,7 +203,7 @@ async def test_a_standing_stream_gets_comments_while_nothing_happens(
     """Proxies close connections without traffic."""
     monkeypatch.setattr(resume, "PING", 0.05)
     async with aiohttp.ClientSession() as http, asyncio.timeout(60):
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             while not (line := await stream.content.readline()).startswith(b": ping"):
                 assert line
@@ -216,7 +216,7 @@ async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said
     """A client may list the tools before it opens its stream, and may resume a stream without events."""
 
     async with aiohttp.ClientSession() as http, asyncio.timeout(60):
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         while not served.face._followed:
             await asyncio.sleep(0.01)
         served.views.offer(LOCAL, ADD)
@@ -236,7 +236,7 @@ async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said
 async def test_a_stream_that_cannot_be_taken_up_is_refused_or_begins_anew(served: Served) -> None:
     """On an empty stream clients would retry for ever; a caller without such a session learns nothing of it."""
     async with aiohttp.ClientSession() as http:
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         async with http.get(served.url, headers={**mine, "last-event-id": "gone"}) as stream:
             assert stream.status == 400
             assert "cannot be resumed" in (await stream.json())["error"]["message"]
@@ -256,7 +256,7 @@ def note(number: int, size: int = 0) -> JSONRPCNotification:
     return JSONRPCNotification(jsonrpc="2.0", method=f"n{number}", params={"x": "x" * size})
 
 
-async def replayed(events: SessionEvents, last: str) -> list[str]:
+async def replay(events: SessionEvents, last: str) -> list[str]:
     """Return the methods of the events after `last`."""
     found: list[str] = []
 
@@ -271,8 +271,8 @@ async def test_only_the_same_stream_is_said_again() -> None:
     """In order, and nothing up to the event that the client names."""
     events = SessionEvents(Room())
     ids = [await events.store_event("a" if number % 2 else "b", note(number)) for number in range(6)]
-    assert await replayed(events, ids[1]) == ["n3", "n5"]
-    assert await replayed(events, "unknown") == []
+    assert await replay(events, ids[1]) == ["n3", "n5"]
+    assert await replay(events, "unknown") == []
 
 
 async def test_what_is_put_in_later_is_not_kept() -> None:
@@ -283,7 +283,7 @@ async def test_what_is_put_in_later_is_not_kept() -> None:
     await events.store_event("a", spliced)
     third = await events.store_event("a", note(3))
     await events.store_event("a", note(4))
-    assert (await replayed(events, first), await replayed(events, third)) == ([], ["n4"])
+    assert (await replay(events, first), await replay(events, third)) == ([], ["n4"])
 
 
 def test_nobody_outside_knows_what_stands_for_what_is_put_in_later() -> None:
@@ -297,9 +297,9 @@ async def test_a_session_keeps_its_newest_events_alone() -> None:
     room = Room(limit=4000)
     few, small = SessionEvents(room, events=2), SessionEvents(room, size=1000)
     ids = [await few.store_event("a", note(number)) for number in range(4)]
-    assert [await replayed(few, id) for id in ids] == [[], [], ["n3"], []]
+    assert [await replay(few, id) for id in ids] == [[], [], ["n3"], []]
     large = [await small.store_event("a", note(number, 400)) for number in range(4)]
-    assert await replayed(small, large[0]) == []
+    assert await replay(small, large[0]) == []
     hungry = SessionEvents(room, size=10**6)
     for number in range(20):
         await hungry.store_event("a", note(number, 400))
@@ -321,13 +321,13 @@ async def test_whoever_says_much_pushes_out_nothing_of_others() -> None:
             said = await events.store_event("a", note(number, 400))
             assert events.has(said)
             assert room.used <= room.limit
-    assert await replayed(mine, ids[0]) == ["n1", "n2", "n3"]
+    assert await replay(mine, ids[0]) == ["n1", "n2", "n3"]
     assert not theirs[0].has(first)
     before = room.used
     theirs.clear()
     del events
     assert room.used < before
-    assert await replayed(mine, ids[0]) == ["n1", "n2", "n3"]
+    assert await replay(mine, ids[0]) == ["n1", "n2", "n3"]
 
 
 async def test_the_events_of_a_session_count_for_who_opened_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from gateway.mcp import server
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
-from tests.mcp.mounts import MODES, Mount, Served, as_app, principal_of, said
+from tests.mcp.mounts import MODES, Mount, Served, as_app, principal_of, result_text
 
 ADA = "issuer|client|ada"
 
@@ -37,7 +37,7 @@ async def test_a_client_without_apps_sees_no_tool_of_apps(served: Served, mode: 
         refused = await client.call_tool("http_request", {"url": "/api/cart"})
     assert sorted(tool.name for tool in listed.tools) == sorted(MODEL_TOOLS)
     assert refused.is_error
-    assert "not-an-app" in said(refused)
+    assert "not-an-app" in result_text(refused)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -60,9 +60,9 @@ async def test_the_launch_value_is_in_meta_alone_and_for_hosts_alone(served: Ser
         plain = await client.call_tool("open_cart", {})
     assert (opened.meta or {})["webmcp-gateway/launch"] == "launch-value"
     assert opened.structured_content == plain.structured_content == {"view": "view-1"}
-    assert "is open as view view-1" in said(opened)
-    assert "not shown anywhere: this client declares no support for MCP Apps" in said(plain)
-    assert "launch-value" not in said(opened) + plain.model_dump_json()
+    assert "is open as view view-1" in result_text(opened)
+    assert "not shown anywhere: this client declares no support for MCP Apps" in result_text(plain)
+    assert "launch-value" not in result_text(opened) + plain.model_dump_json()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -72,7 +72,7 @@ async def test_a_request_of_an_app_is_carried_and_answered(served: Served, mode:
     async with as_app(served.url, mode) as client:
         result = await client.call_tool("http_request", arguments)
     assert result.structured_content is not None
-    assert json.loads(said(result)) == result.structured_content
+    assert json.loads(result_text(result)) == result.structured_content
     body = result.structured_content["body"]
     assert (body["method"], json.loads(body["body"]), body["nothing"]) == ("POST", {"a": None}, None)
     assert (body["initiator"], body["door"], body["wait"]) == ("page", "mcp", 0.0)
@@ -111,8 +111,8 @@ async def test_failures_of_the_gateway_reject_the_fetch(served: Served, mode: st
         broken = await client.call_tool("http_request", {"url": "/bug"})
     assert told.is_error
     assert broken.is_error
-    assert said(broken).startswith("internal:")
-    assert "Zero" not in said(broken)
+    assert result_text(broken).startswith("internal:")
+    assert "Zero" not in result_text(broken)
 
 
 async def test_a_status_that_no_app_can_take_is_a_refusal(served: Served) -> None:
@@ -134,7 +134,7 @@ async def test_the_tools_of_a_view_are_listed_and_called(served: Served, mode: s
     assert (tool.description, tool.input_schema) == (ADD.description, ADD.input_schema)
     assert tool.annotations is not None
     assert tool.annotations.destructive_hint is False
-    assert json.loads(said(result)) == {
+    assert json.loads(result_text(result)) == {
         "name": ADD.name,
         "arguments": {"item_id": "7"},
         "view": None,
@@ -154,10 +154,10 @@ async def test_the_two_fixed_tools_reach_a_view_by_its_handle(served: Served, mo
         collected = await client.call_tool("call_view_tool", {"call": "c1"})
     assert listed.structured_content is not None
     assert listed.structured_content["views"][0]["tools"][0]["tool"] == "add_to_cart"
-    assert json.loads(said(result))["view"] == "view-1"
+    assert json.loads(result_text(result))["view"] == "view-1"
     assert missing.is_error
-    assert "`tool`" in said(missing)
-    assert said(collected) == "collected c1"
+    assert "`tool`" in result_text(missing)
+    assert result_text(collected) == "collected c1"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -174,7 +174,7 @@ async def test_a_view_attaches(served: Served, mode: str) -> None:
         "largest": BODY_LIMIT,
     }
     assert refused.is_error
-    assert "view-unproven" in said(refused)
+    assert "view-unproven" in result_text(refused)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -198,7 +198,7 @@ async def test_an_unknown_tool_is_a_protocol_error(served: Served, mode: str) ->
         with pytest.raises(MCPError, match="Unknown tool"):
             await client.call_tool("shop_add", {})
         gone = await client.call_tool("cart_gone", {})
-    assert json.loads(said(gone))["name"] == "cart_gone"
+    assert json.loads(result_text(gone))["name"] == "cart_gone"
 
 
 async def test_a_mount_of_one_app_offers_that_app_alone() -> None:

@@ -28,7 +28,7 @@ from tests.interop.test_hostile_http import behind
 from tests.mcp import fakes
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount
-from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said
+from tests.mcp.test_messages import ACCEPT, META, MODERN, fetch_call, open_session, read_messages
 from tests.mcp.test_resume import event, taken_up
 
 LARGE = 'aé"\n\x7f' * 200_000
@@ -55,17 +55,17 @@ def by_the_sdk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-async def asked(http: aiohttp.ClientSession, url: str, mode: str, method: str, params: dict[str, Any]) -> Any:
+async def request_slowly(http: aiohttp.ClientSession, url: str, mode: str, method: str, params: dict[str, Any]) -> Any:
     """Return the result of a request off the fast path."""
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     if mode == "legacy":
-        fields = await opened(http, url, more=ACCEPT)
+        fields = await open_session(http, url, more=ACCEPT)
     else:
         fields = {**MODERN, "mcp-method": method, **({"mcp-name": params["name"]} if "name" in params else {})}
         body["params"] = {**params, "_meta": {**META, "progressToken": "x"}}
     async with http.post(url, json=body, headers=fields) as response:
         assert response.status == 200
-        return (await said(response))[-1]["result"]
+        return (await read_messages(response))[-1]["result"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -81,10 +81,10 @@ async def test_a_large_result_of_an_upstream(
 
     monkeypatch.setitem(WAYS, "large", large)
     async with behind(tmp_path, "large") as (mcp, _, __), aiohttp.ClientSession() as http:
-        await asked(http, mcp + mount, mode, "tools/list", {})
+        await request_slowly(http, mcp + mount, mode, "tools/list", {})
         by_the_sdk.clear()
         name = "ok" if mount else "bad_ok"
-        result = await asked(http, mcp + mount, mode, "tools/call", {"name": name, "arguments": {}})
+        result = await request_slowly(http, mcp + mount, mode, "tools/call", {"name": name, "arguments": {}})
     assert {key: result[key] for key in RESULTS[kind] if key != "_meta"} == {
         key: value for key, value in RESULTS[kind].items() if key != "_meta"
     }
@@ -112,8 +112,8 @@ async def test_a_large_result_on_a_stream_that_was_taken_up(
         asyncio.timeout(60),
         aiohttp.ClientSession(read_bufsize=2**22) as http,
     ):
-        await asked(http, mcp + mount, "legacy", "tools/list", {})
-        fields = await opened(http, mcp + mount, more=ACCEPT)
+        await request_slowly(http, mcp + mount, "legacy", "tools/list", {})
+        fields = await open_session(http, mcp + mount, more=ACCEPT)
         async with aiohttp.ClientSession() as breaking:
             broken = await breaking.post(mcp + mount, json={**call, "params": {"name": name}}, headers=fields)
             first = await event(broken)
@@ -131,7 +131,7 @@ async def test_a_large_list(tmp_path: Path, by_the_sdk: list[int], mount: str, m
         tools: list[dict[str, Any]] = []
         while len(tools) < THINGS:
             by_the_sdk.clear()
-            tools = (await asked(http, mcp + mount, mode, "tools/list", {}))["tools"]
+            tools = (await request_slowly(http, mcp + mount, mode, "tools/list", {}))["tools"]
     assert ("tool_4999" if mount else "bad_tool_4999") in [one["name"] for one in tools]
     assert max(by_the_sdk) < MOST
 
@@ -152,8 +152,8 @@ async def test_a_large_answer_of_a_backend(
     response = Response(200, (("content-type", content_type),), body, "/answer/large")
     monkeypatch.setitem(fakes.ANSWERS, "/answer/large", response)
     async with Mount(app="cart").serve() as served, aiohttp.ClientSession() as http:
-        params = fetching(1, "/answer/large")["params"]
-        result = await asked(http, served.url, mode, "tools/call", params)
+        params = fetch_call(1, "/answer/large")["params"]
+        result = await request_slowly(http, served.url, mode, "tools/call", params)
     structured = result["structuredContent"]
     assert json.loads(result["content"][0]["text"]) == structured
     assert structured["body"] == content(response)["body"]
@@ -172,7 +172,7 @@ async def test_texts_that_are_large_together(monkeypatch: pytest.MonkeyPatch, by
         served.views.offer(LOCAL, ADD)
         monkeypatch.setattr(served.pages, "call", call)
         params = {"name": ADD.name, "arguments": {"item_id": "tea"}}
-        result = await asked(http, served.url, mode, "tools/call", params)
+        result = await request_slowly(http, served.url, mode, "tools/call", params)
     assert [block["text"] for block in result["content"]] == texts
     assert 0 < max(by_the_sdk) < MOST
 

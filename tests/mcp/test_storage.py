@@ -11,7 +11,7 @@ from gateway.mcp.mount_interfaces import MountClient
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.page_storage import QUOTA
 from gateway.stores.sealing import SealBroken
-from tests.mcp.fakes import packed
+from tests.mcp.fakes import fake_app
 from tests.mcp.mounts import Mount, Served
 
 ANN = Principal("login", "host", "ann")
@@ -19,7 +19,7 @@ ANN = Principal("login", "host", "ann")
 
 def mount(**options: Any) -> Mount:
     """Yield a mount on which the cart stores its items, and the to-do list does not."""
-    return Mount(apps={"cart": replace(packed("cart"), keeps=True), "todo": packed("todo")}, **options)
+    return Mount(apps={"cart": replace(fake_app("cart"), keeps=True), "todo": fake_app("todo")}, **options)
 
 
 async def call(

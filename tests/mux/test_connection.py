@@ -68,14 +68,14 @@ def messages() -> st.SearchStrategy[dict[str, Json]]:
     methods = st.sampled_from(["tools/call", "ping", "tools/list", "initialize", "notifications/progress", "x"])
     call = st.builds(lambda id, method: {"jsonrpc": "2.0", "id": id, "method": method}, ids, methods)
     answer = st.builds(lambda id: {"jsonrpc": "2.0", "id": id, "result": {}}, ids)
-    cancel = st.builds(cancelled, ids)
+    cancel = st.builds(cancellation, ids)
     junk: st.SearchStrategy[dict[str, Json]] = st.dictionaries(
         st.sampled_from(["jsonrpc", "id", "method", "result"]), json_values(), max_size=4
     )
     return st.one_of(junk, call, answer, cancel)
 
 
-def cancelled(id: Json) -> dict[str, Json]:
+def cancellation(id: Json) -> dict[str, Json]:
     """Return a notification that a call is cancelled."""
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
 

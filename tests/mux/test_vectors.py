@@ -20,7 +20,7 @@ def test_vector(vector: dict[str, Any]) -> None:
     connection = ServerConnection() if vector["role"] == "gateway" else ClientConnection()
     for step in [*DOCUMENT["starts"].get(vector.get("start"), []), *vector["steps"]]:
         for number in range(step.get("times", 1)):
-            run(connection, expanded(step, number), vector["role"])
+            run(connection, expand(step, number), vector["role"])
 
 
 def run(connection: Connection, step: dict[str, Any], role: str) -> None:
@@ -64,7 +64,7 @@ def frame_of(value: dict[str, Any]) -> Any:
     return type(bare)(bare.view, bare.channel, value["message"])  # type: ignore[union-attr, call-arg, arg-type]
 
 
-def expanded(step: dict[str, Any], number: int) -> dict[str, Any]:
+def expand(step: dict[str, Any], number: int) -> dict[str, Any]:
     """Return the step with its `$` placeholders filled in."""
     depth = step.get("deep", 0)
     nested = "[" * depth + "]" * depth

@@ -32,7 +32,7 @@ PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "", view="v1", proven=
 JSON_TYPE = "application/json"
 
 
-def sent(
+def canonical_request(
     body: bytes, media: str = JSON_TYPE, body_type: BodyType = BodyType.JSON, url: str = "/checkout"
 ) -> CanonicalRequest:
     """Return the canonical request of a body."""
@@ -42,14 +42,16 @@ def sent(
 
 def test_our_own_writing_is_sent() -> None:
     """The parsed value is serialized again, however it was written."""
-    request = sent(b' { "total" :  1e2 , "s":"\\u00e9\\/" } ', "Application/JSON; Charset=UTF-8", BodyType.TEXT)
+    request = canonical_request(
+        b' { "total" :  1e2 , "s":"\\u00e9\\/" } ', "Application/JSON; Charset=UTF-8", BodyType.TEXT
+    )
     assert (request.json, request.body) == ({"total": 100.0, "s": "é/"}, '{"total":100.0,"s":"é/"}'.encode())
-    assert sent(b"[1]", "application/vnd.api+json", BodyType.BASE64).body_type is BodyType.JSON
+    assert canonical_request(b"[1]", "application/vnd.api+json", BodyType.BASE64).body_type is BodyType.JSON
 
 
 def test_bodies_that_no_rule_reads_are_left_alone() -> None:
     """On other routes the bytes pass as they are."""
-    request = sent(b'{ "a":1, "a":2 }', url="/cart")
+    request = canonical_request(b'{ "a":1, "a":2 }', url="/cart")
     assert (request.body, request.json) == (b'{ "a":1, "a":2 }', None)
 
 
@@ -86,7 +88,7 @@ def test_bodies_that_no_rule_reads_are_left_alone() -> None:
 def test_ambiguous_bodies_are_refused(body: bytes, media: str, body_type: BodyType, message: str) -> None:
     """A body that two parsers could read differently never reaches a decision."""
     with pytest.raises(Refusal) as caught:
-        sent(body, media, body_type)
+        canonical_request(body, media, body_type)
     assert caught.value.reason is Reason.BAD_REQUEST
     assert message in caught.value.detail
 
@@ -101,7 +103,7 @@ def test_encoded_bodies_are_refused() -> None:
 def test_large_bodies_are_not_parsed() -> None:
     """A body over the limit of its route is refused before it is parsed."""
     with pytest.raises(Refusal) as caught:
-        sent(b"[" * 2_000_000)
+        canonical_request(b"[" * 2_000_000)
     assert caught.value.reason is Reason.REQUEST_TOO_LARGE
 
 
@@ -109,25 +111,25 @@ def test_bodies_of_too_many_parts_are_not_parsed() -> None:
     """If the route allows that size: parsing would block the event loop. Where no rule reads the body, it passes."""
     many = b"[" + b"[]," * MOST + b"1]"
     with pytest.raises(Refusal, match="commas and brackets") as caught:
-        sent(many, url="/bulk")
+        canonical_request(many, url="/bulk")
     assert caught.value.reason is Reason.REQUEST_TOO_LARGE
-    assert sent(many, url="/cart").body == many
+    assert canonical_request(many, url="/cart").body == many
 
 
 def test_deciding_on_the_body() -> None:
     """The condition sees the parsed body, and denies if there is none."""
-    assert decide(POLICY, sent(b'{"total": 500}'), PAGE).effect is Effect.ALLOW
-    assert "it is false" in decide(POLICY, sent(b'{"total": 501}'), PAGE).reasons[0]
-    assert "is not there" in decide(POLICY, sent(b"", ""), PAGE).reasons[0]
-    assert decide(POLICY, sent(b'{"total": 500}'), PAGE).obligations.reads_body
+    assert decide(POLICY, canonical_request(b'{"total": 500}'), PAGE).effect is Effect.ALLOW
+    assert "it is false" in decide(POLICY, canonical_request(b'{"total": 501}'), PAGE).reasons[0]
+    assert "is not there" in decide(POLICY, canonical_request(b"", ""), PAGE).reasons[0]
+    assert decide(POLICY, canonical_request(b'{"total": 500}'), PAGE).obligations.reads_body
 
 
 def test_the_question_shows_the_body() -> None:
     """A message may contain values of the body, list items too."""
-    request = sent(b'{"total": 12.5, "to": [{"name": "Ann\\u202e"}]}', url="/order")
+    request = canonical_request(b'{"total": 12.5, "to": [{"name": "Ann\\u202e"}]}', url="/order")
     model = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "", view="v1", proven=True)
     assert decide(POLICY, request, model).obligations.confirm == "Pay 12.5, Ann⟨U+202E⟩?"
-    assert decide(POLICY, sent(b"", "", url="/order"), model).obligations.confirm == "Pay (none), (none)?"
+    assert decide(POLICY, canonical_request(b"", "", url="/order"), model).obligations.confirm == "Pay (none), (none)?"
 
 
 _JSON = st.recursive(
@@ -140,10 +142,10 @@ _JSON = st.recursive(
 def test_canonical_bodies_are_idempotent(value: Json, ascii_only: bool) -> None:
     """A canonical body stays unchanged, byte for byte, and has the meaning that was decided on."""
     try:
-        once = sent(json.dumps(value, ensure_ascii=ascii_only, indent=1).encode("utf-8", "surrogatepass"))
+        once = canonical_request(json.dumps(value, ensure_ascii=ascii_only, indent=1).encode("utf-8", "surrogatepass"))
     except Refusal:
         return
-    again = sent(once.body)
+    again = canonical_request(once.body)
     assert (again.body, again.json) == (once.body, once.json)
     assert json.loads(once.body) == once.json
     assert again.digest == once.digest
@@ -153,4 +155,4 @@ def test_canonical_bodies_are_idempotent(value: Json, ascii_only: bool) -> None:
 def test_nothing_but_refusals(body: bytes, body_type: BodyType, media: str) -> None:
     """No bytes raise anything but `Refusal`."""
     with contextlib.suppress(Refusal):
-        decide(POLICY, sent(body, media, body_type), PAGE)
+        decide(POLICY, canonical_request(body, media, body_type), PAGE)

@@ -51,7 +51,7 @@ def _canonical(method: str, url: str, policy: Policy = POLICY) -> CanonicalReque
     return canonicalise(policy, Request(method, url))
 
 
-def _decided(method: str, url: str, caller: Caller = PAGE) -> Decision:
+def _decide(method: str, url: str, caller: Caller = PAGE) -> Decision:
     return decide(POLICY, _canonical(method, url), caller)
 
 
@@ -94,7 +94,7 @@ DECIDED = [
 @pytest.mark.parametrize(("method", "url", "expected"), DECIDED)
 def test_decisions(method: str, url: str, expected: str) -> None:
     """Path and method decide together, by whole segments, in the order of the file."""
-    assert outcome(_decided(method, url)) == expected
+    assert outcome(_decide(method, url)) == expected
 
 
 REFUSED = [
@@ -232,15 +232,15 @@ def test_get_has_no_body() -> None:
 )
 def test_questions(method: str, url: str, caller: Caller, question: str | None) -> None:
     """If the rule requires it, and before an unproven call changes anything."""
-    decision = _decided(method, url, caller)
+    decision = _decide(method, url, caller)
     assert decision.effect is Effect.ALLOW
     assert decision.obligations.confirm == question
 
 
 def test_nothing_is_stored_where_a_rule_may_ask() -> None:
     """Answers of rules with `confirm` are marked no-store for every caller."""
-    assert _decided("DELETE", "/api/cart/7", PERSON).obligations.no_store
-    assert not _decided("GET", "/api/cart").obligations.no_store
+    assert _decide("DELETE", "/api/cart/7", PERSON).obligations.no_store
+    assert not _decide("GET", "/api/cart").obligations.no_store
 
 
 @pytest.mark.parametrize(("asked", "timeout"), [(None, 4), (1.5, 1.5), (60, 4)])
@@ -261,7 +261,7 @@ def test_timeout_is_only_lowered(asked: float | None, timeout: float) -> None:
 )
 def test_denials_say_why(method: str, url: str, message: str) -> None:
     """A denial names the allowed methods, the nearest route, or the rule's own words."""
-    refusal = _decided(method, url).refusal()
+    refusal = _decide(method, url).refusal()
     assert refusal.reason is Reason.POLICY_DENIED
     assert message in refusal.detail
 

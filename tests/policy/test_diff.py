@@ -34,7 +34,7 @@ def policy(routes: str = "", rest: str = "") -> Policy:
     return parse_policy(f"{HEAD}{rest}routes: [{routes}]\n", "policy.yaml")
 
 
-def told(old: Policy, new: Policy) -> list[tuple[str, tuple[str, ...], str]]:
+def changes_between(old: Policy, new: Policy) -> list[tuple[str, tuple[str, ...], str]]:
     """Return the changes, without kinds and lines."""
     return [(change.turn.value, change.subjects, change.detail) for change in diff(old, new)]
 
@@ -68,26 +68,28 @@ ONE = "{path: /a, methods: [GET]}"
 )
 def test_routes_that_come_and_go(old: str, new: str, expected: list[tuple[str, tuple[str, ...], str]]) -> None:
     """By method and path; a route without effect is not reported."""
-    assert told(policy(old), policy(new)) == expected
+    assert changes_between(policy(old), policy(new)) == expected
 
 
 def test_a_rule_that_moves_before_another_opens_what_both_match() -> None:
     """The same rules in another order are another policy."""
-    found = told(policy(f"{ADMIN}, {ANY}"), policy(f"{ANY}, {ADMIN}"))
+    found = changes_between(policy(f"{ADMIN}, {ANY}"), policy(f"{ANY}, {ADMIN}"))
     assert found == [("opened", ("GET, POST /api/admin/**",), "allowed; it was denied: no")]
 
 
 def test_a_deny_in_the_middle_of_a_parameter_is_found_where_they_meet() -> None:
     """Neither rule's own path alone shows it."""
     old, deny = '{path: "/api/{x}/users", methods: [GET]}', '{path: "/api/admin/{y}", deny: no}'
-    assert told(policy(old), policy(f"{deny}, {old}")) == [("closed", ("GET /api/admin/users",), "denied: no")]
+    assert changes_between(policy(old), policy(f"{deny}, {old}")) == [
+        ("closed", ("GET /api/admin/users",), "denied: no")
+    ]
 
 
 def test_what_a_rule_asks_is_compared() -> None:
     """Questions, rates, sizes: looser counts as opened, stricter as closed."""
     old = "{path: /a, methods: [GET], confirm: {when: model}, rate: 5/minute per principal, request: 1KiB}"
     new = "{path: /a, methods: [GET], rate: 9/minute per principal, request: 512B, timeout: 3s}"
-    found = told(policy(old), policy(new))
+    found = changes_between(policy(old), policy(new))
     assert [(turn, detail) for turn, _, detail in found] == [
         ("opened", "no person is asked first any more"),
         ("opened", "rate of 9/minute per principal (was 5/minute per principal)"),
@@ -110,19 +112,21 @@ def test_a_longer_grant_is_opened_and_a_shorter_one_is_closed() -> None:
         for more in ("", ", grant: 5m", ", grant: 10m", ", message: Sure?")
     )
     longer = ("opened", ("GET /a",), "a person may allow it for 600 seconds at once (was 300)")
-    assert told(short, long) == [longer]
+    assert changes_between(short, long) == [longer]
     assert [diff(*pair)[0].turn for pair in ((long, short), (none, short), (short, none))] == [
         "closed",
         "opened",
         "closed",
     ]
-    assert told(none, other) == [("changed", ("GET /a",), "the question to a person has another text")]
+    assert changes_between(none, other) == [("changed", ("GET /a",), "the question to a person has another text")]
 
 
 def test_another_time_for_a_question_is_told() -> None:
     """It counts neither as opened nor as closed."""
     two, five = (policy(f"{{path: /a, methods: [GET], confirm: {{timeout: {minutes}m}}}}") for minutes in (2, 5))
-    assert told(two, five) == [("changed", ("GET /a",), "the question to a person stays open for another time")]
+    assert changes_between(two, five) == [
+        ("changed", ("GET /a",), "the question to a person stays open for another time")
+    ]
     assert diff(two, two) == ()
 
 
@@ -158,7 +162,7 @@ def test_tools_and_backends_are_compared() -> None:
     old = parse_policy(f"{HEAD}tools: {{a: {{}}, b: {{confirm: always}}, c: {{}}, e: {{}}}}\n", "p")
     text = "version: 1\nbackends: {shop: {url: https://elsewhere.example, network: private}}\n"
     new = parse_policy(f"{text}tools: {{b: {{}}, c: {{deny: no}}, d: {{}}, e: {{timeout: 2m}}}}\n", "p")
-    assert told(old, new) == [
+    assert changes_between(old, new) == [
         ("opened", ("b",), "no person is asked first any more"),
         ("opened", ("d",), "models may call it"),
         ("opened", ("shop",), "requests go to another place: https://elsewhere.example (was https://shop.example.com)"),
@@ -172,7 +176,7 @@ def test_tools_and_backends_are_compared() -> None:
 def test_frames_are_compared() -> None:
     """Each other site counts."""
     old, new = (parse_policy(f"{HEAD}frames: ['https://{site}.example']\n", "p") for site in ("a", "b"))
-    assert {turn for turn, *_ in told(old, new)} == {"opened", "closed"}
+    assert {turn for turn, *_ in changes_between(old, new)} == {"opened", "closed"}
 
 
 RULES = ["methods: [GET]", "methods: [POST]", "methods: [GET, POST]", "deny: no"]

@@ -99,12 +99,12 @@ def test_event_ids_are_any_bytes_of_a_line() -> None:
     """An event stream may set any (HTML, 9.2.6); other headers have no control characters."""
     for value in ("\xc3\xa9", "a\x01\x0b\x7f", "\t a"):
         assert filter_request_headers((("Last-Event-ID", value),)) == (("last-event-id", value.strip(" \t")),)
-    assert _refused("x-a", "a\x01")
+    assert _refusal_of("x-a", "a\x01")
     for value in ("a\x00", "a\r", "a\nb", "\u65e5"):
-        assert _refused("last-event-id", value)
+        assert _refusal_of("last-event-id", value)
 
 
-def _refused(name: str, value: str) -> bool:
+def _refusal_of(name: str, value: str) -> bool:
     try:
         filter_request_headers(((name, value),))
     except ValueError:

@@ -38,7 +38,7 @@ frames: ["https://maps.example"]
 CALLER = Caller(Principal("i", "c", "s"), "shop", Door.BRIDGE, Initiator.PAGE, "test", "v", True)
 
 
-def written(folder: Path, **files: str) -> Path:
+def write_policy(folder: Path, **files: str) -> Path:
     """Write the usual files, or others, and return the policy; `__` in a name is a folder."""
     named = {"shop": MAIN, "shared__admin": ADMIN, "shared__limits": LIMITS, **files}
     for name, text in named.items():
@@ -52,13 +52,13 @@ def written(folder: Path, **files: str) -> Path:
 def refusal(folder: Path, **files: str) -> list[str]:
     """Return the problems of these files, with paths relative to the folder."""
     with pytest.raises(DocumentError) as refused:
-        load_policy(written(folder, **files))
+        load_policy(write_policy(folder, **files))
     return [str(problem).replace(f"{folder}/", "") for problem in refused.value.problems]
 
 
 def test_a_policy_has_what_its_parts_have(tmp_path: Path) -> None:
     """Its own routes come first, its own limits are nearest; masks and links of all files add up."""
-    policy = load_policy(written(tmp_path))
+    policy = load_policy(write_policy(tmp_path))
     assert [route.template.text for route in policy.routes.all] == ["/api/cart", "/api/admin/**", "/api/**"]
     assert set(policy.tools) == {"add", "clear"}
     cart = policy.routes.all[0].decided.obligations
@@ -73,7 +73,7 @@ def test_a_policy_has_what_its_parts_have(tmp_path: Path) -> None:
 
 def test_each_rule_says_where_it_is_written(tmp_path: Path) -> None:
     """In reasons and explanations: the part and the line; in the policy's own file, the line alone."""
-    policy = load_policy(written(tmp_path))
+    policy = load_policy(write_policy(tmp_path))
     place = f"{tmp_path}/shared/admin.yaml, line 2"
     found = explain(policy, Request("GET", "/api/admin/x"), CALLER)
     assert f"({place})" in found.reasons[1]
@@ -86,8 +86,8 @@ def test_each_rule_says_where_it_is_written(tmp_path: Path) -> None:
 
 def test_a_changed_part_is_another_version(tmp_path: Path) -> None:
     """Also if the policy's own file stays the same."""
-    before = load_policy(written(tmp_path)).version
-    assert load_policy(written(tmp_path, shared__limits=LIMITS.replace("20s", "21s"))).version != before
+    before = load_policy(write_policy(tmp_path)).version
+    assert load_policy(write_policy(tmp_path, shared__limits=LIMITS.replace("20s", "21s"))).version != before
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_link_to_the_outside_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "outside.yaml").write_text("frames: []\n", "utf-8")
     folder = tmp_path / "in"
     folder.mkdir()
-    path = written(folder)
+    path = write_policy(folder)
     (folder / "shared" / "limits.yaml").unlink()
     os.symlink(tmp_path / "outside.yaml", folder / "shared" / "limits.yaml")
     with pytest.raises(DocumentError, match="links to the outside"):
@@ -154,13 +154,13 @@ def test_a_link_to_the_outside_is_not_followed(tmp_path: Path) -> None:
 def test_a_part_twice_is_there_once(tmp_path: Path) -> None:
     """A part that two others need."""
     files = {"shared__admin": f"include: [limits.yaml]\n{ADMIN}"}
-    policy: Policy = load_policy(written(tmp_path, **files))
+    policy: Policy = load_policy(write_policy(tmp_path, **files))
     assert policy.frames == ("https://maps.example",)
 
 
 def test_a_part_is_checked_alone(tmp_path: Path) -> None:
     """Its rules are parsed as in a policy with a backend; lines are its own."""
-    written(tmp_path)
+    write_policy(tmp_path)
     part = tmp_path / "shared" / "admin.yaml"
     assert (is_part(part), is_part(tmp_path / "shop.yaml")) == (True, False)
     assert len(check_part(part).routes.all) == 2

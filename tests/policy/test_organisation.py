@@ -61,7 +61,7 @@ def app(text: str = APP, above: str = ABOVE) -> Policy:
     return parse_policy(text, "app.yaml", organisation=organisation(above))
 
 
-def decided(method: str, path: str, *, by: Initiator = Initiator.PERSON, who: Principal = BUYER) -> Decision:
+def decide_request(method: str, path: str, *, by: Initiator = Initiator.PERSON, who: Principal = BUYER) -> Decision:
     """Decide while the app's report mode is active."""
     policy = app()
     assert policy.mode is not None
@@ -77,19 +77,19 @@ def caller(by: Initiator = Initiator.PERSON, who: Principal = BUYER) -> Caller:
 @pytest.mark.parametrize("path", ["/api/admin/x", "/api/admin", "/api/admin/y/z"])
 def test_its_denial_wins(path: str) -> None:
     """Over a route that allows, over report mode, and where no route is."""
-    found = decided("GET", path)
+    found = decide_request("GET", path)
     assert (found.effect, found.reasons[0]) == (Effect.DENY, "Not for apps")
     assert "(organisation.yaml, line 5)" in found.reasons[1]
 
 
 def test_the_smaller_limit_holds() -> None:
     """Of the app and of the organisation, for each number; rates, quotas and masks add up."""
-    cart = decided("GET", "/api/cart").obligations
+    cart = decide_request("GET", "/api/cart").obligations
     assert (cart.timeout, cart.request_limit) == (2.0, 10 * 1024)
     assert cart.response_headers == {"etag"}
     assert [path.text for path in cart.mask] == ["$..card"]
     assert [limit.rate.count for limit in cart.limits] == [100]
-    pay = decided("POST", "/api/pay/7").obligations
+    pay = decide_request("POST", "/api/pay/7").obligations
     assert (pay.timeout, [quota.count for quota in pay.quotas]) == (1.0, [3])
     assert app().largest_request == 10 * 1024
 
@@ -97,7 +97,7 @@ def test_the_smaller_limit_holds() -> None:
 def test_its_question_cannot_be_taken_away() -> None:
     """Without a question of the app, and also where a segment is encoded; the app's grant does not cover it."""
     for path in ("/api/cart", "/api/files/a%2Fb"):
-        found = decided("DELETE", path)
+        found = decide_request("DELETE", path)
         assert found.obligations.confirm is not None, path
         assert "(organisation.yaml, line 6)" in found.reasons[-1]
     text = APP.replace("methods: [DELETE]}", "methods: [DELETE], confirm: {when: [person, model], grant: 1h}}")
@@ -108,8 +108,8 @@ def test_its_question_cannot_be_taken_away() -> None:
 def test_its_condition_holds_in_report_mode() -> None:
     """The app's own conditions may be relaxed, the organisation's not."""
     nobody = replace(BUYER, roles=frozenset[str]())
-    assert decided("POST", "/api/pay/7", who=nobody).effect is Effect.DENY
-    assert decided("POST", "/api/pay/7").effect is Effect.ALLOW
+    assert decide_request("POST", "/api/pay/7", who=nobody).effect is Effect.DENY
+    assert decide_request("POST", "/api/pay/7").effect is Effect.ALLOW
 
 
 def test_it_allows_nothing() -> None:

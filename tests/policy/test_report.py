@@ -31,7 +31,9 @@ PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "", view="v1", proven=
 MODEL = replace(PAGE, initiator=Initiator.MODEL)
 
 
-def decided(method: str, url: str, body: bytes = b"", now: float | None = NOW, caller: Caller = PAGE) -> Decision:
+def decide_request(
+    method: str, url: str, body: bytes = b"", now: float | None = NOW, caller: Caller = PAGE
+) -> Decision:
     """Return the decision at a time."""
     headers = (("content-type", "application/json"),) if body else ()
     return decide(POLICY, canonicalise(POLICY, Request(method, url, headers, body, BodyType.JSON)), caller, now)
@@ -39,7 +41,7 @@ def decided(method: str, url: str, body: bytes = b"", now: float | None = NOW, c
 
 def test_what_no_rule_allows_is_let_through() -> None:
     """With the denial among the reasons, under the defaults, and marked as reported."""
-    decision = decided("GET", "/other")
+    decision = decide_request("GET", "/other")
     assert decision.effect is Effect.ALLOW
     assert decision.reasons[0].startswith("no route allows GET /other")
     assert decision.reasons[-1] == "report mode lets it through until 2026-12-31"
@@ -54,7 +56,7 @@ def test_what_no_rule_allows_is_let_through() -> None:
 
 def test_conditions_are_reported_and_questions_asked() -> None:
     """A failed condition is recorded; the person is still asked."""
-    decision = decided("POST", "/pay", b'{"total": 6}')
+    decision = decide_request("POST", "/pay", b'{"total": 6}')
     assert outcome(decision) == "confirm"
     assert decision.obligations.reported
     assert "it is false" in decision.reasons[0]
@@ -64,27 +66,27 @@ def test_conditions_are_reported_and_questions_asked() -> None:
 
 def test_what_is_allowed_anyway() -> None:
     """Limits are relaxed there too; the decision itself is not marked as reported."""
-    obligations = decided("GET", "/cart").obligations
+    obligations = decide_request("GET", "/cart").obligations
     assert (obligations.report, obligations.reported) == (True, False)
 
 
 def test_what_is_never_relaxed() -> None:
     """An explicit denial, an unlisted tool, the canonical form, an unproven change without a question."""
-    assert decided("GET", "/admin/users").effect is Effect.DENY
+    assert decide_request("GET", "/admin/users").effect is Effect.DENY
     assert decide_tool(POLICY, "gone", MODEL, {}, NOW).effect is Effect.DENY
     assert decide_tool(POLICY, "other", MODEL, {}, NOW).effect is Effect.DENY
     with pytest.raises(Refusal):
-        decided("GET", "/cart%2f..%2fadmin")
+        decide_request("GET", "/cart%2f..%2fadmin")
     with pytest.raises(Refusal):
-        decided("POST", "/pay", b'{"total": 1, "total": 6}')
-    assert outcome(decided("DELETE", "/other", caller=replace(MODEL, proven=False))) == "confirm"
+        decide_request("POST", "/pay", b'{"total": 1, "total": 6}')
+    assert outcome(decide_request("DELETE", "/other", caller=replace(MODEL, proven=False))) == "confirm"
 
 
 @pytest.mark.parametrize("now", [None, NOW - 11 * 86400, datetime(2027, 1, 1, tzinfo=UTC).timestamp()])
 def test_it_ends(now: float | None) -> None:
     """Everything is enforced without a time, more than thirty days before its end, and after it."""
-    assert decided("GET", "/other", now=now).effect is Effect.DENY
-    assert not decided("GET", "/cart", now=now).obligations.report
+    assert decide_request("GET", "/other", now=now).effect is Effect.DENY
+    assert not decide_request("GET", "/cart", now=now).obligations.report
 
 
 def test_thirty_days_at_most() -> None:

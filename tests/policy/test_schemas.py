@@ -128,7 +128,7 @@ routes:
 PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "", view="v1", proven=True)
 
 
-def written(folder: Path, text: str, policy: str = POLICY) -> Path:
+def write_policy(folder: Path, text: str, policy: str = POLICY) -> Path:
     """Write a policy with a schema beside it."""
     (folder / "schemas").mkdir(exist_ok=True)
     (folder / "schemas" / "checkout.json").write_text(text)
@@ -145,7 +145,9 @@ def checkout(policy: Policy, body: bytes) -> tuple[Effect, str]:
 
 def test_schema_of_a_route(tmp_path: Path) -> None:
     """The schema is checked before the condition, and a body is required."""
-    policy = load_policy(written(tmp_path, '{\n\t"required": ["total"],\n\t"properties": {"to": {"type": "string"}}}'))
+    policy = load_policy(
+        write_policy(tmp_path, '{\n\t"required": ["total"],\n\t"properties": {"to": {"type": "string"}}}')
+    )
     assert checkout(policy, b'{"total": 500}')[0] is Effect.ALLOW
     assert "it is false" in checkout(policy, b'{"total": 501}')[1]
     assert "body.to: 1 is not of type" in checkout(policy, b'{"total": 501, "to": 1}')[1]
@@ -155,8 +157,8 @@ def test_schema_of_a_route(tmp_path: Path) -> None:
 
 def test_the_version_follows_the_schema(tmp_path: Path) -> None:
     """An approval is bound to the version: another schema is another policy."""
-    first = load_policy(written(tmp_path, "{}")).version
-    assert load_policy(written(tmp_path, '{"type": "object"}')).version != first
+    first = load_policy(write_policy(tmp_path, "{}")).version
+    assert load_policy(write_policy(tmp_path, '{"type": "object"}')).version != first
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_the_version_follows_the_schema(tmp_path: Path) -> None:
 def test_broken_schema_files(tmp_path: Path, text: str, message: str) -> None:
     """A schema that cannot be parsed is a problem of the policy, with the schema's own line."""
     with pytest.raises(DocumentError) as caught:
-        load_policy(written(tmp_path, text))
+        load_policy(write_policy(tmp_path, text))
     assert message in str(caught.value)
 
 
@@ -180,7 +182,7 @@ def test_schema_files_stay_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "outside.json").write_text("{}")
     folder = tmp_path / "policies"
     folder.mkdir()
-    file = written(folder, "{}")
+    file = write_policy(folder, "{}")
     (folder / "schemas" / "checkout.json").unlink()
     with pytest.raises(DocumentError, match=r"p\.yaml:5:\d+: schema: .* cannot be read"):
         load_policy(file)

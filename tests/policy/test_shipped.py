@@ -19,7 +19,7 @@ POLICIES = [
 NAMES = [str(file.relative_to(ROOT)) for file in POLICIES]
 
 
-def loaded(file: Path) -> tuple[Policy, list[PolicyTest]]:
+def load_with_tests(file: Path) -> tuple[Policy, list[PolicyTest]]:
     """Load a policy with its tests, including those beside it."""
     policy = load_policy(file)
     beside = file.with_name(f"{file.stem}.test.yaml")
@@ -31,7 +31,7 @@ def loaded(file: Path) -> tuple[Policy, list[PolicyTest]]:
 @pytest.mark.parametrize("file", POLICIES, ids=NAMES)
 def test_every_rule_is_tried_and_every_test_passes(file: Path) -> None:
     """Route coverage is 100 %."""
-    policy, tests = loaded(file)
+    policy, tests = load_with_tests(file)
     results = run_tests(policy, tests)
     assert results
     assert [result for result in results if not result.passed] == []

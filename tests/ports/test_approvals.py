@@ -54,7 +54,7 @@ def approvals(make: Make, clock: Clock) -> Approvals:
     return make(120.0, clock, clock)
 
 
-async def parked(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> Parked:
+async def park(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> Parked:
     """Ask a question; return the waiting call."""
     return approvals.find((await approvals.park(ask, caller)).question.id, caller)
 
@@ -66,14 +66,14 @@ def reason(refused: pytest.ExceptionInfo[Refusal]) -> Reason:
 
 async def test_what_a_person_types_begins_with_no_dash(approvals: Approvals) -> None:
     """On a command line it would be read as an option, not as the id of a question or a grant."""
-    question = (await parked(approvals, ask=replace(ASK, grant=60.0, rule="DELETE /api/cart/{item}"))).question
+    question = (await park(approvals, ask=replace(ASK, grant=60.0, rule="DELETE /api/cart/{item}"))).question
     for id in (question.id, (await MemoryGrants().give(question, LOCAL, "ann")).id):
         assert re.fullmatch("[0-9a-f]{32}", id)
 
 
 async def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
     """A second dispatch of the same approval is refused with its reason."""
-    call = await parked(approvals)
+    call = await park(approvals)
     assert await approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
     await approvals.dispatch(call, ASK.digest, ASK.policy_version)
     with pytest.raises(Refusal, match="another just like it took it") as refused:
@@ -84,13 +84,13 @@ async def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None
 async def test_nothing_is_dispatched_without_a_yes(approvals: Approvals) -> None:
     """An open question does not approve."""
     with pytest.raises(Refusal):
-        await approvals.dispatch(await parked(approvals), ASK.digest, ASK.policy_version)
+        await approvals.dispatch(await park(approvals), ASK.digest, ASK.policy_version)
 
 
 @pytest.mark.parametrize(("digest", "version"), [("other", ASK.policy_version), (ASK.digest, "sha256:2")])
 async def test_a_yes_holds_for_what_was_shown_only(approvals: Approvals, digest: str, version: str) -> None:
     """Another request, or another policy, needs another approval; the first is used up."""
-    call = await parked(approvals)
+    call = await park(approvals)
     await approvals.answer(call.question.id, True, "ann")
     with pytest.raises(Refusal) as refused:
         await approvals.dispatch(call, digest, version)
@@ -101,7 +101,7 @@ async def test_a_yes_holds_for_what_was_shown_only(approvals: Approvals, digest:
 
 async def test_the_first_answer_counts(approvals: Approvals) -> None:
     """A no after a yes changes nothing, and whoever gives it learns that it came too late."""
-    call = await parked(approvals)
+    call = await park(approvals)
     await approvals.answer(call.question.id, True, "ann")
     assert await approvals.answer(call.question.id, False, "bob") is None
     assert (call.state, call.answered_by) == (ApprovalState.APPROVED, "ann")
@@ -109,7 +109,7 @@ async def test_the_first_answer_counts(approvals: Approvals) -> None:
 
 async def test_a_no_refuses(approvals: Approvals) -> None:
     """The caller learns that a person declined."""
-    call = await parked(approvals)
+    call = await park(approvals)
     await approvals.answer(call.question.id, False, "ann")
     with pytest.raises(Refusal) as refused:
         await approvals.dispatch(call, ASK.digest, ASK.policy_version)
@@ -125,7 +125,7 @@ async def test_the_same_call_of_the_same_view_joins(approvals: Approvals) -> Non
 
 async def test_a_caller_that_is_silent_is_gone(approvals: Approvals, clock: Clock) -> None:
     """Its call is void, and can no longer be approved."""
-    call = await parked(approvals)
+    call = await park(approvals)
     clock.now += SILENCE + 1
     assert approvals.open() == []
     assert await approvals.answer(call.question.id, True, "ann") is None
@@ -134,7 +134,7 @@ async def test_a_caller_that_is_silent_is_gone(approvals: Approvals, clock: Cloc
 
 async def test_an_approved_call_whose_caller_is_gone_is_void(approvals: Approvals, clock: Clock) -> None:
     """A yes is not kept for a caller that comes back later."""
-    call = await parked(approvals)
+    call = await park(approvals)
     await approvals.answer(call.question.id, True, "ann")
     clock.now += SILENCE + 1
     approvals.sweep()
@@ -144,7 +144,7 @@ async def test_an_approved_call_whose_caller_is_gone_is_void(approvals: Approval
 
 async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> None:
     """While the caller's connection waits, its question stays open."""
-    call = await parked(approvals)
+    call = await park(approvals)
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(approvals.wait(call.question.id, CALLER, 3600))
         await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> N
 @pytest.mark.parametrize("turns", range(5))
 async def test_who_waits_and_is_cancelled_ends_also_as_the_answer_comes(approvals: Approvals, turns: int) -> None:
     """When the gateway stops, it cancels a waiter only once."""
-    call = await parked(approvals)
+    call = await park(approvals)
     answer = approvals.answer(call.question.id, True, "ann")
     await ends_when_cancelled(
         approvals.wait(call.question.id, CALLER, 60), lambda: asyncio.ensure_future(answer), turns
@@ -166,7 +166,7 @@ async def test_who_waits_and_is_cancelled_ends_also_as_the_answer_comes(approval
 
 async def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:
     """However often its caller polls."""
-    call = await parked(approvals)
+    call = await park(approvals)
     clock.now += 121
     approvals.sweep()
     assert call.state is ApprovalState.EXPIRED
@@ -178,14 +178,14 @@ async def test_a_question_ends_when_its_person_was_told(make: Make, timeout: flo
     """With a rule's timeout that is longer or shorter than the configured one; also while a caller waits."""
     clock = Clock()
     approvals = make(timeout, clock, clock)
-    call = await parked(approvals, ask=replace(ASK, question_timeout=patience))
+    call = await park(approvals, ask=replace(ASK, question_timeout=patience))
     call.holding = 1
     assert call.question.expires - call.question.created == patience
     clock.now += patience - 0.5
     approvals.sweep()
     assert call.state is ApprovalState.OPEN
     assert await approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
-    late = await parked(approvals, ask=replace(ASK, question_timeout=patience, digest="late"))
+    late = await park(approvals, ask=replace(ASK, question_timeout=patience, digest="late"))
     late.holding = 1
     clock.now += patience
     assert await approvals.answer(late.question.id, True, "ann") is None
@@ -196,7 +196,7 @@ async def test_who_waits_to_the_end_finds_the_question_ended(make: Make) -> None
     """Although a timer may fire early: the result is never that the question is still open."""
     clock = Clock()  # stopped, as if no time had passed
     approvals = make(0.01, clock, clock)
-    call = await parked(approvals)
+    call = await park(approvals)
     assert (await approvals.wait(call.question.id, CALLER, math.inf)).state is ApprovalState.EXPIRED
 
 
@@ -205,7 +205,7 @@ async def test_a_clock_that_is_set_gives_a_question_no_more_time(make: Make, jum
     """Set back, question and caller's silence end on time by the steady clock; set ahead, both end at once."""
     day, steady = Clock(), Clock()
     approvals = make(120.0, day, steady)
-    call, other = await parked(approvals), await parked(approvals, structs.replace(CALLER, view="v2"))
+    call, other = await park(approvals), await park(approvals, structs.replace(CALLER, view="v2"))
     call.holding = 1  # its caller still polls, the other does not
     day.now += jump
     steady.now += SILENCE + 1
@@ -222,14 +222,14 @@ async def test_a_clock_that_is_set_gives_a_question_no_more_time(make: Make, jum
 )
 async def test_nobody_else_can_take_it_up(approvals: Approvals, other: Caller) -> None:
     """Another view, another app or a client without a view does not even learn that it exists."""
-    call = await parked(approvals)
+    call = await park(approvals)
     with pytest.raises(Refusal):
         approvals.find(call.question.id, other)
 
 
 async def test_another_principal_can_not_take_it_up(approvals: Approvals) -> None:
     """The same view id from another principal is another caller."""
-    call = await parked(approvals)
+    call = await park(approvals)
     with pytest.raises(Refusal):
         approvals.find(call.question.id, structs.replace(CALLER, principal=replace(LOCAL, subject="eve")))
 
@@ -260,7 +260,7 @@ async def test_who_asks_and_gives_up_all_the_time_is_told_to_wait(approvals: App
     told: list[int] = []
     approvals.watch(lambda: told.append(len(approvals.open())))
     for number in range(ASKING.count):
-        approvals.cancel(await parked(approvals, structs.replace(CALLER, view=f"v{number}")))
+        approvals.cancel(await park(approvals, structs.replace(CALLER, view=f"v{number}")))
     with pytest.raises(Refusal, match="Try again in 1 s") as refused:
         await approvals.park(ASK, structs.replace(CALLER, view="another"))
     assert (reason(refused), dict(refused.value.headers)) == (Reason.APPROVAL_UNAVAILABLE, {"retry-after": "1"})
@@ -275,7 +275,7 @@ async def test_who_asks_and_gives_up_all_the_time_is_told_to_wait(approvals: App
 async def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, clock: Clock) -> None:
     """Questions of a view that insists are refused for a while."""
     for number in range(3):
-        call = await parked(approvals, ask=replace(ASK, digest=str(number)))
+        call = await park(approvals, ask=replace(ASK, digest=str(number)))
         await approvals.answer(call.question.id, False, "ann")
     with pytest.raises(Refusal) as refused:
         await approvals.park(ASK, CALLER)
@@ -287,7 +287,7 @@ async def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approva
 
 async def test_a_closed_view_voids_its_questions(approvals: Approvals) -> None:
     """Its questions do not outlive it."""
-    call = await parked(approvals)
+    call = await park(approvals)
     approvals.cancel_view("v1")
     assert call.state is ApprovalState.VOID
 
@@ -295,9 +295,7 @@ async def test_a_closed_view_voids_its_questions(approvals: Approvals) -> None:
 async def test_questions_of_those_who_may_not_use_the_app_any_more_are_void(approvals: Approvals) -> None:
     """Open ones and approved ones; others stay."""
     bob = structs.replace(CALLER, principal=replace(LOCAL, subject="bob"), view="v2")
-    approved, open_one, other = [
-        await parked(approvals, one) for one in (CALLER, bob, structs.replace(bob, app="notes"))
-    ]
+    approved, open_one, other = [await park(approvals, one) for one in (CALLER, bob, structs.replace(bob, app="notes"))]
     await approvals.answer(approved.question.id, True, "ann")
     approvals.cancel_excluded(lambda principal, app: app == "notes")
     assert [call.state for call in (approved, open_one, other)] == ["void", "void", "open"]
@@ -305,7 +303,7 @@ async def test_questions_of_those_who_may_not_use_the_app_any_more_are_void(appr
 
 async def test_what_has_ended_is_forgotten(approvals: Approvals, clock: Clock) -> None:
     """Finished questions are removed."""
-    call = await parked(approvals)
+    call = await park(approvals)
     approvals.cancel(call)
     clock.now += KEPT + 1
     with pytest.raises(Refusal):
@@ -324,7 +322,7 @@ async def test_nobody_approves_what_cannot_be_shown(approvals: Approvals) -> Non
 async def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals, clock: Clock) -> None:
     """The caller's credential is checked again immediately before sending."""
     caller = structs.replace(CALLER, principal=replace(LOCAL, expires=clock.now + 5))
-    call = await parked(approvals, caller)
+    call = await park(approvals, caller)
     clock.now += 6
     await approvals.answer(call.question.id, True, "ann")
     with pytest.raises(Refusal) as refused:
@@ -334,7 +332,7 @@ async def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals
 
 async def test_of_concurrent_answers_one_counts(approvals: Approvals) -> None:
     """The others learn that theirs came too late."""
-    call = await parked(approvals)
+    call = await park(approvals)
     answers = [approvals.answer(call.question.id, number % 2 == 0, f"person {number}") for number in range(16)]
     counted = [state for state in await asyncio.gather(*answers) if state is not None]
     assert counted == [call.state]
@@ -348,7 +346,7 @@ async def test_of_concurrent_dispatches_one_runs(make: Make, clock: Clock) -> No
         return True
 
     approvals = make(120.0, clock, clock, still)
-    call = await parked(approvals)
+    call = await park(approvals)
     await approvals.answer(call.question.id, True, "ann")
     tried = [approvals.dispatch(call, ASK.digest, ASK.policy_version) for _ in range(16)]
     outcomes = await asyncio.gather(*tried, return_exceptions=True)
@@ -363,7 +361,7 @@ async def test_a_revoked_caller_sends_nothing(make: Make, clock: Clock) -> None:
         return False
 
     approvals = make(120.0, clock, clock, revoked)
-    call = await parked(approvals)
+    call = await park(approvals)
     await approvals.answer(call.question.id, True, "ann")
     with pytest.raises(Refusal, match="login or token of the caller ended") as refused:
         await approvals.dispatch(call, ASK.digest, ASK.policy_version)
@@ -383,7 +381,7 @@ async def test_an_unknown_question_has_no_state_and_no_answer(approvals: Approva
 async def test_open_questions_are_listed_oldest_first_with_their_principal(approvals: Approvals) -> None:
     """Answered questions are not among them."""
     ann = replace(LOCAL, subject="ann")
-    calls = [await parked(approvals, structs.replace(CALLER, view=view, principal=ann)) for view in "abc"]
+    calls = [await park(approvals, structs.replace(CALLER, view=view, principal=ann)) for view in "abc"]
     await approvals.answer(calls[1].question.id, False, "ann")
     assert [(one.question.view, one.principal) for one in approvals.open()] == [("a", ann), ("c", ann)]
     assert await approvals.question(calls[0].question.id) == approvals.open()[0]
@@ -392,9 +390,9 @@ async def test_open_questions_are_listed_oldest_first_with_their_principal(appro
 
 async def test_questions_end_with_their_cause_and_their_policy(approvals: Approvals) -> None:
     """Questions caused by a cancelled call of the model are void, and so are those under an older policy."""
-    caused = await parked(approvals, structs.replace(CALLER, view="v1", cause="call"))
-    outdated = await parked(approvals, structs.replace(CALLER, view="v2"), replace(ASK, policy_version="sha256:0"))
-    stays = await parked(approvals, structs.replace(CALLER, view="v3"))
+    caused = await park(approvals, structs.replace(CALLER, view="v1", cause="call"))
+    outdated = await park(approvals, structs.replace(CALLER, view="v2"), replace(ASK, policy_version="sha256:0"))
+    stays = await park(approvals, structs.replace(CALLER, view="v3"))
     approvals.cancel_caused("call")
     approvals.cancel_outdated("cart", ASK.policy_version)
     assert [call.state for call in (caused, outdated, stays)] == ["void", "void", "open"]
@@ -403,8 +401,8 @@ async def test_questions_end_with_their_cause_and_their_policy(approvals: Approv
 
 async def test_a_process_that_stops_asks_nobody_and_sends_what_was_approved(approvals: Approvals) -> None:
     """Its open questions are void at once, and each caller learns why."""
-    asked = await parked(approvals)
-    approved = await parked(approvals, ask=replace(ASK, digest="other", target="/api/cart/cup"))
+    asked = await park(approvals)
+    approved = await park(approvals, ask=replace(ASK, digest="other", target="/api/cart/cup"))
     await approvals.answer(approved.question.id, True, "alice")
     waiting = asyncio.ensure_future(approvals.wait(asked.question.id, CALLER, math.inf))
     await asyncio.sleep(0)
@@ -423,8 +421,8 @@ async def test_watchers_are_called_for_each_change_until_they_unregister(approva
     """A question that comes, and one that ends."""
     seen: list[int] = []
     stop = approvals.watch(lambda: seen.append(len(approvals.open())))
-    call = await parked(approvals)
+    call = await park(approvals)
     await approvals.answer(call.question.id, True, "ann")
     stop()
-    await parked(approvals, structs.replace(CALLER, view="v2"))
+    await park(approvals, structs.replace(CALLER, view="v2"))
     assert seen == [1, 0]

@@ -58,7 +58,7 @@ def question(rule: str = RULE, principal: Principal = LOCAL, lasts: float | None
     )
 
 
-async def given(held: Grants, rule: str = RULE, principal: Principal = LOCAL) -> Grant:
+async def give_grant(held: Grants, rule: str = RULE, principal: Principal = LOCAL) -> Grant:
     """Let a person allow the calls that `rule` covers."""
     return await held.give(question(rule, principal), principal, "ann")
 
@@ -71,7 +71,7 @@ async def covers(held: Grants, rule: str = RULE, principal: Principal = LOCAL) -
 async def test_a_grant_ends_and_gains_no_time_by_a_clock_that_is_set_back(held: Grants, clock: Clock) -> None:
     """It is valid from its beginning until its time is over."""
     began = clock.now
-    await given(held)
+    await give_grant(held)
     found = []
     for past in (0, 599, 600, -1):
         clock.now = began + past
@@ -83,9 +83,9 @@ async def test_a_grant_ends_and_gains_no_time_by_a_clock_that_is_set_back(held: 
 async def test_grants_of_one_principal_are_bounded(held: Grants, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is evicted; another principal's stays."""
     monkeypatch.setattr(approvals, "MOST", 2)
-    await given(held, principal=ANN)
+    await give_grant(held, principal=ANN)
     for rule in "abc":
-        await given(held, rule)
+        await give_grant(held, rule)
     assert [await covers(held, rule) for rule in "abc"] == [False, True, True]
     assert await covers(held, principal=ANN)
 
@@ -100,7 +100,7 @@ async def test_a_policy_that_allows_no_grant_gives_none(held: Grants, asked: Que
 
 async def test_a_grant_covers_its_principal_app_rule_and_version_alone(held: Grants) -> None:
     """A call that differs in one of them needs a question."""
-    await given(held)
+    await give_grant(held)
     for caller in (structs.replace(CALLER, principal=ANN), structs.replace(CALLER, app="notes")):
         assert await held.covering(caller, RULE, VERSION) is None
     assert await held.covering(CALLER, "DELETE /api/cart", VERSION) is None
@@ -110,7 +110,7 @@ async def test_a_grant_covers_its_principal_app_rule_and_version_alone(held: Gra
 
 async def test_a_revoked_grant_covers_nothing_and_is_revoked_once(held: Grants) -> None:
     """Of concurrent revocations one succeeds; an unknown id is an error, too."""
-    grant, other = await given(held), await given(held, "other")
+    grant, other = await give_grant(held), await give_grant(held, "other")
     outcomes = await asyncio.gather(*[held.revoke(grant.id) for _ in range(8)], return_exceptions=True)
     assert [outcome for outcome in outcomes if not isinstance(outcome, KeyError)] == [grant]
     assert not await covers(held)
@@ -121,9 +121,9 @@ async def test_a_revoked_grant_covers_nothing_and_is_revoked_once(held: Grants) 
 
 async def test_grants_are_listed_oldest_first_until_they_end(held: Grants, clock: Clock) -> None:
     """With the person who gave them, and with when they end."""
-    first = await given(held, principal=ANN)
+    first = await give_grant(held, principal=ANN)
     clock.now += 300
-    second = await given(held)
+    second = await give_grant(held)
     assert held.now() == [first, second]
     assert (first.principal, first.by, first.created, first.expires) == (ANN, "ann", 1000.0, 1600.0)
     clock.now += 300
@@ -132,7 +132,7 @@ async def test_grants_are_listed_oldest_first_until_they_end(held: Grants, clock
 
 async def test_a_new_policy_ends_the_grants_under_older_ones(held: Grants) -> None:
     """Grants for other apps stay."""
-    await given(held)
+    await give_grant(held)
     kept = await held.give(replace(question(), app="notes"), LOCAL, "ann")
     held.cancel_outdated("cart", VERSION)
     assert len(held.now()) == 2
@@ -144,7 +144,7 @@ async def test_watchers_are_called_for_each_change_until_they_unregister(held: G
     """A grant that comes, and one that is revoked."""
     seen: list[int] = []
     stop = held.watch(lambda: seen.append(len(held.now())))
-    await held.revoke((await given(held)).id)
+    await held.revoke((await give_grant(held)).id)
     stop()
-    await given(held)
+    await give_grant(held)
     assert seen == [1, 0]

@@ -52,12 +52,12 @@ def before(clock: Clock, store: LaunchStore) -> Launches:
     return Launches(clock, store)
 
 
-async def given(launches: LaunchValues, principal: Principal = LOCAL, app: str = "cart", chosen: bool = False) -> str:
+async def issue(launches: LaunchValues, principal: Principal = LOCAL, app: str = "cart", chosen: bool = False) -> str:
     """Issue a launch value."""
     return (await launches.give(principal, app, chosen=chosen)).launch.reveal()
 
 
-async def known(launches: LaunchValues, value: str, principal: Principal = LOCAL) -> bool:
+async def can_attach(launches: LaunchValues, value: str, principal: Principal = LOCAL) -> bool:
     """Return whether a page of `principal` can attach with this value."""
     try:
         await launches.find(value, principal, APPS)
@@ -74,16 +74,16 @@ async def test_a_value_leads_to_its_view_for_a_day(launches: LaunchValues, clock
         assert (launch.view, launch.app, launch.chosen, launch.unsure) == (opened.view, "cart", True, False)
         assert await launches.attach(opened.launch.reveal()) == number
     clock.now += LIFE
-    assert await known(launches, opened.launch.reveal())
+    assert await can_attach(launches, opened.launch.reveal())
     clock.now += 1
-    assert not await known(launches, opened.launch.reveal())
+    assert not await can_attach(launches, opened.launch.reveal())
 
 
 async def test_a_value_is_good_for_its_principal_and_app_alone(launches: LaunchValues) -> None:
     """For others it is as unknown as an invented one."""
-    value = await given(launches)
-    assert not await known(launches, value, EVE)
-    assert not await known(launches, value + "x")
+    value = await issue(launches)
+    assert not await can_attach(launches, value, EVE)
+    assert not await can_attach(launches, value + "x")
     with pytest.raises(Refusal) as refused:
         await launches.find(value, LOCAL, {"notes"})
     assert refused.value.reason is Reason.VIEW_UNPROVEN
@@ -115,9 +115,9 @@ async def test_a_view_is_awaited_until_its_page_has_attached(launches: LaunchVal
 
 async def test_what_a_model_chose_is_known_until_the_page_has_attached(launches: LaunchValues) -> None:
     """For this principal and app."""
-    await given(launches)
+    await issue(launches)
     assert not await launches.is_chosen(LOCAL, "cart")
-    value = await given(launches, chosen=True)
+    value = await issue(launches, chosen=True)
     assert await launches.is_chosen(LOCAL, "cart")
     assert not await launches.is_chosen(LOCAL, "notes")
     assert not await launches.is_chosen(EVE, "cart")
@@ -128,17 +128,17 @@ async def test_what_a_model_chose_is_known_until_the_page_has_attached(launches:
 async def test_a_page_attaches_with_nothing_that_has_ended(launches: LaunchValues) -> None:
     """It is ignored."""
     assert await launches.attach("unknown") == 0
-    assert not await known(launches, "unknown")
+    assert not await can_attach(launches, "unknown")
 
 
 @pytest.mark.bound("unused launch values")
 async def test_values_of_one_principal_are_bounded(launches: LaunchValues, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is evicted; another principal's stays."""
     monkeypatch.setattr(memory, "EACH", 2)
-    eves = await given(launches, EVE)
-    mine = [await given(launches) for _ in range(3)]
-    assert [await known(launches, value) for value in mine] == [False, True, True]
-    assert await known(launches, eves, EVE)
+    eves = await issue(launches, EVE)
+    mine = [await issue(launches) for _ in range(3)]
+    assert [await can_attach(launches, value) for value in mine] == [False, True, True]
+    assert await can_attach(launches, eves, EVE)
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed", "tainted"])
@@ -149,7 +149,7 @@ async def test_a_value_is_good_in_the_next_process(before: Launches, after: Laun
     assert await before.attach(value) == 1
     if end != "killed":
         await before.settle({(LOCAL.id, "cart")} if end == "tainted" else set())
-    assert not await known(after, value, EVE)
+    assert not await can_attach(after, value, EVE)
     with pytest.raises(Refusal):
         await after.find(value, LOCAL, {"notes"})
     launch = await after.find(value, LOCAL, APPS)
@@ -163,7 +163,7 @@ async def test_a_value_is_good_in_the_next_process(before: Launches, after: Laun
 
 async def test_processes_that_attach_at_once(before: Launches, after: Launches) -> None:
     """Each attachment has a number of its own: the newest is the view."""
-    value = await given(before)
+    value = await issue(before)
     await after.find(value, LOCAL, APPS)
     numbers = await asyncio.gather(*[one.attach(value) for one in (before, after) for _ in range(3)])
     assert sorted(numbers) == list(range(1, 7))
@@ -178,7 +178,7 @@ async def test_an_unused_value_is_awaited_by_the_next_process(before: Launches, 
     assert await after.attachment(opened.view, LOCAL) is None
     clock.now += LIFE + 1
     assert not await after.is_awaited(opened.view, LOCAL, None)
-    assert not await known(after, opened.launch.reveal())
+    assert not await can_attach(after, opened.launch.reveal())
 
 
 async def test_evicted_and_expired_values_leave_the_database(
@@ -189,10 +189,10 @@ async def test_evicted_and_expired_values_leave_the_database(
     values = []
     for _ in range(3):
         clock.now += 1
-        values.append(await given(before))
-    assert [await known(after, value) for value in values] == [False, True, True]
+        values.append(await issue(before))
+    assert [await can_attach(after, value) for value in values] == [False, True, True]
     clock.now += LIFE + 1
-    await given(before, EVE)
+    await issue(before, EVE)
     async with database.connect() as connection:
         assert len((await connection.execute(select(LAUNCHES))).all()) == 1
 
@@ -211,7 +211,7 @@ async def test_a_row_that_somebody_rewrote_is_not_accepted(
         assert value not in str((await connection.execute(select(LAUNCHES))).one())
         await connection.execute(update(LAUNCHES).values(change))
         await connection.commit()
-    assert [await known(after, value, one) for one in (LOCAL, EVE)] == [False, False]
+    assert [await can_attach(after, value, one) for one in (LOCAL, EVE)] == [False, False]
     assert await after.attachment(opened.view, LOCAL) is None
 
 
@@ -224,7 +224,7 @@ async def test_without_the_database_values_are_good_in_their_process(
         raise DatabaseUnavailable("down")
 
     monkeypatch.setattr(Database, "connect", down)
-    value = await given(before)
+    value = await issue(before)
     assert [await before.attach(value) for _ in range(2)] == [1, 2]
     await before.settle(set())
     with pytest.raises(Refusal) as refused:

@@ -56,15 +56,15 @@ def of_view(name: str, principal: Principal = LOCAL) -> Caller:
     return structs.replace(CALLER, view=name, principal=principal)
 
 
-async def taken(rates: Rates, limits: Sequence[Limit], caller: Caller = CALLER) -> TakenRates:
+async def take_cell(rates: Rates, limits: Sequence[Limit], caller: Caller = CALLER) -> TakenRates:
     """Take one cell of each limit, from an implementation with or without I/O."""
     answer = rates.take(limits, caller)
     return answer if isinstance(answer, TakenRates) else await answer
 
 
-async def allowed(rates: Rates, limits: Sequence[Limit], caller: Caller = CALLER) -> bool:
+async def is_allowed(rates: Rates, limits: Sequence[Limit], caller: Caller = CALLER) -> bool:
     """Return whether the call is within the limits."""
-    return (await taken(rates, limits, caller)).exceeded is None
+    return (await take_cell(rates, limits, caller)).exceeded is None
 
 
 @pytest.mark.parametrize("limits", [(THREE,), (THREE, Limit(Rate(9, 60.0), Per.APP, "rule"))])
@@ -72,49 +72,49 @@ async def test_a_burst_has_the_count_and_then_the_rate_holds(
     rates: Rates, clock: Clock, limits: tuple[Limit, ...]
 ) -> None:
     """The refused call learns which limit it exceeded, and when the next cell is free."""
-    assert [await allowed(rates, limits) for _ in range(3)] == [True] * 3
-    refused = await taken(rates, limits)
+    assert [await is_allowed(rates, limits) for _ in range(3)] == [True] * 3
+    refused = await take_cell(rates, limits)
     assert refused.exceeded == THREE
     assert refused.retry_after == pytest.approx(20.0)
     clock.now += 20
-    assert [await allowed(rates, limits) for _ in range(2)] == [True, False]
+    assert [await is_allowed(rates, limits) for _ in range(2)] == [True, False]
 
 
 async def test_concurrent_calls_do_not_take_more(rates: Rates) -> None:
     """Twenty share three."""
-    outcomes = await asyncio.gather(*[allowed(rates, (THREE,)) for _ in range(20)])
+    outcomes = await asyncio.gather(*[is_allowed(rates, (THREE,)) for _ in range(20)])
     assert sum(outcomes) == 3
 
 
 async def test_rates_are_taken_together_or_not_at_all(rates: Rates) -> None:
     """A call that the second limit refuses takes nothing from the first."""
     wide = Limit(Rate(5, 60.0), Per.APP, "rule")
-    assert [await allowed(rates, (wide, THREE)) for _ in range(6)] == [True] * 3 + [False] * 3
-    assert [await allowed(rates, (wide,)) for _ in range(3)] == [True, True, False]
+    assert [await is_allowed(rates, (wide, THREE)) for _ in range(6)] == [True] * 3 + [False] * 3
+    assert [await is_allowed(rates, (wide,)) for _ in range(3)] == [True, True, False]
 
 
 async def test_one_limit_named_twice_counts_twice(rates: Rates) -> None:
     """A policy may repeat it; so it is also once its bucket exists."""
     four = Limit(Rate(4, 60.0), Per.VIEW, "rule")
-    assert [await allowed(rates, (four, four)) for _ in range(3)] == [True, True, False]
+    assert [await is_allowed(rates, (four, four)) for _ in range(3)] == [True, True, False]
 
 
 async def test_each_scope_has_buckets_of_its_own(rates: Rates) -> None:
     """Another principal, another view, and another app count separately."""
     limits = (PER_VIEW, THREE)
-    assert [await allowed(rates, limits) for _ in range(3)] == [True, True, False]
-    assert [await allowed(rates, limits, of_view("v2")) for _ in range(2)] == [True, False]
+    assert [await is_allowed(rates, limits) for _ in range(3)] == [True, True, False]
+    assert [await is_allowed(rates, limits, of_view("v2")) for _ in range(2)] == [True, False]
     for other in (of_view("bob's", BOB.principal), structs.replace(CALLER, app="notes")):
-        assert await allowed(rates, limits, other)
+        assert await is_allowed(rates, limits, other)
 
 
 async def test_what_is_given_back_can_be_taken_again(rates: Rates) -> None:
     """Exactly as much as was taken."""
     limits = (THREE, PER_VIEW)
-    first = await taken(rates, limits)
-    assert [await allowed(rates, limits) for _ in range(2)] == [True, False]
+    first = await take_cell(rates, limits)
+    assert [await is_allowed(rates, limits) for _ in range(2)] == [True, False]
     rates.give_back(limits, first)
-    assert [await allowed(rates, limits) for _ in range(2)] == [True, False]
+    assert [await is_allowed(rates, limits) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.bound("token buckets of rates per view")
@@ -124,11 +124,11 @@ async def test_views_beyond_the_bound_share_one_bucket(
     """Other principals, and the views that have a bucket already, are not affected."""
     monkeypatch.setattr(memory, "Buckets", lambda: Buckets(each=3))
     rates = make(clock)
-    assert [await allowed(rates, (PER_VIEW,), of_view(f"v{number}")) for number in range(3)] == [True] * 3
-    more = [await allowed(rates, (PER_VIEW,), of_view(f"new {number}")) for number in range(4)]
+    assert [await is_allowed(rates, (PER_VIEW,), of_view(f"v{number}")) for number in range(3)] == [True] * 3
+    more = [await is_allowed(rates, (PER_VIEW,), of_view(f"new {number}")) for number in range(4)]
     assert more == [True, True, False, False]
-    assert await allowed(rates, (PER_VIEW,), of_view("v0"))
-    assert await allowed(rates, (PER_VIEW,), of_view("bob's", BOB.principal))
+    assert await is_allowed(rates, (PER_VIEW,), of_view("v0"))
+    assert await is_allowed(rates, (PER_VIEW,), of_view("bob's", BOB.principal))
 
 
 async def test_quotas_are_exact_over_processes(

@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 ROWS = re.findall(r"^\| [\w ]+ \| `([\w./]+)` `(\w+)` \| `([\w./]+)` `(\w+)` \| `([\w./]+)` \|$", PAGE, re.MULTILINE)
 
 
-def loaded(file: str, name: str) -> Any:
+def load_class(file: str, name: str) -> Any:
     """Return the class `name` of a file."""
     return getattr(importlib.import_module(file.removesuffix(".py").replace("/", ".")), name)
 
@@ -37,7 +37,7 @@ def test_every_port_is_listed() -> None:
 def test_an_implementation_has_what_its_port_has_and_is_in_its_suite(row: tuple[str, ...]) -> None:
     """Every method, with the same parameters; async where the port awaits."""
     file, protocol, where, implementation, suite = row
-    wanted, given = public(loaded(file, protocol)), public(loaded(where, implementation))
+    wanted, given = public(load_class(file, protocol)), public(load_class(where, implementation))
     for name, method in wanted.items():
         assert list(inspect.signature(method).parameters) == list(inspect.signature(given[name]).parameters), name
         assert inspect.iscoroutinefunction(method) == inspect.iscoroutinefunction(given[name]), name

@@ -93,7 +93,7 @@ def trees(*folders: str) -> list[ast.Module]:
     return [ast.parse(file.read_text("utf-8")) for file in files]
 
 
-def imported(*folders: str) -> set[str]:
+def imports_of(*folders: str) -> set[str]:
     """Return the top-level names of foreign packages that these folders import, also for types only."""
     found: set[str] = set()
     for node in (node for tree in trees(*folders) for node in ast.walk(tree)):
@@ -107,7 +107,7 @@ def imported(*folders: str) -> set[str]:
 def distributions(*folders: str) -> dict[str, set[str]]:
     """Return for each foreign import of these folders the distributions that provide it, by canonical name."""
     provided = packages_distributions()
-    return {name: {str(canonicalize_name(one)) for one in provided.get(name, [name])} for name in imported(*folders)}
+    return {name: {str(canonicalize_name(one)) for one in provided.get(name, [name])} for name in imports_of(*folders)}
 
 
 def names(requirements: list[Requirement]) -> set[str]:

@@ -8,7 +8,7 @@ from gateway.stores.lines import SALT_BYTES, Line, chain_line, read_line
 from gateway.stores.segments import lines_from
 
 
-def read(path: Path) -> list[Line]:
+def journal_lines(path: Path) -> list[Line]:
     """Return the lines of a whole journal, oldest first. Raises ValueError at a damaged one."""
     return [read_line(raw) for _, raw in lines_from(path)]
 

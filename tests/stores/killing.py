@@ -67,7 +67,7 @@ def die_at(number: int) -> None:
     event.listen(Engine, "commit", step)
 
 
-def forked(work: Work) -> bool:
+def run_forked(work: Work) -> bool:
     """Run `work` in a process of its own; return False if it was killed. Raises RuntimeError if it failed."""
     pid = os.fork()
     if not pid:
@@ -94,8 +94,8 @@ def each_killed(work: Work, check: Work, stride: int) -> int:
             die_at(number)
             work()
 
-        ended = forked(killed)
-        forked(check)
+        ended = run_forked(killed)
+        run_forked(check)
         if ended:
             return kills
         number, kills = number + stride, kills + 1
@@ -139,7 +139,7 @@ def migration(folder: Path) -> tuple[Work, Work]:
             old(connection, 2)
             connection.commit()
 
-    forked(prepare)
+    run_forked(prepare)
 
     async def migrate() -> None:
         async with Database(f"sqlite:///{file}"):
@@ -179,7 +179,7 @@ def keys(folder: Path) -> tuple[Work, Work]:
                 sessions = DatabaseMcpSessions(database, ring, most=99, each=99, idle=3600.0)
                 await sessions.open(f"s{number}", LOCAL, "cart", state, lambda: None)
 
-    forked(lambda: asyncio.run(prepare()))
+    run_forked(lambda: asyncio.run(prepare()))
 
     def work() -> None:
         rotate_key.main(["--config", str(folder / "gateway.yaml"), "--json"], standalone_mode=False)

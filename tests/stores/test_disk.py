@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-async def written(journal: Journal, id: str) -> None:
+async def append_line(journal: Journal, id: str) -> None:
     """Append one line and wait until it is on the disk."""
     journal.append(AuditRecord(id, "outcome", 1.0, {}))
     await journal.sync()
@@ -77,12 +77,12 @@ async def test_who_comes_as_a_turn_ends_does_not_wait_for_ever(path: Path, turns
     """The sync is done, but its waiters were not woken yet: a line that arrives then takes the next sync."""
     async with Journal(path, key=KEY, keeping=ALWAYS) as journal:
         turns.open.clear()
-        first = asyncio.create_task(written(journal, "a"))
+        first = asyncio.create_task(append_line(journal, "a"))
         await asyncio.sleep(0)
         turns.open.set()
         threading.Event().wait(0.3)  # the loop is blocked while the sync ends
         before = turns.count
-        await asyncio.gather(first, asyncio.create_task(written(journal, "b")))
+        await asyncio.gather(first, asyncio.create_task(append_line(journal, "b")))
         assert turns.count > before
 
 
@@ -91,9 +91,9 @@ async def test_all_who_come_meanwhile_share_a_turn(path: Path, turns: Turns) -> 
     async with Journal(path, keeping=ALWAYS) as journal:
         turns.open.clear()
         before = turns.count
-        first = asyncio.ensure_future(written(journal, "first"))
+        first = asyncio.ensure_future(append_line(journal, "first"))
         await asyncio.sleep(0)
-        others = [asyncio.ensure_future(written(journal, str(number))) for number in range(40)]
+        others = [asyncio.ensure_future(append_line(journal, str(number))) for number in range(40)]
         await asyncio.sleep(0)
         assert not any(one.done() for one in (first, *others))
         turns.open.set()
@@ -104,12 +104,12 @@ async def test_all_who_come_meanwhile_share_a_turn(path: Path, turns: Turns) -> 
 async def test_nobody_waits_without_need(path: Path, turns: Turns) -> None:
     """A line that is already on the disk takes no sync; without `fsync` none does."""
     async with Journal(path, keeping=ALWAYS) as journal:
-        await written(journal, "a")
+        await append_line(journal, "a")
         before = turns.count
         await journal.sync()
         assert turns.count == before
     async with Journal(path.with_name("other")) as other:
-        await written(other, "a")
+        await append_line(other, "a")
         assert turns.count == before + 1  # the head with which the first journal was closed
 
 
@@ -117,12 +117,12 @@ async def test_a_new_file_during_a_turn(path: Path, turns: Turns) -> None:
     """Waiters for a line of the previous file are woken."""
     async with Journal(path, key=KEY, keeping=Keeping(fsync=True, size=1)) as journal:
         turns.open.clear()
-        waiting = asyncio.ensure_future(written(journal, "a"))
+        waiting = asyncio.ensure_future(append_line(journal, "a"))
         await asyncio.sleep(0)
         turns.open.set()
         assert journal.rotate()
         await asyncio.wait_for(waiting, 10)
-        await written(journal, "b")
+        await append_line(journal, "b")
     assert verify_chain(found_in(path), [KEY.public]).sound
 
 
@@ -136,15 +136,15 @@ async def test_a_disk_that_fails(path: Path, turns: Turns, monkeypatch: pytest.M
         return write(descriptor, block, at)
 
     async with Journal(path, key=KEY, keeping=ALWAYS) as journal:
-        await written(journal, "a")
+        await append_line(journal, "a")
         turns.failures = 1
-        found = await asyncio.gather(*(written(journal, id) for id in "bcd"), return_exceptions=True)
+        found = await asyncio.gather(*(append_line(journal, id) for id in "bcd"), return_exceptions=True)
         assert [type(one) for one in found] == [OSError] * 3
         monkeypatch.setattr(os, "pwrite", counted)
         size = journal.size
-        await written(journal, "e")
+        await append_line(journal, "e")
         assert sum(again) > size
-        await written(journal, "f")
+        await append_line(journal, "f")
         assert sum(again) < 2 * size
     assert verify_chain(found_in(path), [KEY.public]).sound
 
@@ -153,7 +153,7 @@ async def test_one_who_gives_up_takes_nobody_along(path: Path, turns: Turns) -> 
     """The sync continues for the others."""
     async with Journal(path, keeping=ALWAYS) as journal:
         turns.open.clear()
-        one = asyncio.ensure_future(written(journal, "a"))
+        one = asyncio.ensure_future(append_line(journal, "a"))
         await asyncio.sleep(0)
         other = asyncio.ensure_future(journal.sync())
         await asyncio.sleep(0)

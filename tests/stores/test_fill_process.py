@@ -24,8 +24,8 @@ from gateway.stores.journal import Journal
 from gateway.stores.records import Records
 from gateway.stores.sql import Database, sqlite_file
 from gateway.stores.sqlite_lines import SqliteLines
-from tests.stores.journals import read
-from tests.stores.test_sql import caught_up, record, stored
+from tests.stores.journals import journal_lines
+from tests.stores.test_sql import caught_up, query, record
 
 
 class Seen(FillProcess):
@@ -71,7 +71,7 @@ async def busy(path: Path, url: str, aside: FillProcess) -> AsyncIterator[Journa
         jobs[0].cancel()
 
 
-async def until_copied(url: str, lines: int) -> None:
+async def wait_copied(url: str, lines: int) -> None:
     """Wait until so many lines are in the database."""
     async with asyncio.timeout(60):
         while True:
@@ -87,7 +87,7 @@ async def test_while_exchanges_come_another_process_copies(path: Path, url: str)
     """The same one all the time; it ends with the filler."""
     aside = Seen(url)
     async with busy(path, url, aside):
-        await until_copied(url, 2 * BATCH)
+        await wait_copied(url, 2 * BATCH)
         (pid,) = aside.pids
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + module.NICE)
     assert not aside.refused
@@ -115,9 +115,9 @@ async def test_without_that_process_this_one_copies(path: Path, url: str, caplog
     """If it is killed, which is logged."""
     aside = Seen(url)
     async with busy(path, url, aside) as journal:
-        await until_copied(url, BATCH)
+        await wait_copied(url, BATCH)
         os.kill(next(iter(aside.pids)), signal.SIGKILL)
-        await until_copied(url, journal.seq + BATCH)
+        await wait_copied(url, journal.seq + BATCH)
     assert aside.refused == ["it ended with status -9"]
     assert "which does it now: it ended with status -9" in caplog.text
 
@@ -128,7 +128,7 @@ async def test_where_no_process_can_be_started(
     """The gateway's own process copies from the beginning."""
     monkeypatch.setattr(sys, "executable", str(path))
     async with busy(path, url, FillProcess(url)):
-        await until_copied(url, BATCH)
+        await wait_copied(url, BATCH)
     assert "it cannot be started" in caplog.text
 
 
@@ -201,7 +201,7 @@ async def test_without_sqlalchemy_the_same_rows_are_stored(path: Path, tmp_path:
         for number in range(5):
             journal.append(record(str(number), app="sho\u0301p", status=200, reason=odd, decision=7))
         chain = journal.chain
-    placed = [Placed(line, 100 * number) for number, line in enumerate(read(path), 1)]
+    placed = [Placed(line, 100 * number) for number, line in enumerate(journal_lines(path), 1)]
     found = []
     for name in ("records", "lines"):
         url = f"sqlite:///{tmp_path / name}.db"
@@ -214,7 +214,7 @@ async def test_without_sqlalchemy_the_same_rows_are_stored(path: Path, tmp_path:
                     await store(chain, batch, Position(batch[-1].end, batch[-1].line.hash), new)
                 with pytest.raises(Superseded):
                     await store(chain, placed[:1], Position(100, placed[0].line.hash), old)
-        found.append([stored(url, f"SELECT * FROM {table} ORDER BY 1, 2") for table in ("audit", "audit_filled")])
+        found.append([query(url, f"SELECT * FROM {table} ORDER BY 1, 2") for table in ("audit", "audit_filled")])
     assert found[0] == found[1]
     assert len(found[0][0]) == len(placed)
 
@@ -223,7 +223,7 @@ async def test_a_database_that_is_gone_is_not_made_anew(path: Path, tmp_path: Pa
     """The gateway, which creates its tables, hears of it."""
     async with Journal(path) as journal:
         journal.append(record("a"))
-    line = read(path)[0]
+    line = journal_lines(path)[0]
     file = tmp_path / "gone.db"
     async with Database(f"sqlite:///{file}"):
         pass

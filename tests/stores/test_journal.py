@@ -21,21 +21,21 @@ from gateway.model import AuditRecord, Json
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.lines import NOTE
 from gateway.stores.verify import verify
-from tests.stores.journals import read, write_line
+from tests.stores.journals import journal_lines, write_line
 
 
 def record(id: str, phase: str = "outcome", **fields: Json) -> AuditRecord:
     return AuditRecord(id, phase, 1000.0, {"app": "cart", **fields})
 
 
-def said(path: Path) -> list[tuple[str, str]]:
+def line_phases(path: Path) -> list[tuple[str, str]]:
     """Return id and phase of all lines but the journal's notes."""
-    return [(line.record.id, line.record.phase) for line in read(path) if line.record.phase != NOTE]
+    return [(line.record.id, line.record.phase) for line in journal_lines(path) if line.record.phase != NOTE]
 
 
 def aside(path: Path) -> list[Json]:
     """Return the files of torn lines that the journal's notes name."""
-    return [line.record.fields["set_aside"] for line in read(path) if "set_aside" in line.record.fields]
+    return [line.record.fields["set_aside"] for line in journal_lines(path) if "set_aside" in line.record.fields]
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ async def test_in_the_file_at_once(path: Path) -> None:
     """A record is in the file when `append` returns."""
     async with Journal(path) as journal:
         journal.append(record("a"))
-        assert said(path) == [("a", "outcome")]
+        assert line_phases(path) == [("a", "outcome")]
 
 
 async def test_redaction(path: Path) -> None:
@@ -91,8 +91,8 @@ async def test_resume(path: Path) -> None:
     """A second start continues the chain with a new writer id."""
     await write(path, record("a"))
     await write(path, record("b"))
-    assert said(path) == [("a", "outcome"), ("b", "outcome")]
-    assert len({line.writer for line in read(path)}) == 2
+    assert line_phases(path) == [("a", "outcome"), ("b", "outcome")]
+    assert len({line.writer for line in journal_lines(path)}) == 2
     assert verify(path) == []
 
 
@@ -134,7 +134,7 @@ async def test_torn_last_line(path: Path, cut: int) -> None:
     os.truncate(path, len(whole) - cut)
     await write(path, record("c"))
     lost = [] if cut == 1 else ["b"]
-    assert said(path) == [(id, "outcome") for id in ["a", "b", "c"] if id not in lost]
+    assert line_phases(path) == [(id, "outcome") for id in ["a", "b", "c"] if id not in lost]
     assert verify(path) == []
     files = list(path.parent.glob("*.torn-*"))
     if lost:
@@ -150,7 +150,7 @@ async def test_torn_first_line(path: Path) -> None:
     """A journal that is nothing but a torn line can be opened, too."""
     path.write_bytes(b'{"v":1,"writer":"abc","seq":1,"pr')
     await write(path, record("a"))
-    assert said(path) == [("a", "outcome")]
+    assert line_phases(path) == [("a", "outcome")]
     assert verify(path) == []
 
 
@@ -160,7 +160,7 @@ async def test_blank_tail(path: Path) -> None:
     with path.open("ab") as file:
         file.write(bytes(5000))
     await write(path, record("b"))
-    assert said(path) == [("a", "outcome"), ("b", "outcome")]
+    assert line_phases(path) == [("a", "outcome"), ("b", "outcome")]
     assert verify(path) == []
 
 
@@ -170,7 +170,7 @@ async def test_intents_without_outcome(path: Path) -> None:
     await write(path, record("d", "intent"))
     await write(path)
     await write(path)
-    unknown = [line.record for line in read(path) if line.record.fields.get("reason") == UNKNOWN]
+    unknown = [line.record for line in journal_lines(path) if line.record.fields.get("reason") == UNKNOWN]
     assert [line.id for line in unknown] == ["a", "c", "d"]
     assert unknown[0].fields["url"] == "/a"
     assert {line.phase for line in unknown} == {"outcome"}
@@ -183,7 +183,7 @@ async def test_an_intent_is_reported_though_the_start_itself_was_cut_off(path: P
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-2]))  # without the note of the second start, and without the outcome of b
     await write(path)
-    assert sorted(said(path)) == [("a", "intent"), ("a", "outcome"), ("b", "intent"), ("b", "outcome")]
+    assert sorted(line_phases(path)) == [("a", "intent"), ("a", "outcome"), ("b", "intent"), ("b", "outcome")]
 
 
 KILLED = """
@@ -214,7 +214,7 @@ async def test_killed_while_it_writes(path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         told = 200 + len([line for line in out.read().split(b"\n")[:-1] if line])
     process.wait()
-    assert len(said(path)) >= told
+    assert len(line_phases(path)) >= told
     await write(path, record("after"))
     assert verify(path) == []
 
@@ -242,7 +242,7 @@ async def test_full_disk(path: Path, room: int) -> None:
                     journal.append(record("b"))
         assert path.read_bytes() == before
         journal.append(record("c"))
-    assert said(path) == [("a", "outcome"), ("c", "outcome")]
+    assert line_phases(path) == [("a", "outcome"), ("c", "outcome")]
     assert verify(path) == []
 
 
@@ -258,7 +258,9 @@ async def test_a_record_is_written_whatever_a_caller_says(path: Path) -> None:
     """A number without a JSON form is written as a word."""
     async with Journal(path) as journal:
         journal.append(record("a", x=[float("nan"), {"y": float("-inf")}]))
-    assert [line.record.fields["x"] for line in read(path) if line.record.id == "a"] == [["NaN", {"y": "-Infinity"}]]
+    assert [line.record.fields["x"] for line in journal_lines(path) if line.record.id == "a"] == [
+        ["NaN", {"y": "-Infinity"}]
+    ]
     assert verify(path) == []
 
 
@@ -274,7 +276,7 @@ async def test_record_that_cannot_be_written(path: Path) -> None:
 # problems that verify finds
 
 
-async def filled(path: Path) -> list[bytes]:
+async def write_journal(path: Path) -> list[bytes]:
     """Write a journal of two starts; return its lines."""
     await write(path, record("a", "intent"), record("a"), record("b"))
     await write_and_die(path, record("c"), record("d"))
@@ -284,24 +286,24 @@ async def filled(path: Path) -> list[bytes]:
 
 async def test_altered_line(path: Path) -> None:
     """An altered line is found by its number, even with a matching hash."""
-    lines = await filled(path)
+    lines = await write_journal(path)
     path.write_bytes(b"".join([*lines[:2], lines[2].replace(b"cart", b"tart"), *lines[3:]]))
     assert verify(path)[0] == "journal.jsonl:3 was altered: its values are others than were written"
     with pytest.raises(ValueError, match="its values are others"):
-        read(path)
+        journal_lines(path)
 
 
 @pytest.mark.parametrize("number", range(8))
 async def test_removed_line(path: Path, number: int) -> None:
     """A removed line is detected, also between two starts; only the removal of the last leaves no trace."""
-    lines = await filled(path)
+    lines = await write_journal(path)
     path.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
     assert bool(verify(path)) is (number != len(lines) - 1)
 
 
 async def test_swapped_and_doubled_lines(path: Path) -> None:
     """Swapped or repeated lines are found."""
-    lines = await filled(path)
+    lines = await write_journal(path)
     path.write_bytes(b"".join([lines[0], lines[2], lines[1], *lines[3:]]))
     assert verify(path)
     path.write_bytes(b"".join([lines[0], lines[1], lines[1], *lines[2:]]))
@@ -310,8 +312,8 @@ async def test_swapped_and_doubled_lines(path: Path) -> None:
 
 async def test_numbers(path: Path) -> None:
     """A line that continues the chain with a wrong number is found."""
-    lines = await filled(path)
-    *_, end = read(path)
+    lines = await write_journal(path)
+    *_, end = journal_lines(path)
     with path.open("a") as file:
         file.write(write_line(end.writer, end.seq + 2, end.hash, record("e")).text + "\n")
     wrong = f"has the number {end.seq + 2} instead of {end.seq + 1}: 1 before it are missing"
@@ -320,7 +322,7 @@ async def test_numbers(path: Path) -> None:
 
 async def test_torn_end(path: Path) -> None:
     """A torn end is what a kill leaves; something else in its place is a problem."""
-    lines = await filled(path)
+    lines = await write_journal(path)
     path.write_bytes(b"".join(lines)[:-5])
     assert verify(path) == []
     path.write_bytes(b"".join(lines) + b"...")
@@ -373,7 +375,7 @@ async def test_a_slow_follower_harms_itself_only(path: Path) -> None:
         assert slow.lost
         assert [(await anext(quick)).record.id for _ in range(4)] == list("abcd")
         assert not quick.lost
-    assert len(said(path)) == 4
+    assert len(line_phases(path)) == 4
 
 
 async def test_last(path: Path) -> None:

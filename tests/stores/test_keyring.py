@@ -46,7 +46,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "keyring"
 
 
-async def with_keyring(home: House) -> None:
+async def restart_with_keyring(home: House) -> None:
     """Restart the gateway with its key in the keyring."""
     file = home.folder / "gateway.yaml"
     file.write_text(f"{file.read_text()}stores: {{encryption_key: keyring}}\n")
@@ -58,7 +58,7 @@ async def with_keyring(home: House) -> None:
 async def test_tokens_are_sealed_with_a_key_of_the_keyring(tmp_path: Path, files: Path) -> None:
     """It is generated at the first use, found again after a restart, and is in no other file."""
     async with house(tmp_path) as home:
-        await with_keyring(home)
+        await restart_with_keyring(home)
         assert (await home.connect())[0] == 200
         await home.restart()
         assert (await home.get("person"))[0] == 200
@@ -74,7 +74,7 @@ async def test_tokens_are_sealed_with_a_key_of_the_keyring(tmp_path: Path, files
 async def test_the_key_is_changed_while_the_gateway_runs(tmp_path: Path, files: Path) -> None:
     """By a command in another process: the gateway loads the new key when it finds a token encrypted with it."""
     async with house(tmp_path) as home:
-        await with_keyring(home)
+        await restart_with_keyring(home)
         await home.connect()
         before = keyring.get_password("webmcp-gateway", str(tmp_path))
         code, out, said = await command(home, "rotate-key", "--json")
@@ -93,7 +93,7 @@ async def test_the_key_is_changed_while_the_gateway_runs(tmp_path: Path, files: 
 async def test_a_keyring_that_cannot_be_used_stops_the_start(tmp_path: Path, files: Path) -> None:
     """The error names the cause; nothing is stored unencrypted."""
     async with house(tmp_path) as home:
-        await with_keyring(home)
+        await restart_with_keyring(home)
         code, _, said = await command(home, "list", backend=NONE)
         assert code == 2
         assert "the system's keyring cannot be used: NoKeyringError" in said
@@ -103,7 +103,7 @@ async def test_a_keyring_that_cannot_be_used_stops_the_start(tmp_path: Path, fil
 async def test_a_keyring_that_lost_its_key_asks_people_to_connect_again(tmp_path: Path, files: Path) -> None:
     """A token that no key decrypts counts as no account."""
     async with house(tmp_path) as home:
-        await with_keyring(home)
+        await restart_with_keyring(home)
         await home.connect()
         await home.gateway.stop()
         keyring.delete_password("webmcp-gateway", str(tmp_path))

@@ -28,7 +28,7 @@ from gateway.stores.records import Filter, Records
 from gateway.stores.sessions import DatabaseSessions
 from gateway.stores.sql import Database
 from gateway.stores.verify import verify_chain
-from tests.stores.journals import read
+from tests.stores.journals import journal_lines
 
 
 @pytest.fixture(autouse=True)
@@ -57,16 +57,16 @@ async def filling(database: Database, journal: Journal) -> AsyncIterator[None]:
 
 async def caught_up(path: Path, url: str) -> None:
     """Wait until the database has exactly the lines of the journal."""
-    wanted = sorted((line.writer, line.seq, line.text) for line in read(path))
+    wanted = sorted((line.writer, line.seq, line.text) for line in journal_lines(path))
     found: list[tuple[str, int, str]] = []
     async with asyncio.timeout(60):
         while len(found) < len(wanted):
-            found = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")  # type: ignore[assignment]
+            found = query(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")  # type: ignore[assignment]
             await asyncio.sleep(0.01)
     assert found == wanted
 
 
-def stored(url: str, statement: str) -> list[tuple[object, ...]]:
+def query(url: str, statement: str) -> list[tuple[object, ...]]:
     """Return what another program reads in the database."""
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     try:
@@ -101,7 +101,7 @@ async def test_while_lines_come(path: Path, url: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(filler, "LATEST_SECONDS", 0.2)
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         async with asyncio.timeout(60):
-            while not stored(url, "SELECT id FROM audit WHERE phase = 'outcome'"):
+            while not query(url, "SELECT id FROM audit WHERE phase = 'outcome'"):
                 journal.append(record(str(journal.seq)))
                 await asyncio.sleep(0.005)
         await caught_up(path, url)
@@ -201,8 +201,8 @@ async def test_journal_lost_its_end(path: Path, url: str) -> None:
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         for id in "defg":
             journal.append(record(id, padding="x" * 500))
-        await until(lambda: len(stored(url, "SELECT id FROM audit WHERE phase <> 'note'")) == 7)
-    assert {row[0] for row in stored(url, "SELECT id FROM audit WHERE phase <> 'note'")} == set("abcdefg")
+        await until(lambda: len(query(url, "SELECT id FROM audit WHERE phase <> 'note'")) == 7)
+    assert {row[0] for row in query(url, "SELECT id FROM audit WHERE phase <> 'note'")} == set("abcdefg")
 
 
 async def test_locked_database(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -245,7 +245,7 @@ async def test_damaged_line(path: Path, url: str, caplog: pytest.LogCaptureFixtu
             journal.append(record(id))
     path.write_bytes(path.read_bytes().replace(b'"id":"b"', b'"id":"X"'))
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
-        await until(lambda: len(stored(url, "SELECT id FROM audit WHERE phase <> 'note'")) == 2)
+        await until(lambda: len(query(url, "SELECT id FROM audit WHERE phase <> 'note'")) == 2)
         await until(lambda: "was altered" in caplog.text)
 
 
@@ -319,7 +319,7 @@ async def test_database_of_a_newer_gateway(url: str) -> None:
     with pytest.raises(StartError, match="version 99"):
         async with Database(url):
             pass
-    assert stored(url, "SELECT version FROM schema_version") == [(99,)]
+    assert query(url, "SELECT version FROM schema_version") == [(99,)]
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ async def test_who_was_superseded_stores_nothing(path: Path, url: str) -> None:
     """A process left by a dead gateway, with an old epoch, neither adds lines nor moves the position back."""
     async with Journal(path) as journal:
         journal.append(record("a"))
-    first, second = read(path)[:2]
+    first, second = journal_lines(path)[:2]
     chain = journal.chain
     async with Database(url) as database:
         records = Records(database)
@@ -448,7 +448,7 @@ async def test_a_database_of_before_gets_owners(url: str) -> None:
         sessions = DatabaseSessions(database)
         await sessions.put(SessionKind.CONSOLE, LOCAL, now=1.0, life=100.0)
         assert await sessions.find(SessionKind.CONSOLE, old.reveal(), 2.0) is not None
-    assert stored(url, "SELECT name FROM sqlite_master WHERE name LIKE '%_owner' ORDER BY name") == [
+    assert query(url, "SELECT name FROM sqlite_master WHERE name LIKE '%_owner' ORDER BY name") == [
         *(("idempotency_keys_owner",), ("quotas_owner",), ("sessions_owner",))
     ]
 
@@ -473,7 +473,7 @@ async def test_a_database_of_before_gets_the_clients_of_lines_that_come(path: Pa
         assert {one.id for one in await records.query(10)} == {"old", "new"}
         lines = [line async for line in records.lines(journal.chain)]
     assert verify_chain(lines).sound
-    rows = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")
+    rows = query(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")
     assert set(before) <= set(rows)
     async with Database(url):  # and once more, with nothing to do
         pass

@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-async def written(path: Path, key: JournalKey = KEY) -> list[bytes]:
+async def write_journal(path: Path, key: JournalKey = KEY) -> list[bytes]:
     """Two starts, each with four lines, a head, four lines, a head; its lines: 1, 6, 11 | 12, 17, 22 are heads."""
     clock = Clock()
     for start in "ab":
@@ -51,7 +51,7 @@ async def written(path: Path, key: JournalKey = KEY) -> list[bytes]:
     return path.read_bytes().splitlines()
 
 
-def judged(path: Path, lines: list[bytes], trusted: list[str] | None = TRUSTED, known_head: int = 0) -> Verdict:
+def verdict_on(path: Path, lines: list[bytes], trusted: list[str] | None = TRUSTED, known_head: int = 0) -> Verdict:
     """Return the verdict on the journal with these lines."""
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     return verify_chain(found_in(path), trusted, known_head)
@@ -62,7 +62,7 @@ def first(verdict: Verdict) -> str:
     return str(verdict.problems[0])
 
 
-def rechained(lines: list[bytes], change: int, key: JournalKey | None = None) -> list[bytes]:
+def rechain(lines: list[bytes], change: int, key: JournalKey | None = None) -> list[bytes]:
     """Return the lines with another URL in one and all later hashes recomputed; with a key, heads are signed anew."""
     result = lines[:change] if key is None else []
     before = read_line(result[-1]).hash if result else NO_HASH
@@ -85,89 +85,89 @@ def rechained(lines: list[bytes], change: int, key: JournalKey | None = None) ->
 
 async def test_a_whole_journal(path: Path) -> None:
     """It is proven to its last head."""
-    verdict = judged(path, await written(path))
+    verdict = verdict_on(path, await write_journal(path))
     assert verdict.sound
     assert (verdict.lines, verdict.head, verdict.tail, verdict.writers) == (22, 6, 0, 2)
 
 
 async def test_altered(path: Path) -> None:
     """One byte of a value; the line is named."""
-    lines = await written(path)
+    lines = await write_journal(path)
     lines[7] = lines[7].replace(b'"/1"', b'"/7"')
-    assert first(judged(path, lines)) == "journal:8 was altered: its values are others than were written"
+    assert first(verdict_on(path, lines)) == "journal:8 was altered: its values are others than were written"
 
 
 async def test_altered_with_a_hash_that_fits(path: Path) -> None:
     """The next line does not continue it."""
-    lines = await written(path)
+    lines = await write_journal(path)
     line = read_line(lines[7])
     record = AuditRecord(line.record.id, "outcome", line.record.time, {"url": "/forged"})
     lines[7] = write_line(line.writer, line.seq, line.prev, record).text.encode()
-    assert first(judged(path, lines)).startswith("journal:9 does not continue the line before it")
+    assert first(verdict_on(path, lines)).startswith("journal:9 does not continue the line before it")
 
 
 async def test_deleted(path: Path) -> None:
     """The position and size of the gap are reported."""
-    lines = await written(path)
+    lines = await write_journal(path)
     del lines[7:9]
-    assert first(judged(path, lines)) == "journal:8 has the number 10 instead of 8: 2 before it are missing"
+    assert first(verdict_on(path, lines)) == "journal:8 has the number 10 instead of 8: 2 before it are missing"
 
 
 async def test_inserted(path: Path) -> None:
     """A made-up line, with a matching number and previous hash."""
-    lines = await written(path)
+    lines = await write_journal(path)
     after = read_line(lines[7])
     made = write_line(after.writer, after.seq + 1, after.hash, AuditRecord("evil", "outcome", 1.0, {}))
     lines.insert(8, made.text.encode())
-    assert first(judged(path, lines)) == "journal:10 has the number 9 instead of 10: it was inserted or moved"
+    assert first(verdict_on(path, lines)) == "journal:10 has the number 9 instead of 10: it was inserted or moved"
 
 
 async def test_swapped(path: Path) -> None:
     """Two lines in the other order."""
-    lines = await written(path)
+    lines = await write_journal(path)
     lines[7], lines[8] = lines[8], lines[7]
-    assert first(judged(path, lines)) == "journal:8 has the number 9 instead of 8: 1 before it are missing"
+    assert first(verdict_on(path, lines)) == "journal:8 has the number 9 instead of 8: 1 before it are missing"
 
 
 async def test_truncated_behind_a_head(path: Path) -> None:
     """The file alone does not show it; a head that is known from elsewhere does."""
-    lines = (await written(path))[:17]
-    assert judged(path, lines).sound
-    verdict = judged(path, lines, known_head=6)
+    lines = (await write_journal(path))[:17]
+    assert verdict_on(path, lines).sound
+    verdict = verdict_on(path, lines, known_head=6)
     assert first(verdict) == ("journal:17 is head 5, the last one, and head 6 is known: lines after it are missing")
 
 
 async def test_truncated_at_the_beginning(path: Path) -> None:
     """Unless the operator who moved the first files names the head with which the rest begins."""
-    lines = (await written(path))[5:]
-    assert first(judged(path, lines)) == "journal:1 is head 2: what was written before it is missing"
-    assert "is not the first line" in first(judged(path, lines[1:]))
+    lines = (await write_journal(path))[5:]
+    assert first(verdict_on(path, lines)) == "journal:1 is head 2: what was written before it is missing"
+    assert "is not the first line" in first(verdict_on(path, lines[1:]))
     assert verify_chain(found_in(path), TRUSTED).problems
-    judged(path, lines)
+    verdict_on(path, lines)
     assert verify_chain(found_in(path), TRUSTED, begins_at=2).sound
 
 
 async def test_a_forged_head(path: Path) -> None:
     """A head whose content differs from what was signed."""
-    lines = await written(path)
+    lines = await write_journal(path)
     line = read_line(lines[5])
     record = AuditRecord("", "note", line.record.time, {**line.record.fields, "open": ["x"]})
     lines[5] = write_line(line.writer, line.seq, line.prev, record).text.encode()
-    assert first(judged(path, lines)).startswith("journal:6 is a head with an invalid signature")
+    assert first(verdict_on(path, lines)).startswith("journal:6 is a head with an invalid signature")
 
 
 async def test_rechained_without_the_key(path: Path) -> None:
     """Every hash fits, but not the first head after the change."""
-    lines = rechained(await written(path), 7)
-    assert first(judged(path, lines)).startswith("journal:11 is a head with an invalid signature")
+    lines = rechain(await write_journal(path), 7)
+    assert first(verdict_on(path, lines)).startswith("journal:11 is a head with an invalid signature")
 
 
 async def test_rechained_with_another_key(path: Path) -> None:
     """Every signature is valid, by an untrusted key."""
     other = new_key()
-    lines = rechained(await written(path), 7, other)
-    assert "which is not one that you trust" in first(judged(path, lines))
-    assert judged(path, lines, trusted=None).sound
+    lines = rechain(await write_journal(path), 7, other)
+    assert "which is not one that you trust" in first(verdict_on(path, lines))
+    assert verdict_on(path, lines, trusted=None).sound
 
 
 @pytest.mark.parametrize("pause", [31.0, 3600.0])
@@ -194,7 +194,7 @@ async def test_a_machine_that_slept_between_two_lines(path: Path) -> None:
 
 async def test_rechained_without_heads(path: Path) -> None:
     """Lines that continue past the time when a head is due."""
-    lines = await written(path)
+    lines = await write_journal(path)
     clock = 1_700_000_100.0
     end = read_line(lines[-1])
     seq, before = end.seq, end.hash
@@ -203,22 +203,22 @@ async def test_rechained_without_heads(path: Path) -> None:
         made = write_line(end.writer, seq, before, AuditRecord("x", "outcome", clock + 10 * number, {}))
         before = made.hash
         lines.append(made.text.encode())
-    verdict = judged(path, lines)
+    verdict = verdict_on(path, lines)
     assert (verdict.head, verdict.tail) == (6, 5)
     assert "heads were taken away" in first(verdict)
 
 
 async def test_a_head_that_was_left_out(path: Path) -> None:
     """Heads are numbered."""
-    lines = await written(path)
+    lines = await write_journal(path)
     del lines[5]
-    assert first(judged(path, lines)) == "journal:6 has the number 7 instead of 6: 1 before it are missing"
+    assert first(verdict_on(path, lines)) == "journal:6 has the number 7 instead of 6: 1 before it are missing"
 
 
 async def test_the_tail_is_not_proven(path: Path) -> None:
     """Lines after the last head are reported as such."""
-    lines = await written(path)
-    verdict = judged(path, lines[:-1])
+    lines = await write_journal(path)
+    verdict = verdict_on(path, lines[:-1])
     assert verdict.sound
     assert (verdict.head, verdict.tail) == (5, 4)
 
@@ -226,7 +226,7 @@ async def test_the_tail_is_not_proven(path: Path) -> None:
 @pytest.mark.parametrize("kept", [1, 25, 60, 110, 200, -1])
 async def test_a_last_line_that_was_cut_off(path: Path, kept: int) -> None:
     """The part of a line that a kill leaves is no tampering, and proves nothing itself."""
-    *lines, last = await written(path)
+    *lines, last = await write_journal(path)
     path.write_bytes(b"".join(line + b"\n" for line in lines) + last[:kept])
     verdict = verify_chain(found_in(path), TRUSTED)
     assert (verdict.problems, verdict.cut_off) == ([], "journal:22")
@@ -236,14 +236,14 @@ async def test_a_last_line_that_was_cut_off(path: Path, kept: int) -> None:
 
 async def test_a_first_line_that_was_cut_off(path: Path) -> None:
     """Killed right after its first start."""
-    lines = await written(path)
+    lines = await write_journal(path)
     path.write_bytes(lines[0][:50])
     assert verify_chain(found_in(path), TRUSTED).cut_off == "journal:1"
 
 
 async def test_a_new_start_whose_line_was_cut_off(path: Path) -> None:
     """Another writer begins with number 1."""
-    lines = await written(path)
+    lines = await write_journal(path)
     path.write_bytes(b"".join(line + b"\n" for line in lines[:11]) + lines[11][:150])
     verdict = verify_chain(found_in(path), TRUSTED)
     assert (verdict.problems, verdict.cut_off, verdict.head) == ([], "journal:12", 3)
@@ -251,7 +251,7 @@ async def test_a_new_start_whose_line_was_cut_off(path: Path) -> None:
 
 async def test_zeros_in_the_place_of_a_line(path: Path) -> None:
     """A loss of power leaves them."""
-    lines = await written(path)
+    lines = await write_journal(path)
     path.write_bytes(b"".join(line + b"\n" for line in lines[:-1]) + lines[-1][:90] + bytes(300))
     verdict = verify_chain(found_in(path), TRUSTED)
     assert (verdict.problems, verdict.cut_off) == ([], "journal:22")
@@ -259,7 +259,7 @@ async def test_zeros_in_the_place_of_a_line(path: Path) -> None:
 
 async def test_a_last_line_without_its_newline(path: Path) -> None:
     """The line is whole, and proves what it says."""
-    lines = await written(path)
+    lines = await write_journal(path)
     path.write_bytes(b"\n".join(lines))
     verdict = verify_chain(found_in(path), TRUSTED)
     assert (verdict.problems, verdict.cut_off, verdict.head, verdict.tail) == ([], None, 6, 0)
@@ -277,7 +277,7 @@ async def test_a_last_line_without_its_newline(path: Path) -> None:
 )
 async def test_what_is_not_the_beginning_of_the_next_line(path: Path, rest: bytes) -> None:
     """The gateway did not write it."""
-    lines = await written(path)
+    lines = await write_journal(path)
     path.write_bytes(b"".join(line + b"\n" for line in lines) + rest)
     verdict = verify_chain(found_in(path), TRUSTED)
     assert first(verdict) == "journal:23 is not a line of a journal, nor the beginning of the next one"
@@ -286,7 +286,7 @@ async def test_what_is_not_the_beginning_of_the_next_line(path: Path, rest: byte
 
 async def test_an_altered_last_line_without_its_newline(path: Path) -> None:
     """A line with a hash is whole."""
-    lines = await written(path)
+    lines = await write_journal(path)
     path.write_bytes(b"\n".join([*lines[:-2], lines[-2].replace(b"/3", b"/4")]))
     verdict = verify_chain(found_in(path), TRUSTED)
     assert "was altered" in first(verdict)
@@ -304,19 +304,19 @@ async def test_a_line_that_was_cut_off_in_a_closed_file(path: Path) -> None:
 
 async def test_values_that_retention_did_not_delete(path: Path) -> None:
     """Values cannot be removed in retention's name."""
-    lines = await written(path)
+    lines = await write_journal(path)
     blank = without_values(lines[7])
     assert blank is not None
     lines[7] = blank
-    assert first(judged(path, lines)) == "journal:8 lost its values, and no retention deleted them"
+    assert first(verdict_on(path, lines)) == "journal:8 lost its values, and no retention deleted them"
 
 
 async def test_a_writer_that_was_added_without_the_key(path: Path) -> None:
     """Each start is signed."""
-    lines = await written(path)
+    lines = await write_journal(path)
     end = read_line(lines[-1])
     made = write_line("f" * 16, 1, end.hash, AuditRecord("x", "outcome", end.record.time, {}))
-    assert "not signed" in first(judged(path, [*lines, made.text.encode()]))
+    assert "not signed" in first(verdict_on(path, [*lines, made.text.encode()]))
 
 
 # files

@@ -89,7 +89,7 @@ class House(Rooms):
         return self.views.caller(LOCAL, None, self.view.proof()).initiator
 
 
-async def attached(views: Views) -> Asking:
+async def attach_view(views: Views) -> Asking:
     """Return a new proven view of the cart."""
     launch = (await views.open(LOCAL, "cart")).launch.reveal()
     answer = await views.attach(LOCAL, None, launch, {})
@@ -100,7 +100,7 @@ async def attached(views: Views) -> Asking:
 async def housed(folder: Path) -> AsyncIterator[House]:
     """Yield one view of the cart that has reported its two tools."""
     async with rooms(folder, POLICY) as made:
-        view = await attached(made.views)
+        view = await attach_view(made.views)
         view.offer("add", "clear", "unknown")
         await until(lambda: len(made.views.tools(LOCAL, None)) == 2)
         house = House(made.forwarder, made.views, made.approvals, made.journal, view=view)
@@ -110,7 +110,7 @@ async def housed(folder: Path) -> AsyncIterator[House]:
         await asyncio.gather(*house.tasks, return_exceptions=True)
 
 
-def said(result: CallToolResult) -> str:
+def result_text(result: CallToolResult) -> str:
     """Return the text of a result."""
     assert isinstance(result.content[0], TextContent)
     return result.content[0].text

@@ -16,7 +16,7 @@ def test_a_wrong_field_is_named(arguments: dict[str, object], said: str) -> None
     assert said in str(first_problem(ITEM, arguments))
 
 
-def nested(depth: int) -> object:
+def nest(depth: int) -> object:
     """Return nested lists."""
     value: object = 1
     for _ in range(depth):
@@ -25,7 +25,7 @@ def nested(depth: int) -> object:
 
 
 @pytest.mark.parametrize(
-    "value", [float("inf"), float("nan"), "\ud800", {"\udfff": 1}, [[float("-inf")]], nested(64), nested(5000)]
+    "value", [float("inf"), float("nan"), "\ud800", {"\udfff": 1}, [[float("-inf")]], nest(64), nest(5000)]
 )
 def test_what_no_message_can_carry_is_refused(value: object) -> None:
     """The call could never be sent, and the transport might fail on it."""

@@ -75,7 +75,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             task.cancel()
 
 
-def said(result: CallToolResult) -> str:
+def result_text(result: CallToolResult) -> str:
     """Return the text of a result."""
     assert isinstance(result.content[0], TextContent)
     return result.content[0].text
@@ -84,7 +84,7 @@ def said(result: CallToolResult) -> str:
 async def test_the_pages_function_runs_and_answers(house: House) -> None:
     """The call is recorded with its arguments; during and after it the view is tainted."""
     result = await house.call("cart_add", {"item_id": "tea"})
-    assert (result.is_error, said(result)) == (False, "add done")
+    assert (result.is_error, result_text(result)) == (False, "add done")
     assert house.calls == [("add", {"item_id": "tea"})]
     (outcome,) = house.outcomes()
     assert (outcome["kind"], outcome["tool"], outcome["arguments"]) == ("tool", "add", {"item_id": "tea"})
@@ -98,7 +98,7 @@ async def test_a_tool_that_its_page_registered_just_now_runs(house: House) -> No
     await until(lambda: len(house.view.tools) == 4)
     house.page.register("add", run)
     results = await asyncio.gather(*(house.call("cart_add") for _ in range(2)))
-    assert [said(result) for result in results] == ["add done"] * 2
+    assert [result_text(result) for result in results] == ["add done"] * 2
 
 
 class Broken(Page):
@@ -126,7 +126,7 @@ async def test_a_page_that_cannot_be_asked_is_nothing_to_the_call_of_another(hou
     for page in (other, house.page):
         page.register("add", run)
     other.broken = True
-    assert said(await house.call("cart_add")) == "add done"
+    assert result_text(await house.call("cart_add")) == "add done"
 
 
 async def test_who_calls_a_tool_of_a_silent_page_does_not_wait_for_it(
@@ -138,7 +138,7 @@ async def test_who_calls_a_tool_of_a_silent_page_does_not_wait_for_it(
     await until(lambda: len(house.view.tools) == 4)
     house.page.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     house.page.view = None
-    assert "Open its app" in said(await house.call("cart_add"))
+    assert "Open its app" in result_text(await house.call("cart_add"))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ async def test_what_cannot_run_says_what_to_do(
         options = {"view": house.view.id}
     result = await house.call(name, arguments, **options)
     assert result.is_error
-    assert words in said(result)
+    assert words in result_text(result)
     assert house.calls == []
 
 
@@ -171,7 +171,7 @@ async def test_a_view_whose_page_has_not_come_yet_is_waited_for(house: House) ->
     async def answer(principal: Principal = LOCAL, app: str | None = None) -> str:
         result = await house.forwarder.call(principal, "add", {"item_id": "x"}, app=app, view=opened.view)
         assert result.is_error
-        return said(result)
+        return result_text(result)
 
     assert "has not come up yet. Try again" in await answer()
     assert f"No view '{opened.view}' is open" in await answer(TEAM)
@@ -190,7 +190,7 @@ async def test_with_two_views_the_handle_decides(house: House) -> None:
     other.tools = dict(house.page.tools)
     view = connect(house.views, LOCAL, other)
     await until(lambda: len(view.tools) == 5)
-    assert "view" in said(await house.call("cart_add", {"item_id": "tea"}))
+    assert "view" in result_text(await house.call("cart_add", {"item_id": "tea"}))
     assert house.calls == []
     assert not (await house.call("add", {"item_id": "tea"}, view=view.id)).is_error
     assert [message for message in house.page.heard if message.get("method") == "tools/call"] == []
@@ -206,10 +206,10 @@ async def test_views_without_the_tool_do_not_make_its_name_ambiguous(
     rare = connect(house.views, LOCAL, other)
     quiet = await house.views.attach(LOCAL, "cart", None, {})
     await until(lambda: any(message["method"] == "tools/list" for message in none.heard) and len(rare.tools) == 1)
-    assert "Pass view" in said(await house.call("cart_add", {"item_id": "tea"}))  # the last one is new
+    assert "Pass view" in result_text(await house.call("cart_add", {"item_id": "tea"}))  # the last one is new
     monkeypatch.setattr(registry, "LISTING", 0.0)
-    assert said(await house.call("cart_add", {"item_id": "tea"})) == "add done"
-    assert "Pass view" in said(await house.call("cart_rare"))  # which two of them offer
+    assert result_text(await house.call("cart_add", {"item_id": "tea"})) == "add done"
+    assert "Pass view" in result_text(await house.call("cart_rare"))  # which two of them offer
     assert house.views.find(quiet.view, LOCAL) is not None
     assert house.calls == [("add", {"item_id": "tea"})]
 
@@ -231,13 +231,13 @@ async def test_a_view_whose_tools_are_not_known_yet_may_be_the_one_meant(house: 
     view = connect(house.views, LOCAL, page)
     await until(lambda: view.session is not None and view.session.behind)
     assert view.listed is None
-    assert "Pass view" in said(await house.call("cart_wait", view=None))
+    assert "Pass view" in result_text(await house.call("cart_wait", view=None))
     page.slow = False
     house.views.disconnect(view)
     house.views.connect(view, page.hear)
     await until(lambda: view.listed == [])
     page.register("wait", house.page.tools["wait"][1])
-    assert "Pass view" in said(await house.call("cart_wait"))
+    assert "Pass view" in result_text(await house.call("cart_wait"))
     assert house.calls == []
 
 
@@ -266,8 +266,8 @@ async def test_structured_content_fits_the_output_schema(house: House, answer: J
         assert (result.is_error, result.structured_content) == (False, {"total": 3})
     else:
         assert (result.is_error, result.structured_content) == (True, None)
-        assert error in said(result)
-        assert said(result) == "sold out" or result.content[1] == TextContent(type="text", text="3")
+        assert error in result_text(result)
+        assert result_text(result) == "sold out" or result.content[1] == TextContent(type="text", text="3")
 
 
 async def test_a_shared_principal_needs_the_handle(house: House) -> None:
@@ -285,7 +285,7 @@ async def test_a_shared_principal_needs_the_handle(house: House) -> None:
 async def test_a_rate_holds_for_tools(house: House) -> None:
     """The second call is refused."""
     assert not (await house.call("cart_rare")).is_error
-    assert "rate-limited" in said(await house.call("cart_rare"))
+    assert "rate-limited" in result_text(await house.call("cart_rare"))
     assert len(house.calls) == 1
 
 
@@ -326,7 +326,7 @@ async def test_a_call_is_not_let_go_under_another_policy_than_the_one_that_asked
         await until(lambda: bool(house.approvals.open()))
         under(house, replace(POLICY, version="another"))
         await house.approvals.answer(house.approvals.open()[0].question.id, True, "ann")
-    assert "its policy changed after it was approved" in said(call.result())
+    assert "its policy changed after it was approved" in result_text(call.result())
     assert house.calls == []
 
 
@@ -337,19 +337,19 @@ async def test_a_view_that_closes_ends_the_call(house: House) -> None:
         await until(lambda: bool(house.calls))
         house.views.close(house.view)
     assert call.result().is_error
-    assert "may have run" in said(call.result())
+    assert "may have run" in result_text(call.result())
 
 
 async def test_a_silent_page_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the deadline."""
     monkeypatch.setattr(forward, "DEADLINE", 0.05)
-    assert "did not answer" in said(await house.call("cart_wait"))
+    assert "did not answer" in result_text(await house.call("cart_wait"))
 
 
 async def test_a_tool_may_have_a_deadline_of_its_own(house: House) -> None:
     """Its rule sets it; the page is notified of the cancellation."""
     result = await house.call("cart_slow")
-    assert "not within 0.06 seconds" in said(result)
+    assert "not within 0.06 seconds" in result_text(result)
 
 
 async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +369,7 @@ async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, m
         await until(lambda: bool(house.approvals.open()))
         await asyncio.sleep(1.2)
         await house.approvals.answer(house.approvals.open()[0].question.id, True, "ann")
-    assert said(call.result()) == "a person answered"
+    assert result_text(call.result()) == "a person answered"
 
 
 async def test_cancelling_reaches_the_page(house: House) -> None:
@@ -420,7 +420,7 @@ async def test_what_is_no_result_of_a_tool_is_told_and_recorded(house: House) ->
     house.page.tools["add"] = (house.page.tools["add"][0], run)
     result = await house.call("cart_add", {"item_id": "tea"})
     assert result.is_error
-    assert "its answer is not the result of a tool. The tool may have run" in said(result)
+    assert "its answer is not the result of a tool. The tool may have run" in result_text(result)
     assert house.outcomes()[-1]["reason"] == "connection-lost"
 
 
@@ -434,7 +434,7 @@ async def test_a_quota_counts_calls(house: House) -> None:
     add = replace(POLICY.tools["add"], quotas=(Quota(1, Window.MONTH, Per.PRINCIPAL, "add"),))
     under(house, replace(POLICY, tools={**POLICY.tools, "add": add}))
     assert not (await house.call(ADD, {"item_id": "tea"})).is_error
-    assert "quota-exceeded" in said(await house.call(ADD, {"item_id": "tea"}))
+    assert "quota-exceeded" in result_text(await house.call(ADD, {"item_id": "tea"}))
     assert len(house.calls) == 1
 
 
@@ -474,5 +474,5 @@ async def test_a_call_that_no_text_can_carry_is_recorded(house: House) -> None:
         deep = [deep]
     result = await house.call(ADD, {"item_id": deep})
     assert (result.is_error, house.calls) == (True, [])
-    assert "nested deeper" in said(result)
+    assert "nested deeper" in result_text(result)
     assert [fields["status"] for fields in house.outcomes()] == [400]

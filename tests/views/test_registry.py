@@ -216,7 +216,7 @@ async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) ->
     """Its former unproven view is closed; others stay: of another app or principal, and proven ones."""
 
     async def launched(app: str, former: Attached | None = None) -> Attached:
-        return await relaunched(views, app, former.view if former else None)
+        return await relaunch(views, app, former.view if former else None)
 
     was, other = [await views.attach(LOCAL, "cart", None, {}) for _ in range(2)]
     eves = await views.attach(EVE, "cart", None, {})
@@ -229,18 +229,18 @@ async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) ->
 
 async def test_a_page_with_another_launch_value_is_one_view(views: Views) -> None:
     """A valid proof of the former view closes that, once; a wrong, foreign or used one does not."""
-    was = await relaunched(views, "cart", None)
+    was = await relaunch(views, "cart", None)
     wrong = [proof(was, 1)[:-1], proof(was, 1) + "x", proof(was, 2).replace(".2.", ".3."), was.view + ".."]
-    others = [await relaunched(views, "cart", former) for former in wrong]
+    others = [await relaunch(views, "cart", former) for former in wrong]
     views.caller(LOCAL, "cart", proof(was, 4))
-    others += [await relaunched(views, "cart", proof(was, 4)), await relaunched(views, "notes", proof(was, 5))]
+    others += [await relaunch(views, "cart", proof(was, 4)), await relaunch(views, "notes", proof(was, 5))]
     await views.attach(EVE, "cart", (await views.open(EVE, "cart")).launch.reveal(), {}, proof(was, 6))
     assert views.find(was.view, LOCAL)
-    now = await relaunched(views, "cart", proof(was, 7))
+    now = await relaunch(views, "cart", proof(was, 7))
     assert {view.id for view in views.of(LOCAL)} == {attached.view for attached in (*others, now)}
 
 
-async def relaunched(views: Views, app: str, former: str | None) -> Attached:
+async def relaunch(views: Views, app: str, former: str | None) -> Attached:
     """Return the view of a page of `LOCAL` with a new launch value, which names its former view."""
     return await views.attach(LOCAL, app, (await views.open(LOCAL, app)).launch.reveal(), {}, former)
 

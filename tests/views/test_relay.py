@@ -14,7 +14,7 @@ from gateway.model import LOCAL, Initiator
 from gateway.ports.approvals import Ask
 from gateway.views import forward, relay
 from gateway.views.relay import PollAnswer, RelayEvent
-from tests.views.asking import DONE, OTHER, House, attached, housed, said, status
+from tests.views.asking import DONE, OTHER, House, attach_view, housed, result_text, status
 from tests.views.pages import until
 
 
@@ -35,7 +35,7 @@ async def test_a_poll_that_waits_is_given_the_call_and_the_model_the_answer(hous
     assert (event.number, event.tool, event.arguments) == (1, "add", {"n": 1})
     assert house.initiator() is Initiator.MODEL
     house.view.answer(event.call)
-    assert said(await calling) == "done"
+    assert result_text(await calling) == "done"
     (outcome,) = house.outcomes()
     assert (outcome["kind"], outcome["tool"], outcome["status"], outcome["view"]) == ("tool", "add", 200, house.view.id)
 
@@ -99,7 +99,7 @@ async def test_a_view_that_is_quiet_leaves_the_call_to_be_collected(house: House
     call = (running.structured_content or {})["call"]
     event = await house.view.next()
     house.view.answer(event.call)
-    assert said(await house.forwarder.collect(LOCAL, call)) == "done"
+    assert result_text(await house.forwarder.collect(LOCAL, call)) == "done"
     assert house.outcomes()[0]["status"] == 200
     assert (await house.forwarder.collect(LOCAL, call)).is_error
 
@@ -112,7 +112,7 @@ async def test_a_call_with_an_output_schema_is_told_as_an_error_where_to_collect
     await until(lambda: house.views.tools(LOCAL, None)[0].output_schema == total)
     running = await house.call()
     assert (running.is_error, running.structured_content) == (True, None)
-    call = said(running).split('"')[3]
+    call = result_text(running).split('"')[3]
     house.view.answer((await house.view.next()).call, answer)
     collected = await house.forwarder.collect(LOCAL, call)
     assert (collected.is_error, collected.structured_content) == (False, {"total": 3})
@@ -131,8 +131,8 @@ async def test_a_call_that_waits_for_a_person_says_so(house: House) -> None:
     caller = house.views.caller(LOCAL, None, house.view.proof())
     await house.approvals.park(Ask("Remove it?", "DELETE", "/api/1", "digest", "v1"), caller)
     second = await house.forwarder.collect(LOCAL, (first.structured_content or {})["call"])
-    assert "The page has not answered yet" in said(first)
-    assert "waits for a person" in said(second)
+    assert "The page has not answered yet" in result_text(first)
+    assert "waits for a person" in result_text(second)
 
 
 async def test_collecting_waits_a_while_for_a_quiet_view(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ async def test_collecting_waits_a_while_for_a_quiet_view(house: House, monkeypat
     collecting = asyncio.create_task(house.forwarder.collect(LOCAL, call))
     await asyncio.wait({collecting}, timeout=0.05)
     house.view.answer((await house.view.next()).call)
-    assert said(await collecting) == "done"
+    assert result_text(await collecting) == "done"
 
 
 async def test_a_cancelled_call_is_cancelled_in_the_page(house: House) -> None:
@@ -171,18 +171,18 @@ async def test_a_tool_that_changed_before_it_was_taken_does_not_run(
     calling = house.call()
     await until(lambda: house.views.waits(house.view.id))
     house.view.offer("add", description="Pays for everything.")
-    assert "changed or removed" in said(await calling)
+    assert "changed or removed" in result_text(await calling)
     assert (await house.view.poll(0)).events == ()
 
 
 async def test_a_tool_that_was_told_within_a_second_runs(house: House) -> None:
     """A list takes effect once a second, and at once if a call waits for it."""
-    view = await attached(house.views)
+    view = await attach_view(house.views)
     view.offer("clear")
     view.offer("clear", "add")
     calling = house.call("add", view=view.id)
     view.answer((await view.next()).call)
-    assert said(await calling) == "done"
+    assert result_text(await calling) == "done"
 
 
 async def test_a_tool_that_asks_a_person_does_so_before_the_view_hears_of_it(house: House) -> None:
@@ -208,7 +208,7 @@ async def test_an_answer_that_is_none_is_an_error(house: House, result: dict[str
     """The model gets an error it can understand."""
     calling = house.call()
     house.view.answer((await house.view.next()).call, result)
-    assert "not the result of a tool" in said(await calling)
+    assert "not the result of a tool" in result_text(await calling)
 
 
 async def test_answers_to_unknown_calls_are_refused(house: House) -> None:
@@ -241,7 +241,7 @@ async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: py
     monkeypatch.setattr(forward, "MOST_KEPT", 1)
     first = ((await house.call()).structured_content or {})["call"]
     await house.call()
-    assert "No call" in said(await house.forwarder.collect(LOCAL, first))
+    assert "No call" in result_text(await house.forwarder.collect(LOCAL, first))
 
 
 @pytest.mark.bound("results to be collected")
@@ -257,7 +257,7 @@ async def test_no_more_than_so_many_bytes_of_results_are_kept(house: House, monk
         for event in events:
             house.view.answer(event.call, {"content": [{"type": "text", "text": "x" * 9000}]})
         await until(lambda: bool(exceeded))
-    collected = [len(said(await house.forwarder.collect(LOCAL, id))) for id in ids]
+    collected = [len(result_text(await house.forwarder.collect(LOCAL, id))) for id in ids]
     assert sorted(collected)[1:] == [9000, 9000]
     assert (exceeded, min(collected) < 200) == (["results to be collected"], True)
 
@@ -268,11 +268,11 @@ async def test_no_more_calls_wait_for_a_view_than_so_many(house: House, monkeypa
     monkeypatch.setattr(relay, "MOST_CALLS", 2)
     polling = [house.call(), house.call()]
     await until(lambda: house.views.waits(house.view.id))
-    assert "2 calls of this view are under way already" in said(await house.call())
+    assert "2 calls of this view are under way already" in result_text(await house.call())
     first, second = (await house.view.poll()).events
     for event in (first, second):
         house.view.answer(event.call)
-    assert [said(await call) for call in polling] == ["done", "done"]
+    assert [result_text(await call) for call in polling] == ["done", "done"]
 
 
 @pytest.mark.bound("polls of a view")

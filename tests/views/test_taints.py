@@ -19,7 +19,7 @@ from gateway.views.initiator import GRACE
 from gateway.views.memory import LIFE
 from gateway.views.registry import IDLE, QUIET, Views
 from gateway.views.view import AppRules, Attached, View
-from tests.approvals.page import shown
+from tests.approvals.page import show_cart
 from tests.clock import Clock
 from tests.views.memory import views_of
 from tests.views.pages import Page, connect
@@ -89,7 +89,7 @@ async def tab_of(views: Views, launch: str | None = None, *, app: str = "cart") 
     return Tab(views, launch, await views.attach(LOCAL, app, launch, {}), app)
 
 
-def bridged(views: Views) -> Initiator:
+def bridged_initiator(views: Views) -> Initiator:
     """Return the initiator of a new view in a host page of the gateway."""
     return views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator
 
@@ -105,7 +105,7 @@ async def test_closing_and_attaching_with_the_same_launch_value(views: Views, cl
     assert (await tab_of(views, tab.launch)).asks() is Initiator.MODEL
 
 
-async def reattached(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def reattach(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """With the same launch value, which revokes the former view."""
     return (await tab_of(views, tab.launch)).asks()
 
@@ -124,7 +124,7 @@ async def opened_again(views: Views, clock: Clock, tab: Tab) -> Initiator:
 async def in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """On the console, after it was closed elsewhere."""
     tab.close()
-    return bridged(views)
+    return bridged_initiator(views)
 
 
 async def idle(views: Views, clock: Clock, tab: Tab) -> Initiator:
@@ -158,12 +158,12 @@ async def lost_in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
     view = views.open_bridged(LOCAL, "cart")
     views.caller_of(view, Door.BRIDGE, reported_model=True)
     views.disconnect(view)
-    return bridged(views)
+    return bridged_initiator(views)
 
 
 Way = Callable[[Views, Clock, Tab], Awaitable[Initiator]]
 WAYS: list[Way] = [
-    reattached, another_launch, opened_again, in_our_host, idle, crowded_out, by_way_of_an_unproven_view,
+    reattach, another_launch, opened_again, in_our_host, idle, crowded_out, by_way_of_an_unproven_view,
     lost_in_our_host,
 ]  # fmt: skip
 
@@ -189,7 +189,7 @@ async def test_nor_does_a_restart_after_it(clock: Clock, store: DatabaseTaints, 
         assert await way(views, clock, tab) is Initiator.MODEL
     async with views_of(RULES, Clock(), each=4, taints=store) as views:
         assert (await tab_of(views)).asks() is Initiator.MODEL
-        assert bridged(views) is Initiator.MODEL
+        assert bridged_initiator(views) is Initiator.MODEL
         with pytest.raises(Refusal, match="not known here"):
             await tab_of(views, tab.launch)
 
@@ -260,7 +260,7 @@ async def test_a_page_in_our_host_does_not_answer_for_one_that_loads(views: View
     clock.now += GRACE + 1
     views.taints.attest_gesture(beside, 0.0)
     assert views.caller_of(beside, Door.BRIDGE).initiator is Initiator.PERSON
-    assert bridged(views) is Initiator.MODEL
+    assert bridged_initiator(views) is Initiator.MODEL
 
 
 async def test_what_a_model_chose_reaches_pages_that_are_there(views: Views, clock: Clock) -> None:
@@ -377,12 +377,12 @@ async def test_over_mcp(world: World) -> None:
 
 async def test_a_real_restart(world: World) -> None:
     """A model's call, a restart, the page opened again: its DELETE is the model's, and the person is asked."""
-    async with person(world) as ann, shown(world, ann) as page, Client(f"{world.url}/mcp") as model:
+    async with person(world) as ann, show_cart(world, ann) as page, Client(f"{world.url}/mcp") as model:
         assert not (await model.call_tool("cart_get_cart", {})).is_error
         assert page.ran == ["get_cart"]
     await world.gateway.stop()
     await world.start_gateway()
-    async with person(world) as ann, shown(world, ann) as page, asyncio.TaskGroup() as tasks:
+    async with person(world) as ann, show_cart(world, ann) as page, asyncio.TaskGroup() as tasks:
         removing = tasks.create_task(page.fetch(url="/api/cart/tea", method="DELETE"))
         question = await answer_next(ann, world, "decline")
         assert (question["initiator"], question["evidence"]) == ("model", "model-call")

@@ -26,7 +26,7 @@ def tool(**changes: Any) -> mcp.Tool:
     return mcp.Tool.model_validate(given)
 
 
-def pinned(offered: mcp.Tool, pin: str) -> list[str]:
+def names_with_pin(offered: mcp.Tool, pin: str) -> list[str]:
     """Return the names of the tools that models see."""
     policy = parse_policy(f'version: 1\ntools: {{add: {{pin: "{pin}"}}}}', "p.yaml")
     return [one.page_name for one in clean_tools("cart", policy, [offered])]
@@ -36,14 +36,14 @@ def pinned(offered: mcp.Tool, pin: str) -> list[str]:
 def pin(caplog: pytest.LogCaptureFixture) -> str:
     """Return the digest of the tool in the log."""
     with caplog.at_level(logging.WARNING):
-        assert pinned(tool(), "sha256:" + "0" * 64) == []
+        assert names_with_pin(tool(), "sha256:" + "0" * 64) == []
     (found,) = re.findall("sha256:[0-9a-f]{64}", caplog.text)
     return str(found)
 
 
 def test_a_pinned_tool_is_offered_as_long_as_it_is_the_same(pin: str) -> None:
     """The digest in the log is the one to write into the policy."""
-    assert pinned(tool(), pin) == ["add"]
+    assert names_with_pin(tool(), pin) == ["add"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_pinned_tool_is_offered_as_long_as_it_is_the_same(pin: str) -> None:
 )
 def test_a_pinned_tool_that_changed_is_held_back(pin: str, changes: dict[str, Any]) -> None:
     """Whichever part that models see has changed."""
-    assert pinned(tool(**changes), pin) == []
+    assert names_with_pin(tool(**changes), pin) == []
 
 
 @pytest.mark.parametrize(

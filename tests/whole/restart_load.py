@@ -29,13 +29,13 @@ from gateway.config import load_config
 from gateway.stores.sessions import IssuedTokens
 from gateway.stores.sql import Database
 from tests.attacks.mcp_doors import HttpDoor
-from tests.cli.test_serve import COMMAND, ended, ready
+from tests.cli.test_serve import COMMAND, ready, wait_exit
 from tests.cli.test_systemd import PASS
-from tests.deploy.proxies import Ports, certify, listening, server_settings
-from tests.deploy.proxies import started as proxy
+from tests.deploy.proxies import Ports, certify, server_settings, wait_listening
+from tests.deploy.proxies import start_proxy as proxy
 from tests.interop.serving import over_http
 from tests.leaks.watch import environment
-from tests.world import Loopback, free_port, served
+from tests.world import Loopback, free_port, serving
 
 SLOW: Final = 0.3
 """Seconds that the backend takes for every fifth call, so that calls run whenever the gateway stops."""
@@ -131,11 +131,11 @@ class Place:
         """Stop the gateway, start it at once when it has ended, and note the time between the answers of both."""
         assert self.running is not None
         self.running.send_signal(number)
-        code, said = await ended(self.running)
+        code, said = await wait_exit(self.running)
         assert (code, "Traceback" in said) == (0, False), said
         before = time.monotonic()
         await self.start()
-        assert (await ready(self.running, 1))[0].startswith("webmcp-gateway"), await ended(self.running)
+        assert (await ready(self.running, 1))[0].startswith("webmcp-gateway"), await wait_exit(self.running)
         self.tally.start = max(self.tally.start, processor_time(self.running.pid))
         async with asyncio.timeout(300):
             while not any(at > before for _, at in self.tally.answered):
@@ -150,7 +150,7 @@ async def placed(folder: Path, front: str, *, held: bool, announce: str = "0s") 
     """A gateway with a page and an upstream, behind `front` if any; a supervisor holds its socket, or does not."""
     tally = Tally()
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(served(_backend(tally)))
+        backend = await stack.enter_async_context(serving(_backend(tally)))
         upstream = await stack.enter_async_context(over_http(_upstream(tally)))
         ports = Ports(free_port(), free_port(), free_port())
         sock = stack.enter_context(socket.create_server(("127.0.0.1", ports.gateway), backlog=1024)) if held else None
@@ -159,10 +159,10 @@ async def placed(folder: Path, front: str, *, held: bool, announce: str = "0s") 
         await place.start()
         assert place.running is not None
         try:
-            assert (await ready(place.running, 1))[0].startswith("webmcp-gateway"), await ended(place.running)
+            assert (await ready(place.running, 1))[0].startswith("webmcp-gateway"), await wait_exit(place.running)
             with proxy(folder, front, ports) if front else nullcontext():
                 if front:
-                    await listening(ports.tls)
+                    await wait_listening(ports.tls)
                 yield place
         finally:
             if place.running.returncode is None:
@@ -350,7 +350,7 @@ class Load:
             raise Cut(f"{status} {error} {raw[:300]!r}")
 
 
-async def measured(place: Place, times: int, wanted: int, restarts: int = 1) -> Tally:
+async def measure(place: Place, times: int, wanted: int, restarts: int = 1) -> Tally:
     """Restart the gateway under the load of `times` clients of each kind; `wanted` calls begin after each restart."""
     load, tally = Load(place), place.tally
     async with asyncio.TaskGroup() as tasks:

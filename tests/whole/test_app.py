@@ -7,7 +7,7 @@ from aiohttp import web
 
 from gateway.app import build_app
 from gateway.errors import StartError
-from tests.world import SECRET, Server, World, listening, read_config, running, write_config
+from tests.world import SECRET, Server, World, listen, read_config, running, write_config
 
 CLIENT = {"webmcp-gateway-client": "1"}
 HELD = (
@@ -62,7 +62,7 @@ async def headers(world: World) -> list[tuple[int, dict[str, str]]]:
 async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Path) -> None:
     """The message lists the known types."""
     policy = "version: 1\nbackends: {shop: {type: carrier-pigeon}}\nroutes: [{path: /api, methods: [GET]}]\n"
-    sock = listening()
+    sock = listen()
     write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=sock.getsockname()[1], policy=policy)
     sock.close()
     with pytest.raises(StartError, match=r"'carrier-pigeon'; known: http"):

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tests.attacks.mcp_doors import HttpDoor
-from tests.cli.test_serve import ended, process, ready, refusing, write
+from tests.cli.test_serve import process, ready, wait_closed, wait_exit, write
 from tests.cli.test_stop import Stopped, serving
 from tests.whole.test_kills import audit_verify
 from tests.world import free_port, local_client
@@ -27,7 +27,7 @@ CREATED = ("gateway.lock", "gateway.journal.key", "gateway.key", "gateway.db", "
 async def killed_when(running: asyncio.subprocess.Process, file: Path) -> None:
     """Kill a process as soon as the file exists."""
     while not file.exists():
-        assert running.returncode is None, await ended(running)
+        assert running.returncode is None, await wait_exit(running)
         await asyncio.sleep(0)
     running.kill()
     await running.communicate()
@@ -46,11 +46,11 @@ async def test_a_start_that_was_killed_is_repeated(tmp_path: Path, order: tuple[
         await asyncio.sleep(random.uniform(0, 2))
     for _ in range(2):
         async with process(tmp_path) as running:
-            assert (await ready(running, 1))[0].startswith("webmcp-gateway"), await ended(running)
+            assert (await ready(running, 1))[0].startswith("webmcp-gateway"), await wait_exit(running)
     async with process(tmp_path) as running:
-        assert (await ready(running, 1))[0].startswith("webmcp-gateway"), await ended(running)
+        assert (await ready(running, 1))[0].startswith("webmcp-gateway"), await wait_exit(running)
         running.terminate()
-        code, said = await ended(running)
+        code, said = await wait_exit(running)
         assert (code, "Traceback" in said) == (0, False), said
     await audit_verify(tmp_path)
 
@@ -114,7 +114,7 @@ async def running_call(folder: Path, door: HttpDoor) -> None:
     async with living(folder, door) as life:
         call = await life.begin_held()
         life.gateway.process.terminate()
-        await refusing(life.gateway.port)
+        await wait_closed(life.gateway.port)
         await kill(life)
         with contextlib.suppress(aiohttp.ClientError):
             assert await call != 200
@@ -125,7 +125,7 @@ async def answered_call(folder: Path, door: HttpDoor) -> None:
     async with living(folder, door) as life:
         call = await life.begin_held()
         life.gateway.process.terminate()
-        await refusing(life.gateway.port)
+        await wait_closed(life.gateway.port)
         life.gateway.backend.go_on.set()
         assert await call == 200
         await kill(life)
@@ -142,7 +142,7 @@ async def test_a_drain_that_was_killed_loses_nothing(tmp_path: Path, times: int)
         async with living(tmp_path, door) as life:
             assert await life.change("/api/last") == 200
             await life.gateway.stop()
-            code, said = await ended(life.gateway.process)
+            code, said = await wait_exit(life.gateway.process)
             assert (code, "Traceback" in said) == (0, False), said
             lines = life.gateway.lines()
     await audit_verify(tmp_path)

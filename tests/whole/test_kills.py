@@ -16,7 +16,7 @@ from gateway.stores.heads import key_in
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.segments import lines_from
 from gateway.stores.verify import found_in, verify_chain
-from tests.cli.test_serve import COMMAND, ended, process, ready
+from tests.cli.test_serve import COMMAND, process, ready, wait_exit
 from tests.leaks.watch import environment
 from tests.world import Server, free_port, local_client
 
@@ -70,7 +70,7 @@ class Load:
                     self.enough.set()
 
 
-async def killed(folder: Path, life: int, wanted: int) -> None:
+async def start_and_kill(folder: Path, life: int, wanted: int) -> None:
     """Start a gateway in `folder` and kill it; raises AssertionError if the record lacks something."""
     sent: set[str] = set()
 
@@ -87,14 +87,14 @@ async def killed(folder: Path, life: int, wanted: int) -> None:
     load = Load(port, life)
     try:
         async with process(folder) as running:
-            assert (await ready(running, 3))[0].startswith("webmcp-gateway"), await ended(running)
+            assert (await ready(running, 3))[0].startswith("webmcp-gateway"), await wait_exit(running)
             async with asyncio.TaskGroup() as tasks:
                 loading = tasks.create_task(load.run(wanted))
                 async with asyncio.timeout(60):
                     await asyncio.wait(
                         (loading, tasks.create_task(load.enough.wait())), return_when=asyncio.FIRST_COMPLETED
                     )
-                assert load.enough.is_set(), f"after {len(load.answered)} answers: {await ended(running)}"
+                assert load.enough.is_set(), f"after {len(load.answered)} answers: {await wait_exit(running)}"
                 running.kill()
     finally:
         await backend.stop()
@@ -105,7 +105,7 @@ async def killed(folder: Path, life: int, wanted: int) -> None:
     assert sent <= intents
 
 
-async def reported(folder: Path) -> None:
+async def check_report(folder: Path) -> None:
     """Check that the next start reports unfinished intents, and that the chain is whole."""
     key = key_in(folder / "gateway.journal.key")
     async with Journal(folder / "gateway.journal", key=key):
@@ -125,8 +125,8 @@ async def reported(folder: Path) -> None:
 async def test_killed_under_load(tmp_path: Path, times: int) -> None:
     """Repeatedly, on one journal."""
     for life in range(times):
-        await killed(tmp_path, life, random.randint(50, 400))
-    await reported(tmp_path)
+        await start_and_kill(tmp_path, life, random.randint(50, 400))
+    await check_report(tmp_path)
 
 
 async def audit_verify(folder: Path) -> None:
@@ -153,7 +153,7 @@ async def test_the_database_of_a_killed_gateway_is_proven(tmp_path: Path, second
     try:
         for life in range(4):
             async with process(tmp_path) as running:
-                assert (await ready(running, 3))[0].startswith("webmcp-gateway"), await ended(running)
+                assert (await ready(running, 3))[0].startswith("webmcp-gateway"), await wait_exit(running)
                 load = Load(port, life)
                 loading = asyncio.create_task(load.run(1))
                 await load.enough.wait()
@@ -166,7 +166,7 @@ async def test_the_database_of_a_killed_gateway_is_proven(tmp_path: Path, second
                 else:
                     loading.cancel()
                     running.terminate()
-                    code, said = await ended(running)
+                    code, said = await wait_exit(running)
                     assert code == 0, said
                     assert "Traceback" not in said, said
             await audit_verify(tmp_path)

@@ -156,7 +156,7 @@ async def test_a_declined_request_is_not_sent(world: World) -> None:
     assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
 
 
-async def listed(client: aiohttp.ClientSession, world: World, url: str) -> list[dict[str, Any]]:
+async def records_of(client: aiohttp.ClientSession, world: World, url: str) -> list[dict[str, Any]]:
     """Return the records of requests to `url` in the database, which is filled in the background."""
     async with client.get(f"{world.console}/api/audit?limit=100") as answer:
         return [record for record in (await answer.json())["records"] if record["fields"].get("url") == url]
@@ -227,7 +227,7 @@ async def test_a_restart_goes_on_with_the_same_files(world: World) -> None:
         assert (await request(client, url="/api/products"))["status"] == 200
     assert len(world.records()) > before
     async with person(world) as ann, asyncio.timeout(60):
-        while len(await listed(ann, world, "/api/products")) < 2:
+        while len(await records_of(ann, world, "/api/products")) < 2:
             await asyncio.sleep(0.05)
 
 

@@ -18,8 +18,8 @@ from aiohttp import web
 from mcp import Client
 
 from gateway.stores import filler
-from tests.approvals.page import shown
-from tests.approvals.test_ways import granted, removed, sent
+from tests.approvals.page import show_cart
+from tests.approvals.test_ways import count_requests, grants_in_effect, send_removal
 from tests.credentials.house import house
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
@@ -48,7 +48,7 @@ def answering() -> web.Application:
     return app
 
 
-async def asked(world: World, client: aiohttp.ClientSession, method: str) -> int:
+async def status_of(world: World, client: aiohttp.ClientSession, method: str) -> int:
     """Return the status of one request."""
     async with client.request(method, f"{world.site}/api/echo") as answer:
         return answer.status
@@ -66,7 +66,7 @@ def full(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def closed(path: Path) -> Iterator[None]:
+def fail_writes(path: Path) -> Iterator[None]:
     """Make writes to the journal fail as to a closed file; its descriptor stays taken for no other file to get it."""
     (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
     kept, closed_for_writing = os.dup(number), os.open(os.devnull, os.O_RDONLY)
@@ -80,7 +80,7 @@ def closed(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def unkept(path: Path) -> Iterator[None]:
+def pipe_writes(path: Path) -> Iterator[None]:
     """Send the journal's writes into a pipe: they succeed, but cannot be synced."""
     (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
     kept, (end, pipe) = os.dup(number), os.pipe()
@@ -93,10 +93,10 @@ def unkept(path: Path) -> Iterator[None]:
             os.close(one)
 
 
-BREAKS: dict[str, Callable[[Path], AbstractContextManager[None]]] = {"full": full, "closed": closed}
+BREAKS: dict[str, Callable[[Path], AbstractContextManager[None]]] = {"full": full, "closed": fail_writes}
 
 
-async def lengthened(world: World, client: aiohttp.ClientSession) -> None:
+async def lengthen_journal(world: World, client: aiohttp.ClientSession) -> None:
     """Make the journal longer than other files that are written meanwhile."""
     for _ in range(30):
         async with client.get(f"{world.site}/api/nothing") as answer:  # which takes nothing of the rate
@@ -109,7 +109,7 @@ async def problems(world: World, client: aiohttp.ClientSession) -> list[str]:
         return [one["message"] for one in (await answer.json())["problems"] if one["kind"] == "record"]
 
 
-async def scraped(world: World, client: aiohttp.ClientSession) -> str:
+async def scrape(world: World, client: aiohttp.ClientSession) -> str:
     """Return the metrics."""
     async with client.get(f"{world.url}/metrics") as answer:
         return await answer.text()
@@ -136,15 +136,15 @@ async def test_a_full_disk_is_said_aloud(
             world.client(headers=CLIENT) as client,
         ):
             for _ in range(30):  # the journal is longer than other files that are written meanwhile
-                assert await asked(world, client, "GET") == 200
+                assert await status_of(world, client, "GET") == 200
             with full(world.config.journal):
-                found = (await asked(world, client, "GET"), await asked(world, client, "POST"))
-                told, metrics = await problems(world, client), await scraped(world, client)
+                found = (await status_of(world, client, "GET"), await status_of(world, client, "POST"))
+                told, metrics = await problems(world, client), await scrape(world, client)
             assert found == statuses
             assert any(words in one for one in told)
             assert "webmcp_gateway_journal_failures_total" in metrics
             assert "cannot be written" in caplog.text
-            assert await asked(world, client, "GET") == 200
+            assert await status_of(world, client, "GET") == 200
             assert not any(words in one for one in await problems(world, client))
             assert "can be written again" in caplog.text
     finally:
@@ -162,9 +162,9 @@ async def test_a_disk_that_does_not_keep_what_is_written(tmp_path: Path, fsync: 
             running(tmp_path, policy=policy, extra=f"audit: {{fsync: {fsync}}}") as world,
             world.client(headers=CLIENT) as client,
         ):
-            assert await asked(world, client, "POST") == 201
-            with unkept(world.config.journal):
-                assert (await asked(world, client, "GET"), await asked(world, client, "POST")) == statuses
+            assert await status_of(world, client, "POST") == 201
+            with pipe_writes(world.config.journal):
+                assert (await status_of(world, client, "GET"), await status_of(world, client, "POST")) == statuses
                 assert bool(await problems(world, client)) is (fsync == "always")
     finally:
         await backend.stop()
@@ -185,7 +185,7 @@ async def test_a_database_that_is_locked(tmp_path: Path, monkeypatch: pytest.Mon
         async with asyncio.timeout(60):
             while not await problems(world, client):
                 await asyncio.sleep(0.02)
-        metrics = await scraped(world, client)
+        metrics = await scrape(world, client)
         other.execute("ROLLBACK")
         other.close()
         async with asyncio.timeout(60):
@@ -216,9 +216,9 @@ async def test_tool_calls_without_a_record(tmp_path: Path, on_failure: str, runs
             person(world) as ann,
             world.client(headers=CLIENT) as client,
         ):
-            await lengthened(world, client)
+            await lengthen_journal(world, client)
             async with (
-                shown(world, ann) as page,
+                show_cart(world, ann) as page,
                 Client(f"{world.url}/mcp") as model,
                 Client(f"{world.url}/mcp/other", cache=None) as other,
             ):
@@ -261,8 +261,8 @@ async def test_an_answer_without_a_record(
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
-        await lengthened(world, client)
-        removing = tasks.create_task(removed(world))
+        await lengthen_journal(world, client)
+        removing = tasks.create_task(send_removal(world))
         (question,) = await questions(ann, world)
         url = f"{world.console}/api/approvals/{question['id']}"
         given = {"answer": word, "grant": word == "approve"}
@@ -279,17 +279,17 @@ async def test_an_answer_without_a_record(
         if status == 503:
             async with ann.get(f"{world.console}/api/approvals") as answer:
                 open_ones = [one["id"] for one in (await answer.json())["approvals"]]
-            assert (sent(world), open_ones) == (0, [question["id"]])
+            assert (count_requests(world), open_ones) == (0, [question["id"]])
             async with ann.post(url, json={"answer": "approve"}) as answer:
                 assert answer.status == 200
         reason = (await removing)["headers"].get("gateway-reason")
     if word == "decline":
-        assert (reason, sent(world)) == ("approval-declined", 0)
+        assert (reason, count_requests(world)) == ("approval-declined", 0)
     elif status == 503:
-        assert (reason, sent(world)) == (None, 1)
+        assert (reason, count_requests(world)) == (None, 1)
 
 
-def written(journal: Path, kind: str) -> list[tuple[str, int | None]]:
+def line_phases(journal: Path, kind: str) -> list[tuple[str, int | None]]:
     """Return phase and status of the lines of one kind."""
     lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
     return [(one["phase"], one["fields"].get("status")) for one in lines if one["fields"].get("kind") == kind]
@@ -311,24 +311,24 @@ async def test_keys_without_a_record(tmp_path: Path) -> None:
         key = SoftwareKey("gateway.localhost", world.console)
         _, begun = await asked_for(ann, f"{url}/begin", {})
         new = {"name": "mine", "credential": key.create(begun["create"])}
-        with closed(journal):
+        with fail_writes(journal):
             status, told = await asked_for(ann, url, new)
         assert (status, told["type"]) == REFUSED
-        assert written(journal, "key") == []
+        assert line_phases(journal, "key") == []
         assert await asked_for(ann, url, new) == (200, {"id": key.id})
-        assert written(journal, "key") == [("intent", None), ("outcome", 200)]
+        assert line_phases(journal, "key") == [("intent", None), ("outcome", 200)]
         for broken in (False, True):
-            before = len(written(journal, "key"))
+            before = len(line_phases(journal, "key"))
             _, touch = await asked_for(ann, f"{url}/{key.id}/begin", {})
             wrong = await asked_for(ann, f"{url}/{key.id}/remove", {"assertion": {"id": key.id}})
-            assert (wrong[0], written(journal, "key")[before:]) == (403, [("intent", None), ("outcome", 403)])
+            assert (wrong[0], line_phases(journal, "key")[before:]) == (403, [("intent", None), ("outcome", 403)])
             _, touch = await asked_for(ann, f"{url}/{key.id}/begin", {})
-            before = len(written(journal, "key"))
-            with closed(journal) if broken else nullcontext():
+            before = len(line_phases(journal, "key"))
+            with fail_writes(journal) if broken else nullcontext():
                 gone = await asked_for(ann, f"{url}/{key.id}/remove", {"assertion": key.get(touch)})
             assert gone == (200, {"removed": key.id})
             lines = [] if broken else [("intent", None), ("outcome", 200)]
-            assert written(journal, "key")[before:] == lines
+            assert line_phases(journal, "key")[before:] == lines
             if not broken:
                 _, begun = await asked_for(ann, f"{url}/begin", {})
                 key = SoftwareKey("gateway.localhost", world.console)
@@ -341,20 +341,20 @@ async def test_accounts_without_a_record(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         journal = tmp_path / "gateway.journal"
         told = await home.consented()
-        with closed(journal):
+        with fail_writes(journal):
             status, refused = await home.api("connections/finish", told)
         assert (status, refused["type"]) == REFUSED
-        assert written(journal, "credential") == []
+        assert line_phases(journal, "credential") == []
         assert (await home.get("person"))[0] == 401
         assert (await home.api("connections/finish", told))[0] == 200
-        assert written(journal, "credential") == [("intent", None), ("outcome", 200)]
+        assert line_phases(journal, "credential") == [("intent", None), ("outcome", 200)]
         assert (await home.api("connections/person/disconnect", {}))[0] == 200
-        assert written(journal, "credential")[2:] == [("intent", None), ("outcome", 200)]
+        assert line_phases(journal, "credential")[2:] == [("intent", None), ("outcome", 200)]
         assert (await home.connect())[0] == 200
-        with closed(journal):
+        with fail_writes(journal):
             assert (await home.api("connections/person/disconnect", {}))[0] == 200
         assert (await home.get("person"))[0] == 401
-        assert len(written(journal, "credential")) == 6
+        assert len(line_phases(journal, "credential")) == 6
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -368,14 +368,14 @@ async def test_a_grant_ends_with_and_without_a_record(tmp_path: Path, broken: bo
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
-        removing = tasks.create_task(removed(world))
+        removing = tasks.create_task(send_removal(world))
         (question,) = await questions(ann, world)
         answer = {"answer": "approve", "grant": True}
         assert (await asked_for(ann, f"{world.console}/api/approvals/{question['id']}", answer))[0] == 200
         await removing
-        (grant,) = await granted(ann, world)
-        with closed(world.config.journal) if broken else nullcontext():
+        (grant,) = await grants_in_effect(ann, world)
+        with fail_writes(world.config.journal) if broken else nullcontext():
             assert (await asked_for(ann, f"{world.console}/api/grants/{grant['id']}/revoke", {}))[0] == 200
-        assert await granted(ann, world) == []
+        assert await grants_in_effect(ann, world) == []
         lines = [] if broken else [("intent", None), ("outcome", 200)]
-        assert written(world.config.journal, "grant") == lines
+        assert line_phases(world.config.journal, "grant") == lines

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.whole.restart_load import cut_by_gateway, measured, placed
+from tests.whole.restart_load import cut_by_gateway, measure, placed
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 async def test_no_call_is_lost_in_a_restart(tmp_path: Path, front: str, held: bool, announce: str) -> None:
     """Each client gets its answer; calls are refused only where nobody listens, and then a repetition is safe."""
     async with placed(tmp_path, front, held=held, announce=announce) as place:
-        tally = await measured(place, 2, 60)
+        tally = await measure(place, 2, 60)
     assert tally.cut == []
     assert tally.twice == []
     if held:

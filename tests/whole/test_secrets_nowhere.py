@@ -27,7 +27,7 @@ from tests.attacks.mcp_doors import http_door
 from tests.doors.bridge.test_bridge import connected, console
 from tests.leaks.files import look_through
 from tests.leaks.marks import FORMS, MARK, found_in
-from tests.leaks.watch import FOLDER, TAPS, environment, noted
+from tests.leaks.watch import FOLDER, TAPS, environment, read_findings
 from tests.whole.test_tracing import CLIENT, GOOD, Far, far, traced, until
 from tests.world import SECRET, running
 
@@ -111,7 +111,7 @@ class At:
     hosts: dict[str, str] = field(default_factory=dict)
 
 
-def collected(there: Far) -> str:
+def exporting_configuration(there: Far) -> str:
     """Return the configuration of a gateway that exports everything to a collector."""
     return f"telemetry: {{otlp: 'http://127.0.0.1:{there.server.port}'}}\naudit: {{sinks: [database, otlp]}}\n"
 
@@ -133,7 +133,7 @@ async def test_everything_that_a_gateway_says_is_looked_at(elsewhere: Path) -> N
         metrics = Metrics()
         async with (
             far() as there,
-            running(tmp_path, source=page, policy=rules, extra=collected(there)) as other,
+            running(tmp_path, source=page, policy=rules, extra=exporting_configuration(there)) as other,
             other.client(headers=CLIENT) as client,
         ):
             for method in ("GET", "OPTIONS"):  # on the fast path, and by aiohttp
@@ -190,7 +190,7 @@ async def test_a_gateway_of_its_own_process_is_looked_at(elsewhere: Path, leak: 
     environ = {**environment(), FOLDER: str(elsewhere)}
     ended = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr.decode()
-    found, seen = noted(elsewhere)
+    found, seen = read_findings(elsewhere)
     assert {one.split()[0] for one in found} == kinds
     assert seen["files"] > 0
 

@@ -22,8 +22,8 @@ from gateway.hooks import Hooks
 from gateway.model import LOCAL, Caller, Door, Initiator
 from gateway.stores import filler
 from gateway.stores.journal import Journal
-from tests.approvals.page import shown
-from tests.approvals.test_ways import removed
+from tests.approvals.page import show_cart
+from tests.approvals.test_ways import send_removal
 from tests.whole.test_main_job import answer_next, person
 from tests.world import SECRET, Server, World, running
 
@@ -195,7 +195,7 @@ async def test_what_one_gesture_causes_is_in_one_trace(tmp_path: Path) -> None:
 
 async def test_a_question_its_answer_and_the_call_are_in_one_trace(tmp_path: Path) -> None:
     """From the model's call over the person's yes to the request, in the record."""
-    async with running(tmp_path) as world, person(world) as ann, shown(world, ann):
+    async with running(tmp_path) as world, person(world) as ann, show_cart(world, ann):
         async with Client(f"{world.url}/mcp", mode="legacy") as client, asyncio.TaskGroup() as tasks:
             calling = tasks.create_task(client.call_tool("cart_checkout", {}))
             await answer_next(ann, world, "approve")
@@ -210,7 +210,7 @@ async def test_a_question_its_answer_and_the_call_are_in_one_trace(tmp_path: Pat
 async def test_a_request_that_waits_keeps_its_trace(tmp_path: Path) -> None:
     """The question, the answer, and the request sent then, without a common call or gesture."""
     async with running(tmp_path) as world, person(world) as ann, asyncio.TaskGroup() as tasks:
-        removing = tasks.create_task(removed(world))
+        removing = tasks.create_task(send_removal(world))
         await answer_next(ann, world, "approve")
         assert "gateway-reason" not in (await removing)["headers"]
         told = [line["fields"] for line in world.records() if line["phase"] == "outcome"]

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, async_playwright
 
 from tests.browser.conftest import launch
 from tests.wpt.checkout import AREAS, cases_of, sent_headers
-from tests.wpt.results import Result, read, summary, written
+from tests.wpt.results import Result, format_result, read_results, summary
 from tests.wpt.running import Gateway, Outcome, Site, gateway, run_natively, site
 
 _BATCH = 30
@@ -41,7 +41,7 @@ def main() -> None:
 async def run(checkout: Path, tools: Path, prefixes: tuple[str, ...], jobs: int, file: Path, *, again: bool) -> None:
     """Run the pages below `prefixes`, write each result into `file`, and print the differences."""
     cases, left_out = cases_of(checkout, prefixes)
-    known = read(file) if again else {}
+    known = read_results(file) if again else {}
     urls = [case.url for case in cases if case.url not in known or known[case.url].differs()]
     headers = sent_headers(checkout, prefixes)
     results = dict(known)
@@ -55,7 +55,7 @@ async def run(checkout: Path, tools: Path, prefixes: tuple[str, ...], jobs: int,
                         results[result.url] = result
                         count += 1
                         print(f"[{count}/{len(urls)}] {result.line()}", flush=True)
-                        file.write_text("".join(map(written, results.values())), "utf-8")
+                        file.write_text("".join(map(format_result, results.values())), "utf-8")
             await browser.close()
     print(summary(results.values(), left_out))
 

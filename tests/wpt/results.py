@@ -41,13 +41,13 @@ class Result:
         return f"{passing - differs}/{passing} {self.url}{problem}"
 
 
-def written(result: Result) -> str:
+def format_result(result: Result) -> str:
     """Return the result as a line of the file."""
     outcomes = ([outcome.subtests, outcome.problem] for outcome in (result.native, result.view))
     return json.dumps([result.url, *outcomes]) + "\n"
 
 
-def read(file: Path) -> dict[str, Result]:
+def read_results(file: Path) -> dict[str, Result]:
     """Return the results in a file, by the URL of the page."""
     lines = (json.loads(line) for line in file.read_text("utf-8").splitlines())
     return {url: Result(url, _outcome(*native), _outcome(*view)) for url, native, view in lines}

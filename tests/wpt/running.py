@@ -77,7 +77,7 @@ async def site(tools: Path, checkout: Path) -> AsyncIterator[Site]:
         line = await process.stdout.readline()
         if not line.startswith(b"{"):
             raise SystemExit(f"{tools}/tools/wptserve does not start: {line.decode()}")
-        drain = asyncio.create_task(_drained(process.stdout))
+        drain = asyncio.create_task(_drain(process.stdout))
         served = Site(json.loads(line))
         await _answers(served.origin + "/resources/testharness.js")
         yield served
@@ -88,7 +88,7 @@ async def site(tools: Path, checkout: Path) -> AsyncIterator[Site]:
         await process.wait()
 
 
-async def _drained(stream: asyncio.StreamReader) -> None:
+async def _drain(stream: asyncio.StreamReader) -> None:
     while await stream.read(65536):
         pass
 
@@ -182,7 +182,7 @@ async def gateway(folder: Path, served: Site, urls: Sequence[str], headers: Sequ
             apps = {url: app for url, app in apps.items() if url not in refused}
             continue
         break
-    drain = asyncio.create_task(_drained(process.stdout))
+    drain = asyncio.create_task(_drain(process.stdout))
     try:
         yield Gateway(f"http://gateway.localhost:{port}", apps, problems)
     finally:

@@ -7,7 +7,7 @@ import pytest
 from tests.wpt.__main__ import run
 from tests.wpt.checkout import cases_of, sent_headers
 from tests.wpt.exceptions import EXEMPT, REASONS, Exempt, exempt, needless, read_exceptions
-from tests.wpt.results import read
+from tests.wpt.results import read_results
 
 SMALL = Path(__file__).parent / "small"
 """A checkout of three pages that are run, others that are not, and their server."""
@@ -36,7 +36,7 @@ async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFix
         "        fail: https: is not http:",
     ]
     assert printed.split()[-3:] == ["4", "0", "1"]
-    results = read(file)
+    results = read_results(file)
     assert {url: result.differs() for url, result in results.items()} == {
         "/fetch/api/many.any.html?1": [],
         "/fetch/api/many.any.html?2": [],
@@ -46,7 +46,7 @@ async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFix
     await run(SMALL, SMALL, ("fetch/api/",), 2, file, again=True)
     again = capsys.readouterr().out
     assert [line for line in again.splitlines() if line.startswith("[")] == ["[1/1] 1/2 /fetch/api/two.html"]
-    assert sorted(read(file)) == sorted(results)
+    assert sorted(read_results(file)) == sorted(results)
 
 
 def test_each_exception_is_named_with_its_reason() -> None:

@@ -70,7 +70,7 @@ class Backend:
         app.router.add_post("/api/graphql", self.graphql)
         app.router.add_put("/api/items/{id}", self.item)
         for path, (body, kind) in FIXED.items():
-            app.router.add_get(path, _fixed(body, kind))
+            app.router.add_get(path, _fixed_response(body, kind))
         app.router.add_static("/", self.folder)
         return app
 
@@ -337,7 +337,7 @@ FIXED: Final[dict[str, tuple[bytes, str]]] = {
 }
 
 
-def _fixed(body: bytes, kind: str) -> Any:
+def _fixed_response(body: bytes, kind: str) -> Any:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=body, headers={"content-type": kind, "etag": '"7"', "set-cookie": "a=b"})
 

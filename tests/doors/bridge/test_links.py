@@ -61,7 +61,7 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(folder: Path, links: str = LINKS) -> AsyncIterator[Asking]:
+async def serving_links(folder: Path, links: str = LINKS) -> AsyncIterator[Asking]:
     """Yield the cart example with these links in its policy."""
     policy = (EXAMPLE / "policy.yaml").read_text("utf-8") + links
     async with running(folder, policy=policy) as world, console(world) as client, connected(world, client) as host:
@@ -71,7 +71,7 @@ async def asking(folder: Path, links: str = LINKS) -> AsyncIterator[Asking]:
 @pytest.mark.parametrize("url", [DOCS, "https://shop.example.com/products/7"])
 async def test_allowed_links_open(tmp_path: Path, url: str) -> None:
     """The record names link, view, policy and who caused it."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         assert await ask(url) == (200, {"decision": "open"})
         intent, outcome = ask.lines()
     assert (intent["phase"], intent["id"]) == ("intent", outcome["id"])
@@ -96,7 +96,7 @@ async def test_allowed_links_open(tmp_path: Path, url: str) -> None:
 )
 async def test_other_links_are_refused(tmp_path: Path, url: str) -> None:
     """The refusal is recorded with its reason."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         status, problem = await ask(url)
         (outcome,) = ask.lines()
     assert (status, problem["type"]) == (403, "urn:webmcp-gateway:policy-denied")
@@ -107,13 +107,13 @@ async def test_other_links_are_refused(tmp_path: Path, url: str) -> None:
 
 async def test_a_policy_without_links_opens_nothing(tmp_path: Path) -> None:
     """Without `links` in the policy no link opens."""
-    async with asking(tmp_path, links="") as ask:
+    async with serving_links(tmp_path, links="") as ask:
         assert (await ask(DOCS))[0] == 403
 
 
 async def test_a_models_link_asks_and_waits_for_the_answer(tmp_path: Path) -> None:
     """Question and answer share one record; the answer is valid once."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         await ask.worked_by_a_model()
         assert await ask(DOCS) == (200, {"decision": "ask", "message": f"Leave for {DOCS}?", "url": DOCS})
         assert [(line["phase"], line["decision"]) for line in ask.lines()] == [("intent", "ask")]
@@ -126,7 +126,7 @@ async def test_a_models_link_asks_and_waits_for_the_answer(tmp_path: Path) -> No
 
 async def test_a_no_is_recorded(tmp_path: Path) -> None:
     """As declined."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         await ask.worked_by_a_model()
         await ask(DOCS)
         assert await ask(DOCS, answered=False) == (200, {"decision": "declined"})
@@ -137,7 +137,7 @@ async def test_a_no_is_recorded(tmp_path: Path) -> None:
 async def test_an_answer_is_for_the_link_that_was_asked_about(tmp_path: Path) -> None:
     """A yes opens no other link; a newer question ends the one before."""
     other = "https://docs.example.com/other"
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         await ask.worked_by_a_model()
         await ask(DOCS)
         assert (await ask(other, answered=True))[0] == 403
@@ -150,7 +150,7 @@ async def test_an_answer_is_for_the_link_that_was_asked_about(tmp_path: Path) ->
 
 async def test_a_question_does_not_outlive_its_policy(tmp_path: Path) -> None:
     """The new policy may decide otherwise."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         await ask.worked_by_a_model()
         await ask(DOCS)
         text = (tmp_path / "policy.yaml").read_text("utf-8")
@@ -168,7 +168,7 @@ async def test_a_question_does_not_outlive_its_policy(tmp_path: Path) -> None:
 
 async def test_only_a_live_view_asks(tmp_path: Path) -> None:
     """A view that never existed or is closed is refused."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         assert (await ask(DOCS, view="made-up"))[1]["type"] == "urn:webmcp-gateway:view-unproven"
         await ask.host.say(mux.Close(ask.view, "gone"))
         await ask.host.open()
@@ -179,14 +179,14 @@ async def test_only_a_live_view_asks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", [{"url": 1}, {"url": "https://döcs.example"}, {"url": DOCS, "answered": "yes"}])
 async def test_other_bodies_are_bad(tmp_path: Path, body: dict[str, Any]) -> None:
     """No text, no URL, or no answer."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         status, problem = await ask(**body)
     assert (status, problem["type"]) == (400, "urn:webmcp-gateway:bad-request")
 
 
 async def test_links_need_the_consoles_own_token(tmp_path: Path) -> None:
     """The right origin alone is not enough."""
-    async with asking(tmp_path) as ask:
+    async with serving_links(tmp_path) as ask:
         ask.client.headers["webmcp-gateway-csrf"] = "0" * 64
         status, problem = await ask(DOCS)
     assert (status, problem["type"]) == (403, "urn:webmcp-gateway:bad-csrf")

@@ -19,7 +19,7 @@ from gateway.doors.bridge.host_page import Outbox
 from gateway.model import Channel
 from tests.doors.bridge.test_bridge import Host, connected, console
 from tests.views.pages import until
-from tests.world import World, running, served
+from tests.world import World, running, serving
 
 CALLS = 60
 POLICY = """\
@@ -87,7 +87,7 @@ async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
     backend = web.Application()
     backend.router.add_get("/large", large)
     async with (
-        served(backend) as port,
+        serving(backend) as port,
         running(tmp_path, policy=POLICY.format(port=port)) as world,
         console(world) as client,
         connected(world, client) as host,

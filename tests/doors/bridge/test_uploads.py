@@ -50,7 +50,7 @@ async def connected(world: World, *lines: str) -> AsyncIterator[tuple[asyncio.St
         writer.close()
 
 
-def put(world: World, shown: dict[str, str], length: int, id: str | None = None) -> list[str]:
+def put_head(world: World, shown: dict[str, str], length: int, id: str | None = None) -> list[str]:
     """Return the head of a PUT of a body."""
     return [
         f"PUT /bridge/bodies/{id or secrets.token_urlsafe(24)} HTTP/1.1",
@@ -67,7 +67,7 @@ async def status(reader: asyncio.StreamReader) -> int:
         return int((await reader.readuntil(b"\r\n")).split()[1])
 
 
-async def putting(world: World, shown: dict[str, str], size: int) -> int:
+async def put_bytes(world: World, shown: dict[str, str], size: int) -> int:
     """Return the status of a PUT of so many bytes."""
     url, headers = f"{world.console}/bridge/bodies/{secrets.token_urlsafe(24)}", {**shown, "content-type": BYTES}
     async with world.client() as client, client.put(url, data=io.BytesIO(bytes(size)), headers=headers) as answer:
@@ -78,7 +78,7 @@ async def test_a_body_takes_the_capability_of_the_bridge(guarded: World) -> None
     """Both to upload a body and to fetch it; for all apps, or for one of them."""
     for name, capability, expected in (("mcp", "mcp", 403), ("all", "bridge", 204), ("one", "bridge:cart", 204)):
         shown = await token(guarded, name, capability)
-        assert await putting(guarded, shown, 10) == expected
+        assert await put_bytes(guarded, shown, 10) == expected
         url = f"{guarded.console}/bridge/bodies/{secrets.token_urlsafe(24)}"
         async with guarded.client() as client, client.get(url, headers=shown) as answer:
             assert answer.status == (403 if expected == 403 else 404)
@@ -87,11 +87,11 @@ async def test_a_body_takes_the_capability_of_the_bridge(guarded: World) -> None
 async def test_bodies_that_are_announced_and_not_sent_take_no_room(guarded: World) -> None:
     """Four tokens announce the whole capacity; a fifth still uploads its body."""
     shown = [await token(guarded, f"holder {number}", "bridge", person=f"p{number}") for number in range(5)]
-    open_ones = [connected(guarded, *put(guarded, shown[number % 4], 64 * MIB)) for number in range(20)]
+    open_ones = [connected(guarded, *put_head(guarded, shown[number % 4], 64 * MIB)) for number in range(20)]
     for one in open_ones:
         await one.__aenter__()
     try:
-        assert await putting(guarded, shown[4], 20 * MIB) == 204
+        assert await put_bytes(guarded, shown[4], 20 * MIB) == 204
     finally:
         for one in open_ones:
             await one.__aexit__(None, None, None)
@@ -105,7 +105,7 @@ async def test_a_body_that_does_not_come_is_answered_408(
     """Although it never stops for long; its id and its space are then free."""
     monkeypatch.setattr(arriving, "SILENCE", 0.3)
     shown, id = await token(guarded, "holder", "bridge"), secrets.token_urlsafe(24)
-    async with connected(guarded, *put(guarded, shown, MIB, id)) as (reader, writer):
+    async with connected(guarded, *put_head(guarded, shown, MIB, id)) as (reader, writer):
 
         async def trickling() -> None:
             while trickle:
@@ -115,7 +115,7 @@ async def test_a_body_that_does_not_come_is_answered_408(
         task = asyncio.ensure_future(trickling())
         assert await status(reader) == 408
         task.cancel()
-    async with connected(guarded, *put(guarded, shown, 1, id)) as (reader, writer):
+    async with connected(guarded, *put_head(guarded, shown, 1, id)) as (reader, writer):
         writer.write(b"x")
         assert await status(reader) == 204
 
@@ -138,13 +138,13 @@ async def test_a_body_that_is_given_up_leaves_its_room(tmp_path: Path) -> None:
     """As soon as its connection is closed."""
     async with running(tmp_path, extra="auth: [token]\nmcp: {bodies: 64MiB, bodies_each: 64MiB}\n") as world:
         shown = await token(world, "holder", "bridge")
-        async with connected(world, *put(world, shown, 64 * MIB)) as (_, writer):
+        async with connected(world, *put_head(world, shown, 64 * MIB)) as (_, writer):
             writer.transport.set_write_buffer_limits(0)
             writer.write(bytes(40 * MIB))
             await writer.drain()
-            assert await putting(world, shown, 40 * MIB) == 503
+            assert await put_bytes(world, shown, 40 * MIB) == 503
         async with asyncio.timeout(60):
-            while await putting(world, shown, 40 * MIB) != 204:
+            while await put_bytes(world, shown, 40 * MIB) != 204:
                 await asyncio.sleep(0.05)
 
 
@@ -180,7 +180,7 @@ async def test_the_console_reads_small_bodies_only(world: World, monkeypatch: py
             assert await status(reader) == 408
 
 
-def signed(body: bytes, when: float) -> dict[str, str]:
+def sign_answer(body: bytes, when: float) -> dict[str, str]:
     """Return the header fields of a signed answer."""
     timestamp = str(int(when))
     return {TIMESTAMP: timestamp, SIGNATURE: signature(Secret(KEY), timestamp, body)}
@@ -194,16 +194,16 @@ async def test_of_signed_answers_little_is_read(tmp_path: Path, monkeypatch: pyt
     async with running(tmp_path, extra=WEBHOOK) as world, world.client() as client:
         url, host = f"{world.url}/approvals/webhook", f"localhost:{world.gateway.port}"
         head = ["POST /approvals/webhook HTTP/1.1", f"host: {host}", f"content-length: {16 * MIB}"]
-        for fields in ({}, {SIGNATURE: "v1=1"}, signed(b"", time.time() - 3600)):
+        for fields in ({}, {SIGNATURE: "v1=1"}, sign_answer(b"", time.time() - 3600)):
             async with connected(world, *head, *(f"{name}: {value}" for name, value in fields.items())) as (reader, _):
                 assert await status(reader) == 403  # although none of its body has arrived
-        good = [f"{name}: {value}" for name, value in signed(b"", time.time()).items()]
+        good = [f"{name}: {value}" for name, value in sign_answer(b"", time.time()).items()]
         waiting = [connected(world, *head[:2], "content-length: 100", *good) for _ in range(3)]
         readers = [(await one.__aenter__())[0] for one in waiting]
         try:
             async with asyncio.timeout(60):
                 while True:
-                    async with client.post(url, data=b"{}", headers=signed(b"{}", time.time())) as answer:
+                    async with client.post(url, data=b"{}", headers=sign_answer(b"{}", time.time())) as answer:
                         if answer.status == 503:
                             break
                         assert answer.status == 403
@@ -212,9 +212,9 @@ async def test_of_signed_answers_little_is_read(tmp_path: Path, monkeypatch: pyt
             for one in waiting:
                 await one.__aexit__(None, None, None)
         large = b" " * (approvals.SIGNED_BYTES + 1)
-        async with client.post(url, data=large, headers=signed(large, time.time())) as answer:
+        async with client.post(url, data=large, headers=sign_answer(large, time.time())) as answer:
             assert answer.status == 413
-        async with client.post(url, data=b"{}", headers=signed(b"{}", time.time())) as answer:
+        async with client.post(url, data=b"{}", headers=sign_answer(b"{}", time.time())) as answer:
             assert answer.status == 403
             assert "answer: approve or decline" in await answer.text()
 

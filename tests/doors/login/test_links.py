@@ -34,7 +34,7 @@ async def link(world: World) -> str:
     return made.reveal()
 
 
-def opened(world: World, code: str) -> Knock:
+def open_link(world: World, code: str) -> Knock:
     """Return the request of a browser in which a person opens the link with `code`."""
     return Knock("GET", f"{world.console}/login/link?code={code}", NAVIGATION)
 
@@ -49,7 +49,7 @@ async def test_an_invalid_link_waits_for_no_writer(guarded: World) -> None:
     """Anybody can send one: it must not take the database's write lock, or wait for it."""
     with closing(direct(guarded)) as other:
         await asyncio.to_thread(other.execute, "begin immediate")
-        assert (await answer(opened(guarded, "made-up"), {}))[0] == 403
+        assert (await answer(open_link(guarded, "made-up"), {}))[0] == 403
 
 
 async def test_a_database_that_fails_is_said_to_be_unavailable(
@@ -59,10 +59,10 @@ async def test_a_database_that_fails_is_said_to_be_unavailable(
     code = await link(guarded)
     with closing(direct(guarded)) as other:
         await asyncio.to_thread(other.execute, "alter table sessions rename to gone")
-        status, headers, body = await answer(opened(guarded, code), {})
+        status, headers, body = await answer(open_link(guarded, code), {})
         await asyncio.to_thread(other.execute, "alter table gone rename to sessions")
     assert (status, headers["Retry-After"], b"database-unavailable" in body) == (503, "1", True)
     (line,) = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert "the database cannot be used" in line.getMessage()
     assert line.exc_info is None
-    assert (await answer(opened(guarded, code), {}))[0] == 200
+    assert (await answer(open_link(guarded, code), {}))[0] == 200

@@ -159,7 +159,7 @@ async def questions(browser: aiohttp.ClientSession, place: Town) -> list[dict[st
     raise AssertionError("the stream ended")
 
 
-async def answered(browser: aiohttp.ClientSession, place: Town, id: str) -> int:
+async def approve_status(browser: aiohttp.ClientSession, place: Town, id: str) -> int:
     """Return the status of approving."""
     _, state = await get(browser, f"{place.world.console}/api/state")
     headers = {**OWN, "origin": place.world.console, "webmcp-gateway-csrf": state["csrf"]}
@@ -184,7 +184,7 @@ async def test_a_person_answers_for_their_own_clients(place: Town, who: str) -> 
                 await asyncio.sleep(0.05)
         assert asked[0]["whose"] == (None if who == "alice" else "alice")
         assert await questions(bob, place) == []
-        assert await answered(bob, place, asked[0]["id"]) == 410
+        assert await approve_status(bob, place, asked[0]["id"]) == 410
         # the client itself cannot, with its own token
         state = await answer(Knock("GET", f"{world.console}/api/state", {}), shown)
         csrf = json.loads(state[2])["csrf"]
@@ -195,7 +195,7 @@ async def test_a_person_answers_for_their_own_clients(place: Town, who: str) -> 
             '{"answer":"approve"}',
         )
         assert (await answer(own, shown))[0] == 403
-        assert await answered(person, place, asked[0]["id"]) == 200
+        assert await approve_status(person, place, asked[0]["id"]) == 200
         status, _, body = await waiting
     assert status == 200
     assert b"not in the cart" in body  # the shop has answered

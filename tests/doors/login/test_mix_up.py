@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.callers.people import issuer_names
 from tests.callers.people import CROSSING, NAVIGATION, Town, get, town
 from tests.oidc.sign_in import sign_in
-from tests.world import served
+from tests.world import serving
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Two]:
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", metadata)
     app.router.add_post("/token", token)
-    async with served(app) as port, town(tmp_path) as place:
+    async with serving(app) as port, town(tmp_path) as place:
         evil.url = f"http://127.0.0.1:{port}"
         file = tmp_path / "gateway.yaml"
         entry = f"  - {{type: oauth, issuer: '{evil.url}', client_id: us, network: private}}\nroles: {{user:"

@@ -6,7 +6,7 @@ from gateway.mcp.upstreams.transport.notifications import MESSAGES, SIZE, WHILE,
 from tests.clock import Clock
 
 
-def unasked(flood: Flood, count: int, size: int = 0) -> list[str]:
+def flood_error(flood: Flood, count: int, size: int = 0) -> list[str]:
     """Return the error after so many messages."""
     found = []
     for _ in range(count):
@@ -18,17 +18,17 @@ def unasked(flood: Flood, count: int, size: int = 0) -> list[str]:
 def test_a_flood_is_one_of_messages_or_of_bytes() -> None:
     """The bound is exact to the message."""
     flood = Flood(Clock())
-    assert not unasked(flood, MESSAGES)
-    assert unasked(flood, 1) == ["the upstream sent too many unsolicited messages"]
-    assert not unasked(large := Flood(Clock()), 64, SIZE // 64)
-    assert unasked(large, 1, 1) == [f"the upstream sent {SIZE} unsolicited bytes"]
+    assert not flood_error(flood, MESSAGES)
+    assert flood_error(flood, 1) == ["the upstream sent too many unsolicited messages"]
+    assert not flood_error(large := Flood(Clock()), 64, SIZE // 64)
+    assert flood_error(large, 1, 1) == [f"the upstream sent {SIZE} unsolicited bytes"]
 
 
 def test_an_answer_ends_it() -> None:
     """As many may follow again."""
     flood = Flood(Clock())
     for _ in range(3):
-        assert not unasked(flood, MESSAGES, SIZE // MESSAGES)
+        assert not flood_error(flood, MESSAGES, SIZE // MESSAGES)
         flood.ebb()
 
 
@@ -39,5 +39,5 @@ def test_a_little_for_long_is_none() -> None:
         flood, found = Flood(clock), list[str]()
         for _ in range(300):
             clock.now += WHILE / 100
-            found += unasked(flood, int(rate * MESSAGES / 100), SIZE // MESSAGES)
+            found += flood_error(flood, int(rate * MESSAGES / 100), SIZE // MESSAGES)
         assert bool(found) is cut

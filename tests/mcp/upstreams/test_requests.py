@@ -44,11 +44,11 @@ async def _post_slow(session: aiohttp.ClientSession, url: str, mode: str) -> Non
         async with session.post(url, json=_modern("tools/call", call), headers=_headers("tools/call", "http_request")):
             return
     second = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
-    async with session.post(url, json=second, headers=await _opened(session, url, {})) as answer:
+    async with session.post(url, json=second, headers=await _open_session(session, url, {})) as answer:
         await answer.read()
 
 
-async def _opened(session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> dict[str, str]:
+async def _open_session(session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> dict[str, str]:
     """Return the headers of a new session of the handshake protocol."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": _UI, "clientInfo": {"name": "t", "version": "1"}}
     first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
@@ -117,7 +117,7 @@ async def test_another_principal_cannot_use_a_session(served: Served, other: str
     """To any other principal its session does not exist."""
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     async with aiohttp.ClientSession() as session:
-        adas = await _opened(session, served.url, {"x-user": ADA})
+        adas = await _open_session(session, served.url, {"x-user": ADA})
         async with session.post(served.url, json=listing, headers={**adas, "x-user": other}) as answer:
             assert answer.status == 404
         async with session.post(served.url, json=listing, headers=adas) as answer:
@@ -170,6 +170,6 @@ async def test_a_call_runs_as_the_principal_of_its_request(served: Served) -> No
 async def test_the_head_of_a_stream_does_not_wait_for_its_first_event(served: Served) -> None:
     """A legacy GET is answered at once, before any event."""
     async with aiohttp.ClientSession() as session:
-        headers = await _opened(session, served.url, {})
+        headers = await _open_session(session, served.url, {})
         async with asyncio.timeout(60), session.get(served.url, headers=headers) as stream:
             assert (stream.status, stream.content_type) == (200, "text/event-stream")
