@@ -134,7 +134,7 @@ async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[
                 f"A right message to {target.mcp} was not answered as one (HTTP {status}), so nothing was tried: is "
                 "this the gateway's address, does it take --app, or a --token?"
             )
-        return [one async for one in attempts(connections, target, cases, pause)]
+        return await attempts(connections, target, cases, pause)
 
 
 def _check_reached(tried: Sequence[Attempt]) -> None:
