@@ -23,6 +23,7 @@ BUILT = (
     "files/files.js",
     "forms/forms.js",
     "integrity/integrity.js",
+    "logins/logins.js",
     "late/late.js",
     "location/location.js",
     "pack/bundle.mjs",

@@ -93,6 +93,8 @@ const bundles: Record<string, InlineConfig> = {
   files: part("parts/form-data-part", "files"),
   /** with subresource integrity, */
   integrity: part("parts/integrity-part", "integrity"),
+  /** with passwords or `Authorization` fields, */
+  logins: part("parts/logins-part", "logins"),
   /** with bodies read as one buffer, */
   buffers: part("parts/buffers-part", "buffers"),
   /** with `XMLHttpRequest`, */

@@ -63,6 +63,7 @@ from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.drain import RunningCalls
 from gateway.exchange.limit import Limiter, MemoryRates
+from gateway.exchange.page_tokens import PageTokens
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.refusals import ExceededBounds
 from gateway.exchange.send import Sender
@@ -174,6 +175,7 @@ class _Gateway:
         limiter = Limiter(MemoryRates(), DatabaseQuotas(self._database))
         step = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
         self._calls = RunningCalls()
+        page_tokens = PageTokens(self._accounts.ring)
         calls = ToolCalls(
             step,
             limiter=limiter,
@@ -191,7 +193,11 @@ class _Gateway:
             waiting=RequestApprovals(step),
             recorder=self._recorder,
             sender=Sender(
-                self._accounts.authenticator, self._accounts.jars, self._circuits, absences=self._accounts.absences
+                self._accounts.authenticator,
+                self._accounts.jars,
+                self._circuits,
+                absences=self._accounts.absences,
+                page_tokens=page_tokens,
             ),
             streams=self._streams,
             hooks=hooks,
@@ -218,7 +224,7 @@ class _Gateway:
             lambda: [asdict(app.card) for app in self._apps.values()],
             admits,
         )
-        self._forwarder = Forwarder(self._views, calls)
+        self._forwarder = Forwarder(self._views, calls, page_tokens.redactor)
         self._storage = StorageTool(self._accounts.storage)
         self._mcp_sessions = DatabaseMcpSessions(
             self._database,

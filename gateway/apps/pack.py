@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import html
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -148,6 +148,9 @@ def _names_in(text: str) -> Callable[[Path], bool]:
     return lambda page: page.name in names or (page.name == INDEX and page.parent.name in folders)
 
 
+SECRET_ROUTES = '"secret":['  # noqa: S105  no password
+"""The key in that element of the routes whose bodies are secret; absent without any."""
+
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds snapshot responses."""
 
@@ -219,6 +222,7 @@ PARTS = {
     **dict.fromkeys(("toolname", *_ADDS_MARKUP), ("tools/tools.js", "forms/forms.js")),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
+    **dict.fromkeys(("assword", "uthorization", SECRET_ROUTES), ("logins/logins.js",)),
     "integrity": ("integrity/integrity.js",),
     **dict.fromkeys(("arrayBuffer", ".bytes("), ("buffers/buffers.js",)),
     "XMLHttpRequest": ("xhr/xhr.js",),
@@ -267,8 +271,8 @@ def pack(
     permissions: Collection[str] = (),
     frames: Collection[str] = (),
     routed: Callable[[str], bool] = lambda _: False,
-    tools: Collection[str] = (),
     external: External = NO_EXTERNAL,
+    secret: bool = False,
     checked: bool = False,
 ) -> Resource:
     """Pack the web app in the folder (or HTML file) `source` into one HTML file.
@@ -280,9 +284,9 @@ def pack(
     starts them. `permissions` are those that the page gets if it uses them, `frames` the origins of other sites that it
     may show if it contains them, `external` what it may load from them. `routed` tells which paths the backend answers:
     images, videos, style sheets and scripts at these are loaded at run time; with such a script, all of them wait, to
-    run in order. `tools` are written into the page permanently, unlike those of `with_snapshot`, which are written at
-    each read. `checked` reports scripts with syntax errors. Unchanged parts keep their bytes. What cannot be packed is
-    left out as in a browser that cannot load it, with a warning. Raises `DocumentError` if there is no page.
+    run in order. `secret` means that some routes have secret bodies. `checked` reports scripts with syntax errors.
+    Unchanged parts keep their bytes. What cannot be packed is left out as in a browser that cannot load it, with a
+    warning. Raises `DocumentError` if there is no page.
     """
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
@@ -318,6 +322,8 @@ def pack(
         whole += EXTERNAL
     # Scripts of the backend cannot be searched here.
     unseen = any(one.scripts.waits for one in packings)
+    if secret:
+        whole += SECRET_ROUTES
     words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word not in UNGUESSED))]
     if not words and not any(one.scripts.any for one in packings):
         words = [word for word in parts or {} if word == _TOOLS]  # for scripts from elsewhere, such as a console's
@@ -338,6 +344,7 @@ def pack(
             "scripts": {**external.scripts},
         }
     head = _snapshot({}, tools) + pages + _head(about, runtime)
+    head = pages + _head(about, runtime)
     packed = main.whole(head)
     if starters:
         packed = hold_back(packed, packed.index(head) + len(head))
@@ -390,18 +397,21 @@ def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collectio
     return ";".join([*(script for script in first if script in wanted), runtime, *behind])
 
 
-def with_snapshot(resource: Resource, responses: Mapping[str, Json], tools: Collection[str] = ()) -> str:
+def with_snapshot(
+    resource: Resource, responses: Mapping[str, Json], tools: Collection[str] = (), secret: Sequence[Json] = ()
+) -> str:
     """Return the page of `resource` with data for hosts that carry no calls; unchanged if there is none.
 
-    The data are responses by URL, and the names of the page's tools that the host may offer to models.
+    The data are responses by URL, the names of the page's tools that the host may offer to models, and the routes whose
+    bodies are secret.
     """
-    return resource.html[: resource.head] + _snapshot(responses, tools) + resource.html[resource.head :]
+    return resource.html[: resource.head] + _snapshot(responses, tools, secret) + resource.html[resource.head :]
 
 
-def _snapshot(responses: Mapping[str, Json], tools: Collection[str]) -> str:
-    if not responses and not tools:
+def _snapshot(responses: Mapping[str, Json], tools: Collection[str], secret: Sequence[Json]) -> str:
+    if not responses and not tools and not secret:
         return ""
-    snapshot = {"version": 1, "responses": responses, "tools": [*tools]}
+    snapshot = {"version": 1, "responses": responses, "tools": [*tools], **({"secret": [*secret]} if secret else {})}
     text = compact_json_utf8(snapshot)
     safe = text.replace("<", r"\u003c")
     return f'<script type="application/json" id="{SNAPSHOT}">{safe}</script>'

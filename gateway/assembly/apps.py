@@ -74,7 +74,8 @@ class Packed:
         """Return its page, with the current content of the snapshot."""
         if self.snapshot is None:
             return self.resource.html
-        return with_snapshot(self.resource, await self.snapshot.responses(), self.snapshot.tools())
+        responses = await self.snapshot.responses()
+        return with_snapshot(self.resource, responses, self.snapshot.tools(), self.snapshot.secret_routes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +396,7 @@ class Serving:
             frames=app.policy.frames,
             external=app.policy.external,
             routed=app.policy.lets_get,
+            secret=bool(app.policy.secret_routes),
             checked=self._live,
         )
         for note in resource.notes if self._live else ():

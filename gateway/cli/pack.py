@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway.apps import PARTS
+from gateway.apps import PARTS, with_snapshot
 from gateway.apps import pack as packed
 from gateway.cli.group import Unusable, opener
 from gateway.cli.output import json_option, problems_as_json, write_json
@@ -67,12 +67,12 @@ def pack(
             frames=rules.frames if rules is not None else (),
             external=rules.external if rules is not None else NO_EXTERNAL,
             routed=rules.lets_get if rules is not None else lambda _: False,
-            tools=rules.free_tools if rules is not None else (),
+            secret=rules is not None and bool(rules.secret_routes),
         )
     place = output or Path(f"{id}.html")
     try:
         with open(place, "w", encoding="utf-8", newline="", opener=opener) as file:
-            file.write(resource.html)
+            file.write(with_snapshot(resource, {}, rules.free_tools, rules.secret_routes) if rules else resource.html)
     except OSError as error:
         raise Unusable(f"{place} cannot be written: {error.strerror}") from error
     if as_json:

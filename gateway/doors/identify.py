@@ -148,7 +148,7 @@ class Identify:
     async def _caller(self, rules: CallerRules, request: IncomingRequest, place: CallPlace) -> Principal:
         """Return the caller, without accepting a browser session. Raises as `principal` does."""
         peer = address_of(request.remote)
-        bearer = _bearer(request) if not rules.open else None
+        bearer = None if rules.open else _bearer_on_site(rules, request) if place.app else _bearer(request)
         guess = self.guess(request)
         away: Unidentified | None = None
         for method in rules.methods:
@@ -298,6 +298,15 @@ def _bearer(request: IncomingRequest) -> str | None:
     if len(fields) > 1 or len(fields[0]) > LONGEST or found is None:
         raise Unidentified("`Authorization` must be `Bearer` and one token.", error="invalid_request")
     return found[1]
+
+
+def _bearer_on_site(rules: CallerRules, request: IncomingRequest) -> str | None:
+    """Return the bearer token at an app's site, where the field may also be the page's own, for its backend."""
+    try:
+        found = _bearer(request)
+    except Unidentified:
+        return None
+    return found if found is None or rules.issuers or found.startswith(own.PREFIX) else None
 
 
 def _only(request: IncomingRequest, name: str) -> str | None:

@@ -26,6 +26,7 @@ from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import Reason, Refusal
 from gateway.event_stream import unbuffered_headers
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
+from gateway.exchange.page_tokens import without_authorization
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.streams import Stream
 from gateway.model import BodyType, Caller, Door, Headers, Initiator, Principal, Request, Response
@@ -98,6 +99,8 @@ class SiteDoor:
 
     async def open(self, request: Request, principal: Principal) -> Response | Stream:
         """Run a request of the page. An answer 205 has no content (RFC 9110, 15.3.6), and browsers read none."""
+        if not principal.session:  # its token is for this gateway alone
+            request = replace(request, headers=without_authorization(request.headers))
         outcome = await self._exchange.open(request, self._caller(principal), wait=AS_LONG_AS_IT_IS_OPEN)
         head = outcome.head if isinstance(outcome, Stream) else outcome
         if head.status != HTTPStatus.RESET_CONTENT:

@@ -30,6 +30,9 @@ CALLER_WAIT: Final = 50.0
 AS_LONG_AS_IT_IS_OPEN: Final = math.inf
 """For callers whose connection is known to be open: the question ends at the time that its rule sets."""
 
+SECRET: Final = b"(secret: its route keeps the body from people)"
+"""What a person is shown of the body of a request whose route is `secret`."""
+
 UNPROVEN: Final = "unproven-view"
 """Evidence of a request whose view is unproven: its client may not take a typed code."""
 
@@ -222,7 +225,7 @@ def _ask(message: str, decided: DecidedRequest, policy: Policy) -> Ask:
         digest=canonical.digest,
         policy_version=policy.version,
         headers=canonical.headers,
-        body=canonical.body,
+        body=SECRET if decided.obligations.secret and canonical.body else canonical.body,
         grant=decided.obligations.grant,
         question_timeout=decided.obligations.question_timeout,
         rule=f"{canonical.method} {decided.decision.route or ''}",

@@ -58,8 +58,9 @@ class DecidedRequest(Struct, frozen=True):
 
     @property
     def streams(self) -> bool:
-        """True if the answer may be sent before it is complete; values can be masked in a complete answer only."""
-        return self.request.stream and self.obligations.stream and not self.obligations.mask
+        """True if the answer may be sent before it is complete; values can be changed in a complete answer only."""
+        whole = self.obligations.mask or self.obligations.vault
+        return self.request.stream and self.obligations.stream and not whole
 
     @property
     def wants_events(self) -> bool:

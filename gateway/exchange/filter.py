@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -23,6 +23,10 @@ from gateway.model import Headers, Json, Response
 from gateway.policy import JsonPath, Policy, answer_headers
 
 MASK: Final = "***"
+
+DROPPED: Final = "dropped"
+"""The record's `authorization` where the page set that field, and the backend did not get it."""
+
 SHORTEST: Final = 8
 """Characters of the shortest injected value that is searched for: shorter ones occur in any text."""
 
@@ -149,7 +153,16 @@ _NO_JSON = ("image/", "audio/", "video/", "font/", "text/html", "text/css", "app
 
 
 def mask_values(response: Response, paths: Sequence[JsonPath]) -> Response:
-    """Return the response with `paths` masked in its JSON body; one that can hold no JSON object is unchanged.
+    """Return the response with `paths` masked in its JSON body. Raises as `replace_values` does."""
+    return replace_values(response, paths, lambda _: MASK, numbers=True)
+
+
+def replace_values(
+    response: Response, paths: Sequence[JsonPath], change: Callable[[Json], Json], *, numbers: bool = False
+) -> Response:
+    """Return the response with the values at `paths` changed; one that can hold no JSON object is unchanged.
+
+    With `numbers`, numbers are changed, too.
 
     Raises `Refusal` (`backend-protocol`, `response-too-large`) for one that may hold JSON, but cannot be read as one
     JSON value.
@@ -157,17 +170,17 @@ def mask_values(response: Response, paths: Sequence[JsonPath]) -> Response:
     if not paths or not response.body or _holds_no_object(response):
         return response
     try:
-        return replace(response, body=_mask_body(response.body, paths))
+        return replace(response, body=_change_body(response.body, paths, change, numbers=numbers))
     except (ValueError, RecursionError) as error:
         detail = "The backend's answer may hold JSON, but cannot be read, so that nothing in it can be masked."
         raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
 
-def _mask_body(body: bytes, paths: Sequence[JsonPath]) -> bytes:
+def _change_body(body: bytes, paths: Sequence[JsonPath], change: Callable[[Json], Json], *, numbers: bool) -> bytes:
     reading = _JsonWithPlaceholders()
     value = found = reading.parsed(body)
     for path in paths:
-        value = path.mask(value)
+        value = path.replace(value, lambda one: change(one) if numbers or not reading.is_number(one) else one)
     return body if value is found and not reading.doubled else reading.written(value)
 
 
@@ -187,6 +200,10 @@ class _JsonWithPlaceholders:
             raise Refusal(Reason.RESPONSE_TOO_LARGE, f"The backend's answer has {many}: nothing in it can be masked.")
         value: Json = Reader(Numbers(self._number, self._number), self._object).read(text)
         return value
+
+    def is_number(self, value: Json) -> bool:
+        """Return whether a value of `parsed` is a number."""
+        return isinstance(value, str) and value.startswith(self._token)
 
     def written(self, value: Json) -> bytes:
         """Return `value` as ASCII JSON, which is the same in every charset."""
@@ -236,6 +253,8 @@ def filter_answer(
         # The length of a masked body would reveal the length of what is hidden.
         length=None if decided.obligations.mask else found.length,
     )
+    if record.fields.get("authorization") == DROPPED:
+        response = replace(response, headers=(*response.headers, ("gateway-dropped", "authorization")))
     _report(echo, answer, decided, record)
     parts = _masked_parts(answer, answer.parts, echo, decided, record) if answer.parts is not None else None
     return BackendAnswer(response, answer.secrets, parts, answer.close, answer.credentialed)

@@ -12,6 +12,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import BackendAnswer, DecidedRequest
 from gateway.exchange.filter import SecretRedactor
+from gateway.exchange.page_tokens import without_authorization
 from gateway.model import BodyType, Redirect, Request
 from gateway.policy import (
     SAFE_METHODS,
@@ -78,6 +79,8 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
         raise redirect_denied("The backend redirects to a place outside of the policy.")
     if _downgrades(policy, decided.canonical.backend, place.backend):
         raise redirect_denied("The backend redirects from https to http.")
+    if place.backend != decided.canonical.backend:  # as browsers at another origin (Fetch, HTTP-redirect fetch)
+        request = replace(request, headers=without_authorization(request.headers))
     method = _method(decided.canonical.method, response.status)
     if method in SAFE_METHODS:
         if request.leads and _can_be_asked_for(policy, decided, location):

@@ -20,6 +20,7 @@ from gateway.exchange.authenticate import Authenticator, Injected, MissingAccoun
 from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
 from gateway.exchange.cookies import CookieJars, jar_key
 from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
+from gateway.exchange.page_tokens import NAME, PageTokens
 from gateway.exchange.record import Record
 from gateway.model import Backend, Caller, Headers, Json, Outbound, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
@@ -134,12 +135,14 @@ class Sender:
         circuits: Circuits | None = None,
         retries: Retries | None = None,
         absences: MissingAccounts | None = None,
+        page_tokens: PageTokens | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._jars = jars or CookieJars()
         self._circuits = circuits or Circuits()
         self._retries = retries or Retries()
         self._absences = absences or MissingAccounts()
+        self._page_tokens = page_tokens
         self._turns = Turns()
 
     async def send(
@@ -165,7 +168,7 @@ class Sender:
         except Refusal:
             record.note(circuit=BreakerState.OPEN)
             raise
-        inject = partial(self._authenticator.inject, name, caller.principal, decided.canonical.method, url)
+        inject = self._injecting(decided, spec, caller, url, record)
         injected = await inject() if name is None else await self._absences.wait_for(inject, caller, name, tell)
         way = SendTarget(decided, backend, spec, caller, url, inject, stack)
         if obligations.retry is None and obligations.circuit is None:
@@ -194,6 +197,20 @@ class Sender:
                 record.note(circuit=BreakerState.OPEN)
             raise
 
+    def _injecting(
+        self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, url: str, record: Record
+    ) -> Callable[[], Awaitable[Injected]]:
+        """Return what gives the credential of the backend for one attempt, or else the page's own authorization."""
+        if spec.credential is not None or self._page_tokens is None or not decided.request.headers:
+            name = spec.credential
+            return partial(self._authenticator.inject, name, caller.principal, decided.canonical.method, url)
+        page = self._page_tokens
+
+        async def inject() -> Injected:
+            return page.inject(decided, spec, caller, record)
+
+        return inject
+
     async def ready(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
         """Return once the account is connected; wait for its person if their client can be told. Raises `Refusal`."""
         name = _for(decided, spec).credential
@@ -217,7 +234,7 @@ class Sender:
         """Return the answer, and whether another attempt would carry another credential."""
         url, name, principal = way.url, way.spec.credential, way.caller.principal
         jar = jar_key(way.decided, way.caller, way.spec, injected.account)  # may differ at each attempt
-        secrets = dict.fromkeys(injected.secrets, name or "")
+        secrets = dict.fromkeys(injected.secrets, name or NAME)
         cookies: Headers = ()
         if jar is not None:
             cookies = self._jars.cookies(jar, url)
@@ -225,6 +242,10 @@ class Sender:
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         request = outbound_request(url, way.decided, injected.headers + cookies, timeout, trace)
+        if self._page_tokens is not None and way.decided.obligations.vault is not None:
+            body, opened = self._page_tokens.open_body(way.decided, way.spec, way.caller)
+            request = structs.replace(request, body=body)
+            secrets |= dict.fromkeys(opened, NAME)
         if way.decided.streams:
             response, parts, close = await _begin_answer(way, request)
         else:
@@ -235,6 +256,8 @@ class Sender:
             finally:
                 self._turns.leave(turn)
         answer = BackendAnswer(response, secrets, parts, close, bool(injected.headers) or jar is not None)
+        if self._page_tokens is not None:
+            answer = await self._page_tokens.seal(answer, way.decided, way.spec, way.caller)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers
         if jar is not None:

@@ -77,6 +77,11 @@ class Snapshot:
         policy = self._policy()
         return () if policy is None else policy.free_tools
 
+    def secret_routes(self) -> list[Json]:
+        """Return the routes whose bodies the page reports to no model."""
+        policy = self._policy()
+        return [] if policy is None else policy.secret_routes
+
     async def _ask(self, urls: tuple[str, ...]) -> None:
         places = asyncio.Semaphore(AT_ONCE)
 

@@ -19,6 +19,7 @@ from gateway.policy.messages import visible
 from gateway.policy.obligations import (
     REPEATABLE_METHODS,
     SAFE_METHODS,
+    AppAuthorization,
     Circuit,
     Cookies,
     Limit,
@@ -57,6 +58,7 @@ __all__ = [
     "PUBLIC",
     "REPEATABLE_METHODS",
     "SAFE_METHODS",
+    "AppAuthorization",
     "BackendSpec",
     "CandidateRoute",
     "Circuit",

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 from gateway.jsontext.writing import sorted_json
 from gateway.policy.conditions import Condition
 from gateway.policy.links import Links
-from gateway.policy.obligations import Limit, Obligations, Quota, Redirects
+from gateway.policy.obligations import AppAuthorization, Limit, Obligations, Quota, Redirects
 from gateway.policy.policy import Policy, ReportMode
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, OrganisationRule, Route, ToolRule, rule_place
 from gateway.policy.schemas import BodySchema
@@ -146,6 +146,9 @@ def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterato
     for name, what in (("url", "requests go to another place"), ("type", "another type"), ("credential", "credential")):
         if getattr(old, name) != getattr(new, name):
             yield Turn.OPENED, f"{what}: {getattr(new, name)} (was {getattr(old, name)})"
+    if old.authorization is not new.authorization:
+        turn = Turn.OPENED if new.authorization is AppAuthorization.PASS else Turn.CHANGED
+        yield turn, f"the page's own authorization: {new.authorization} (was {old.authorization})"
     yield from _sets(old.origins, new.origins, "origins")
     if old.network != new.network:
         gained = (new.network.public, old.network.public), (new.network.private, old.network.private)
@@ -248,6 +251,10 @@ def _obligations(old: Obligations, new: Obligations) -> Iterator[Difference]:
     yield from _sets(old.response_headers, new.response_headers, "response headers")
     before, after = ([path.text for path in obligations.mask] for obligations in (old, new))
     yield from _sets(after, before, "values shown that were masked", "values masked")
+    kept, keeps = ([path.text for path in obligations.vault or ()] for obligations in (old, new))
+    yield from _sets(keeps, kept, "tokens shown to the page that were in the vault", "tokens kept in the vault")
+    if old.secret is not new.secret:
+        yield (Turn.CLOSED, "bodies are secret") if new.secret else (Turn.OPENED, "bodies are no longer secret")
     order = list(Redirects)
     yield from _numbers(order.index(old.redirects), order.index(new.redirects), f"redirects: {new.redirects}")
     for name in ("timeout", "idempotent", "retry", "circuit", "cookies", "stream"):

@@ -17,6 +17,7 @@ from gateway.policy.conditions import Condition, Failure
 from gateway.policy.decide import decide, decide_tool
 from gateway.policy.facts import FactSource, Missing
 from gateway.policy.messages import visible
+from gateway.policy.obligations import AppAuthorization
 from gateway.policy.policy import Policy
 from gateway.policy.rules import TOOL_CALL, Decision, Route, ToolRule, rule_place
 
@@ -134,12 +135,30 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
         dropped = sorted({name.lower() for name, _ in request.headers} - names)
         if dropped:
             steps.append(Step("headers dropped", ", ".join(dropped)))
+        if "authorization" in dropped:
+            steps.append(Step("authorization of the page", _authorization(policy, canonical.backend)))
         steps.append(Step("canonical", f"{canonical.method} {canonical.url} to {canonical.backend or '(no backend)'}"))
     except ValueError as error:
         steps.append(Step("refused", str(error)))
     except Refusal as refusal:
         steps.append(Step("refused", refusal.detail))
     return tuple(steps)
+
+
+def _authorization(policy: Policy, backend: str) -> str:
+    """Return what becomes of the field that a page sets itself."""
+    spec = policy.backends.get(backend)
+    if spec is None:
+        return "dropped: no backend is named"
+    if spec.credential is not None:
+        return f"dropped: the gateway sends its credential {spec.credential} to {spec.name}"
+    match spec.authorization:
+        case AppAuthorization.PASS:
+            return f"sent to {spec.name}, as its `authorization` is pass"
+        case AppAuthorization.VAULT:
+            return f"sent to {spec.name} with the token of its handle, as its `authorization` is vault"
+        case AppAuthorization.DROP:
+            return f"dropped: write `authorization: pass` or `vault` at the backend {spec.name} if the app has a login"
 
 
 def _candidate_routes(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[CandidateRoute, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.model import Initiator, Json
-from gateway.policy.obligations import QUOTA, RATE, Cookies, Redirects
+from gateway.policy.obligations import QUOTA, RATE, AppAuthorization, Cookies, Redirects
 from gateway.policy.rules import METHODS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -80,6 +80,10 @@ KEYS: Final[Mapping[str, Keys]] = {
         "network": (_several(_TEXT), "public, private, or blocks of addresses that may be connected to."),
         "authorities": (_TEXT, "A file of certificate authorities trusted there, besides the system's."),
         "cookies": ({"enum": [str(one) for one in Cookies]}, "Whether the backend's cookies are kept for the caller."),
+        "authorization": (
+            {"enum": [str(one) for one in AppAuthorization]},
+            "What becomes of the Authorization field that a page sets: dropped, passed on, or kept in the vault.",
+        ),
         "retry": (_of("retry"), "When a request is sent again."),
         "circuit": (_of("circuit"), "When the backend is left alone."),
         "trace": ({"type": "boolean"}, "Whether the trace is sent to the backend, in the header traceparent."),
@@ -106,6 +110,8 @@ KEYS: Final[Mapping[str, Keys]] = {
         "idempotent": (_FLAG, "Send an Idempotency-Key, so that every method may be sent again."),
         "redirects": ({"enum": [str(one) for one in Redirects]}, "Which redirects are followed."),
         "stream": (_FLAG, "Stream the response to the app as it arrives."),
+        "vault": (_TEXTS, "JSON paths of tokens in the answer, for which the page gets handles; needs such a backend."),
+        "secret": (_FLAG, "The body is reported to no model, and shown to no person."),
         "snapshot": (_SNAPSHOT, "Put the answer into the page, for hosts that carry no requests: true, or URLs."),
     },
     "body": {"schema": (_TEXT, "A file with a JSON Schema, beside this one.")},

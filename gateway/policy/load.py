@@ -27,6 +27,7 @@ from gateway.policy.masks import JsonPath, parse_json_path
 from gateway.policy.obligations import (
     NO_OBLIGATIONS,
     REPEATABLE_METHODS,
+    AppAuthorization,
     Circuit,
     Cookies,
     Obligations,
@@ -55,6 +56,7 @@ _COMMON_KEYS: Final = (
     "network",
     "authorities",
     "cookies",
+    "authorization",
     "retry",
     "circuit",
     "trace",
@@ -95,7 +97,19 @@ def _backend(name: str, section: Section, folder: str) -> BackendSpec:
         circuit=_circuit(section),
         cookies=Cookies(section.choice("cookies", tuple(Cookies), Cookies.NONE)),
         trace=section.flag("trace", True),
+        authorization=_authorization(section),
     )
+
+
+def _authorization(section: Section) -> AppAuthorization:
+    found = AppAuthorization(section.choice("authorization", tuple(AppAuthorization), AppAuthorization.DROP))
+    if found is not AppAuthorization.DROP and "credential" in section:
+        section.problem(
+            f"`credential` sends the gateway's own token there, so that a page's cannot be sent: leave one out, "
+            f"`credential` or `authorization: {found}`",
+            "authorization",
+        )
+    return found
 
 
 def _url(section: Section, text: str) -> str:
@@ -189,10 +203,22 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
     if policy.mode is not None:
         text = f"report mode: what no rule allows is let through until {policy.mode.date}, and written down"
         found.append(Problem(policy.file, 1, 1, text))
+    vaulting = {route.backend for route in policy.routes.all if route.decided.obligations.vault}
+    for spec in policy.backends.values():
+        if spec.authorization is AppAuthorization.VAULT and spec.name not in vaulting:
+            text = (
+                f"the backend {spec.name} has `authorization: vault`, and no route to it names where an answer holds a "
+                "token: write such as `vault: [$.access_token]` at the route of the login"
+            )
+            found.append(Problem(policy.file, 1, 1, text))
     for route in policy.routes.all:
         literal = next((name for name in route.template.text.split("/") if name.startswith(":")), None)
         if literal is not None:
             text = f"{route.template.text}: {literal} means itself alone; a parameter is {{{literal[1:] or 'name'}}}"
+            found.append(Problem(route.file or policy.file, route.line, 1, text))
+        secret = route.decided.obligations.secret
+        if secret and route.confirm is not None and reads_body(route.confirm.message):
+            text = f"{route.template.text}: its question shows the body, which `secret` keeps from people"
             found.append(Problem(route.file or policy.file, route.line, 1, text))
         lines = _deciding(policy, route)
         if lines:

@@ -1,9 +1,9 @@
-"""JSON paths of values to redact: `$.a.b`, `$..name`, `$.items[*].x`, `$["a b"][0]` (a subset of RFC 9535)."""
+"""JSON paths of values to redact or seal: `$.a.b`, `$..name`, `$.items[*].x`, `$["a b"][0]` (a subset of RFC 9535)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -44,11 +44,15 @@ class JsonPath:
 
     def mask(self, value: Json) -> Json:
         """Return a copy of `value` with `***` at each place of the path; `value` itself if there is none."""
+        return self.replace(value, lambda _: MASKED)
+
+    def replace(self, value: Json, change: Callable[[Json], Json]) -> Json:
+        """Return a copy with each value at a place of the path changed; `value` itself if there is none."""
         if not any(True for _ in self._places(value)):
             return value
         copied = _copy(value)
         for container, key in list(self._places(copied)):
-            container[key] = MASKED
+            container[key] = change(container[key])
         return copied
 
     def _places(self, value: Json) -> Iterator[tuple[Container, Key]]:

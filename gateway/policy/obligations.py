@@ -49,6 +49,17 @@ class Cookies(StrEnum):
     NONE = "none"
 
 
+class AppAuthorization(StrEnum):
+    """What becomes of an `Authorization` field that a page sets itself, after its app's own login."""
+
+    DROP = "drop"
+    """It is dropped."""
+    PASS = "pass"  # noqa: S105  no password
+    """It is sent to its backend as it is."""
+    VAULT = "vault"
+    """The page has handles of its tokens, for which they are put into the field."""
+
+
 class Redirects(StrEnum):
     """The redirects that are followed: none, those that become a safe request, or also 307 and 308 of unsafe ones."""
 
@@ -140,6 +151,9 @@ class Obligations:
     `no_store`: the answer must not be cached, since the rule asks for an approval of some calls.
     `retry`: the retries; they apply to the methods that it names.
     `mask`: the values of a JSON answer that are redacted.
+    `vault`: the values of a JSON answer that are replaced by handles, and whose handles a request's body may contain;
+    None if neither is done.
+    `secret`: the request's body is shown to nobody.
     `reads_body`: the request's body was parsed and must be buffered.
     `report`: report mode is on: exceeded limits and quotas are recorded, not refused.
     `reported`: only report mode allows this call; the reasons contain the denial.
@@ -163,6 +177,8 @@ class Obligations:
     redirects: Redirects = Redirects.SAFE
     stream: bool = False
     mask: tuple[JsonPath, ...] = ()
+    vault: tuple[JsonPath, ...] | None = None
+    secret: bool = False
     reads_body: bool = False
     report: bool = False
     reported: bool = False

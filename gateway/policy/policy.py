@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.documents import Section
-from gateway.model import CanonicalRequest
+from gateway.model import CanonicalRequest, Json
 from gateway.policy import paths
 from gateway.policy.destinations import canonical_origin
 from gateway.policy.links import NO_EXTERNAL, NO_LINKS, External, Links
@@ -301,6 +301,12 @@ class Policy:
     def free_tools(self) -> tuple[str, ...]:
         """The page's tools that hosts may offer to models themselves: their rules need no enforcement."""
         return tuple(name for name, rule in self.tools.items() if not rule.held)
+
+    @property
+    def secret_routes(self) -> list[Json]:
+        """The routes whose bodies are secret: `[methods, null for all; regular expression of the path]`."""
+        secret = (route for route in self.routes.all if route.decided.obligations.secret)
+        return [[[*sorted(route.methods)] if route.methods else None, route.template.pattern] for route in secret]
 
     @property
     def personal_tools(self) -> tuple[str, ...]:

@@ -15,8 +15,10 @@ from gateway.policy.canonical import canonical_method
 from gateway.policy.conditions import Condition, parse_condition
 from gateway.policy.confirm import ROUTE_MESSAGE, read_confirm, reads_body
 from gateway.policy.facts import Vocabulary
+from gateway.policy.masks import JsonPath, parse_json_path
 from gateway.policy.obligations import (
     SAFE_METHODS,
+    AppAuthorization,
     Circuit,
     Cookies,
     Limit,
@@ -227,6 +229,8 @@ class Duties(TypedDict):
     idempotent: bool
     redirects: Redirects
     stream: bool
+    vault: tuple[JsonPath, ...] | None
+    secret: bool
     retry: Retry | None
     circuit: Circuit | None
     cookies: Cookies
@@ -246,10 +250,25 @@ def _duties(section: Section, defaults: Obligations, backend: BackendSpec | None
         idempotent=idempotent,
         redirects=Redirects(section.choice("redirects", _REDIRECTS, Redirects.SAFE)),
         stream=section.flag("stream"),
+        vault=_vault(section, backend),
+        secret=section.flag("secret"),
         retry=_retry(backend, idempotent=idempotent),
         circuit=backend.circuit if backend is not None else None,
         cookies=backend.cookies if backend is not None else defaults.cookies,
     )
+
+
+def _vault(section: Section, backend: BackendSpec | None) -> tuple[JsonPath, ...] | None:
+    """Read the paths of tokens in the answers of a route."""
+    if "vault" not in section:
+        section.get("vault")
+        return None
+    if backend is not None and backend.authorization is not AppAuthorization.VAULT:
+        section.problem(f"write `authorization: vault` at the backend {backend.name}, or leave this out", "vault")
+    if section.flag("stream"):
+        section.problem("values can be replaced in a complete answer only: leave `stream` out", "vault")
+    found = (parse_text(section, "vault", parse_json_path, text) for text in section.texts("vault"))
+    return tuple(path for path in found if path is not None)
 
 
 def _retry(backend: BackendSpec | None, *, idempotent: bool) -> Retry | None:

@@ -13,7 +13,17 @@ from gateway.policy.destinations import PUBLIC, Network
 from gateway.policy.facts import FactSource, Finder
 from gateway.policy.masks import JsonPath
 from gateway.policy.messages import MessageTemplate
-from gateway.policy.obligations import NO_OBLIGATIONS, SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Retry
+from gateway.policy.obligations import (
+    NO_OBLIGATIONS,
+    SAFE_METHODS,
+    AppAuthorization,
+    Circuit,
+    Cookies,
+    Limit,
+    Obligations,
+    Quota,
+    Retry,
+)
 from gateway.policy.schemas import BodySchema
 from gateway.policy.templates import Template
 
@@ -214,7 +224,7 @@ class BackendSpec:
     """A backend of a policy. `url` has no trailing slash; `type` is `http`, or registered by a plugin.
 
     `origins` are origins of absolute URLs that mean this backend. `options` are the other keys of a plugin's type.
-    `trace` decides whether the backend gets the trace context.
+    `trace` decides whether the backend gets the trace context, `authorization` what becomes of that of a page.
     """
 
     name: str
@@ -228,6 +238,7 @@ class BackendSpec:
     circuit: Circuit | None = None
     cookies: Cookies = Cookies.NONE
     trace: bool = True
+    authorization: AppAuthorization = AppAuthorization.DROP
 
     def target(self, request: CanonicalRequest) -> str:
         """Return the absolute URL of `request`, already percent-encoded: it is sent byte for byte."""

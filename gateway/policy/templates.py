@@ -38,6 +38,12 @@ class Template:
             for wanted, segment in zip(self.segments, found, strict=False)
         )
 
+    @property
+    def pattern(self) -> str:
+        """A regular expression of JavaScript and Python for the paths that match."""
+        segments = ("[^/]+" if segment is None else re.escape(segment) for segment in self.segments)
+        return "".join(f"/{segment}" for segment in segments) + ("(?:/.*)?" if self.rest else "")
+
     def values(self, path: str) -> dict[str, str]:
         """Return the decoded parameters of a matching path."""
         found = path.split("/")[1:]

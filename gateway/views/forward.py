@@ -39,6 +39,9 @@ GONE = "its view was closed, loaded again, or went to another page"
 OPEN = "Open its app, then try again; list_view_tools lists the tools offered now."
 """Advice to a model for a tool that no view offers."""
 
+Redact = Callable[[Caller], Callable[[str], str] | None]
+"""Return the function that masks the secrets of this caller in a text; None if there are none."""
+
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +55,7 @@ class PageToolCall:
     tool: ViewTool
     caller: Caller
     arguments: Mapping[str, Any]
+    redact: Redact
 
     fields: ClassVar[Mapping[str, Json]] = {}
     step: ClassVar[str] = "page"
@@ -122,7 +126,16 @@ class PageToolCall:
             raise _unanswered_refusal(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
         finally:
             self.views.taints.end_call(self.view, id)
-        return clean_result(check_output(self.tool, result))
+        return self._without_tokens(clean_result(check_output(self.tool, result)))
+
+    def _without_tokens(self, result: mcp.CallToolResult) -> mcp.CallToolResult:
+        """Return the result with the tokens masked that the page sent to its backends: they are not for models."""
+        redact = self.redact(self.caller)
+        if redact is None:
+            return result
+        text = result.model_dump_json(by_alias=True, exclude_none=True)
+        shown = redact(text)
+        return result if shown == text else mcp.CallToolResult.model_validate_json(shown)
 
     def status(self, result: mcp.CallToolResult) -> int:
         """Return 500 for an error of the page."""
@@ -158,9 +171,10 @@ class PageToolCall:
 
 
 class Forwarder:
-    """Runs model calls in live views; `calls` takes their steps."""
+    """Runs model calls in live views; `calls` takes their steps, and `redact` masks secrets in results."""
 
-    def __init__(self, views: Views, calls: ToolCalls) -> None:
+    def __init__(self, views: Views, calls: ToolCalls, redact: Redact = lambda _: None) -> None:
+        self._redact = redact
         self._views = views
         self._calls = calls
         self._later = BackgroundCalls(views.spawn)
@@ -185,7 +199,7 @@ class Forwarder:
         except Refusal as refusal:
             return refusal_result(refusal)
         caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id)
-        call = PageToolCall(self._views, self._calls, target, tool, caller, arguments)
+        call = PageToolCall(self._views, self._calls, target, tool, caller, arguments, self._redact)
         relay = target.relay
         if relay is None:
             return await self._calls.call(call, tell)

@@ -15,7 +15,8 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import Frame, Page
 
-from gateway.apps import PARTS, STORAGE_PART, pack
+from gateway.apps import PARTS, STORAGE_PART, pack, with_snapshot
+from gateway.model import Json
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "gateway" / "static" / "view" / "runtime.js"
@@ -47,10 +48,13 @@ async def advance_clock(frame: Frame, seconds: int) -> None:
     await frame.evaluate("(time) => pass(time)", seconds * 1000)
 
 
-def pack_html(folder: Path, html: str, *, keeps: bool = False, tools: Sequence[str] = ()) -> str:
+def pack_html(
+    folder: Path, html: str, *, keeps: bool = False, tools: Sequence[str] = (), secret: Sequence[Json] = ()
+) -> str:
     """The packed app of `html`, with a backend at `/api`.
 
-    With `keeps` its storage is on the gateway; `tools` lists those that hosts may offer by themselves.
+    With `keeps` its storage is on the gateway; `tools` lists those that hosts may offer by themselves, `secret` the
+    routes whose bodies are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
@@ -58,7 +62,7 @@ def pack_html(folder: Path, html: str, *, keeps: bool = False, tools: Sequence[s
     parts = {word: [(static / name).read_text("utf-8") for name in names] for word, names in PARTS.items()}
     storage = (ROOT / "gateway" / "static" / STORAGE_PART).read_text("utf-8") if keeps else None
     runtime = RUNTIME.read_text("utf-8")
-    return pack(
+    resource = pack(
         folder,
         app="cart",
         title="Cart",
@@ -66,8 +70,9 @@ def pack_html(folder: Path, html: str, *, keeps: bool = False, tools: Sequence[s
         parts=parts,
         storage=storage,
         routed=lambda path: path.startswith(("/api/", "https://files.example/")),
-        tools=tools,
-    ).html
+        secret=bool(secret),
+    )
+    return with_snapshot(resource, {}, tools, secret)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership
+from gateway.exchange.page_tokens import PageTokens
 from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Retries, Sender
@@ -192,7 +193,9 @@ async def building(
         approvals = MemoryApprovals(120, still=still)
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
         exchange = Exchange(
-            {"cart": ExchangeApp(with_obligations(policy, **obligations), {"shop": shop})},
+            dict.fromkeys(
+                ("cart", "copy"), ExchangeApp(with_obligations(policy, **obligations), dict.fromkeys(policy.backends, shop))
+            ),
             limiter=Limiter(MemoryRates(clock), DatabaseQuotas(database), now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
             waiting=RequestApprovals(ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")),
@@ -201,6 +204,7 @@ async def building(
                 Authenticator({"shop-service": source}),
                 circuits=Circuits(clock),
                 retries=Retries(clock, clock.sleep, clock, chance=lambda: 1.0),
+                page_tokens=PageTokens(KeyRing(KeyFile(folder / "gateway.key"))),
             ),
             streams=streams,
             admits=admits,

@@ -242,6 +242,8 @@ OTHER: dict[str, Any] = {
     "redirects": Redirects.NONE,
     "stream": True,
     "mask": (parse_json_path("$.secret"),),
+    "vault": (parse_json_path("$.token"),),
+    "secret": True,
 }
 """Another value than by default for each of the other obligations."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import DocumentError
 from gateway.model import Initiator
-from gateway.policy import Limit, Per, Policy, Rate, load_policy, parse_policy, run_tests
+from gateway.policy import Limit, Per, Policy, Rate, load_policy, parse_policy, run_tests, warnings
 from gateway.policy.templates import parse_template
 from tests.documents.replacing import unknown_keys
 
@@ -375,3 +375,34 @@ def test_any_text_is_a_policy_or_problems(text: str) -> None:
         except DocumentError:
             continue
         assert isinstance(found, Policy)
+
+
+AUTHORIZED = """version: 1
+backends: {{api: {{url: 'http://api', {backend}}}}}
+routes: [{{path: /a, methods: [POST], {route}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "route", "why"),
+    [
+        ("authorization: yes", "secret: true", 'authorization: must be one of drop, pass, vault, not the text "yes"'),
+        ("authorization: pass, credential: x", "secret: true", "`credential` sends the gateway's own token there"),
+        ("authorization: pass", "vault: [$.a]", "write `authorization: vault` at the backend api"),
+        ("authorization: vault", "vault: [a]", '"a" is not a path'),
+        ("authorization: vault", "vault: [$.a], stream: true", "in a complete answer only"),
+        ("authorization: vault", "secret: 5", "must be true or false"),
+    ],
+)
+def test_a_wrong_authorization_is_named_with_its_remedy(backend: str, route: str, why: str) -> None:
+    """At the key that is wrong."""
+    with pytest.raises(DocumentError) as caught:
+        parse_policy(AUTHORIZED.format(backend=backend, route=route), "p.yaml")
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("route", ["secret: true", "vault: []"])
+def test_a_vault_without_a_token_is_warned_of(route: str) -> None:
+    """The page would hold every token."""
+    policy = parse_policy(AUTHORIZED.format(backend="authorization: vault", route=route), "p.yaml")
+    assert "no route to it names where an answer holds a token" in str(warnings(policy)[0])

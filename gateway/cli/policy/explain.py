@@ -234,9 +234,11 @@ def _flags(duties: Obligations) -> list[tuple[str, str]]:
         "streams": duties.stream,
         "cookie jar": duties.cookies == "jar",
         "body is parsed and serialised again": duties.reads_body,
+        "secret body": duties.secret,
     }
     rows = [("with", ", ".join(name for name, on in flags.items() if on))] if any(flags.values()) else []
-    return [*rows, ("masked", ", ".join(path.text for path in duties.mask))] if duties.mask else rows
+    rows += [("masked", ", ".join(path.text for path in duties.mask))] if duties.mask else []
+    return [*rows, ("in the vault", ", ".join(path.text for path in duties.vault))] if duties.vault else rows
 
 
 def _json(policy: Policy, found: Explanation) -> dict[str, Json]:

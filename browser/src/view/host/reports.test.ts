@@ -58,7 +58,7 @@ test("what has no words is told to nobody, and fails nobody", async () => {
 });
 
 test("where requests reach the server, only what did not is said to have failed", async () => {
-  const failed = (): boolean => told.at(-1)!.includes("have not reached its server");
+  const failed = (): boolean => told.at(-1)!.includes("did not reach its server");
   await reports.add({ action: "one" });
   expect(failed()).toBe(true);
   carries = true;

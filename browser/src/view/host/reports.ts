@@ -33,14 +33,15 @@ export function createReports({ app, update, canCallServer, time }: ReportDepend
     );
     // A request has a path and a call a tool; the page's own reports have neither.
     const lost = !canCallServer() || waiting.some(({ path, tool }) => path ?? tool);
-    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app.${lost ? " Requests and tool calls have not reached its server: please perform them in order, each id once, and say what came of it." : ""}`;
+    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app.${lost ? " Requests and tool calls did not reach its server: do them in order, each id once, and say what came of it." : ""}`;
   }
 
   return {
     async add(action) {
       const id = `a${++count}`;
       const entry = attempt(() => JSON.parse(JSON.stringify({ id, ...action, time: time() })) as Params);
-      if (!entry) return undefined; // values without JSON, such as cycles, cannot be reported
+      // Values without JSON, such as cycles, cannot be reported; secrets must not be.
+      if (!entry || (globalThis as { webmcpGatewaySecret?: (entry: Params) => boolean }).webmcpGatewaySecret?.(entry)) return undefined;
       waiting = [...waiting, entry].slice(-MAX_ACTIONS);
       const told = waiting;
       try {

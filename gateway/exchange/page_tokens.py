@@ -1,0 +1,226 @@
+"""Tokens of an app's own login: passed on to their backend, or kept from the page, which gets handles of them.
+
+A handle is the sealed token itself, so that nothing is stored. It opens for one person, app and backend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol
+from urllib.parse import quote_plus
+
+from msgspec.structs import replace
+
+from gateway.bounds import Area, Bound
+from gateway.crypto import base64url
+from gateway.errors import Reason, Refusal
+from gateway.exchange.authenticate import NOTHING, Injected
+from gateway.exchange.decided_request import LONG, BackendAnswer, DecidedRequest
+from gateway.exchange.filter import DROPPED, SHORTEST, SecretRedactor, replace_values
+from gateway.exchange.record import Record
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
+from gateway.model import Caller, CanonicalRequest, Headers, Json
+from gateway.policy import AppAuthorization, BackendSpec
+from gateway.policy.destinations import canonical_origin
+from gateway.stores.sealing import SealBroken
+
+FIELD: Final = "authorization"
+
+NAME: Final = "page authorization"
+"""The name for secrets that a page sent itself, among the names of credentials."""
+
+REMEMBERED: Final = 8
+"""Tokens of one caller at one app that are masked in the results of the page's tools."""
+
+CALLERS: Final = 1024
+"""Callers whose tokens are remembered."""
+
+LONGEST: Final = 16 * 1024
+"""Characters of a token that becomes a handle."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.CREDENTIALS,
+        "tokens of pages that are masked in tool results",
+        f"{REMEMBERED} for each of {CALLERS:,} callers and apps",
+        "the least recently used are forgotten",
+        uncounted="what is sent is remembered again",
+    ),
+)
+
+_HANDLE = re.compile(r"(?:([\w-]+\.[\w-]+)\.)?wgv1_([0-9a-f]{12})_([\w-]+)", re.ASCII)
+_JWT = re.compile(r"([\w-]+\.[\w-]+)\.([\w-]+)", re.ASCII)
+
+
+class Seals(Protocol):
+    """The keys of the gateway: `gateway.stores.sealing.KeyRing`."""
+
+    def seal(self, text: str, place: str) -> tuple[str, bytes]: ...
+
+    def open(self, id: str, sealed: bytes, place: str) -> str: ...
+
+
+class PageTokens:
+    """The tokens that pages send, under the `authorization` of their backends."""
+
+    def __init__(self, seals: Seals) -> None:
+        self._seals = seals
+        self._passed: OrderedDict[tuple[str, str], OrderedDict[str, None]] = OrderedDict()
+
+    def inject(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, record: Record) -> Injected:
+        """Return the page's own `authorization` as its backend gets it, and note in `record` what became of it.
+
+        Only a proven view has one: a model never sends a token of its own.
+        """
+        given = [value for name, value in decided.request.headers if name.lower() == FIELD]
+        if not given:
+            return NOTHING
+        value = self._value(given, spec, caller) if caller.proven else None
+        record.note(authorization=DROPPED if value is None else str(spec.authorization))
+        if value is None:
+            return NOTHING
+        secrets = _secrets(value)
+        if spec.authorization is AppAuthorization.PASS:
+            self._remember(caller, secrets)
+            return Injected(((FIELD, value),))  # the page holds it: its backend may answer with it
+        return Injected(((FIELD, value),), secrets)
+
+    def redactor(self, caller: Caller) -> Callable[[str], str] | None:
+        """Return what masks the tokens that the pages of this caller and app sent lately; None if there were none."""
+        passed = self._passed.get((caller.principal.person, caller.app))
+        return SecretRedactor(passed).text if passed else None
+
+    def open_body(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller) -> tuple[bytes, tuple[str, ...]]:
+        """Return the body to send, with the tokens of its handles where the route has a `vault`, and these tokens."""
+        canonical, opened = decided.canonical, list[str]()
+        if decided.obligations.vault is None or not caller.proven or b"wgv1_" not in canonical.body:
+            return canonical.body, ()
+        write = _escape(canonical)
+
+        def token(found: re.Match[str]) -> str:
+            text = self._open(found[0], spec, caller)
+            if text is None:
+                return found[0]
+            opened.append(text)
+            return write(text)
+
+        text = canonical.body.decode("utf-8", "surrogateescape")
+        return _HANDLE.sub(token, text).encode("utf-8", "surrogateescape"), tuple(opened)
+
+    async def seal(
+        self, answer: BackendAnswer, decided: DecidedRequest, spec: BackendSpec, caller: Caller
+    ) -> BackendAnswer:
+        """Return the answer with handles for the tokens that the route names.
+
+        Raises `Refusal` (`backend-protocol`) for an answer in which they cannot be found.
+        """
+        paths = decided.obligations.vault
+        if not paths:
+            return answer
+        found = list[str]()
+
+        def handle(value: Json) -> Json:
+            if not isinstance(value, str) or not value:
+                return value
+            if len(value) > LONGEST:
+                raise Refusal(Reason.BACKEND_PROTOCOL, f"The backend's token is longer than {LONGEST:,} characters.")
+            found.append(value)
+            return self._handle(value, spec, caller)
+
+        body = answer.response.body
+        work = (answer.response, paths, handle)
+        response = await asyncio.to_thread(replace_values, *work) if len(body) > LONG else replace_values(*work)
+        return replace(answer, response=response, secrets={**answer.secrets, **dict.fromkeys(found, NAME)})
+
+    def _value(self, given: list[str], spec: BackendSpec, caller: Caller) -> str | None:
+        if len(given) > 1:
+            raise Refusal(Reason.BAD_REQUEST, "more than one authorization header: send one")
+        if spec.authorization is AppAuthorization.PASS:
+            return given[0].strip(" \t")
+        if spec.authorization is AppAuthorization.VAULT:
+            scheme, space, handle = given[0].strip(" \t").rpartition(" ")
+            token = self._open(handle, spec, caller)
+            return None if token is None else f"{scheme}{space}{token}"
+        return None
+
+    def _handle(self, token: str, spec: BackendSpec, caller: Caller) -> str:
+        """Return a handle: of a JSON Web Token the signature alone is sealed, as pages read when it expires."""
+        shown, hidden = _split(token)
+        id, sealed = self._seals.seal(hidden, _place(spec, caller, shown))
+        return f"{shown}{'.' if shown else ''}wgv1_{id}_{base64url(sealed)}"
+
+    def _open(self, handle: str, spec: BackendSpec, caller: Caller) -> str | None:
+        """Return the token of a handle of this person, app and backend; None if it is none."""
+        match = _HANDLE.fullmatch(handle)
+        if match is None:
+            return None
+        shown = match[1] or ""
+        try:
+            sealed = base64.urlsafe_b64decode(match[3] + "=" * (-len(match[3]) % 4))
+            hidden = self._seals.open(match[2], sealed, _place(spec, caller, shown))
+        except (SealBroken, binascii.Error):
+            return None
+        return f"{shown}.{hidden}" if shown else hidden
+
+    def _remember(self, caller: Caller, secrets: tuple[str, ...]) -> None:
+        key = (caller.principal.person, caller.app)
+        kept = self._passed.setdefault(key, OrderedDict())
+        self._passed.move_to_end(key)
+        for secret in secrets:
+            kept[secret] = None
+            kept.move_to_end(secret)
+        while len(kept) > REMEMBERED:
+            kept.popitem(last=False)
+        while len(self._passed) > CALLERS:
+            self._passed.popitem(last=False)
+
+
+def _place(spec: BackendSpec, caller: Caller, shown: str) -> str:
+    scheme, _, rest = spec.url.partition("://")
+    origin = canonical_origin(scheme, rest.partition("/")[0])
+    return "\n".join(("page token", caller.principal.person, caller.app, origin, shown))
+
+
+def _split(token: str) -> tuple[str, str]:
+    """Return the part of a token that a page may read, and the part that proves it."""
+    match = _JWT.fullmatch(token)
+    if match is None:
+        return "", token
+    try:
+        header = parse_json(base64.urlsafe_b64decode(match[1].partition(".")[0] + "==").decode("utf-8"))
+    except ValueError:
+        return "", token
+    return (match[1], match[2]) if isinstance(header, dict) else ("", token)
+
+
+def _secrets(value: str) -> tuple[str, ...]:
+    """Return the texts of an `authorization` that nobody else may read: the token, and the password of Basic."""
+    scheme, _, token = value.rpartition(" ")
+    found = [token]
+    if scheme.strip().lower() == "basic":
+        with suppress(ValueError):
+            found.append(base64.b64decode(token, validate=True).decode("utf-8").partition(":")[2])
+    return tuple(text for text in found if len(text) >= SHORTEST)
+
+
+def _escape(canonical: CanonicalRequest) -> Callable[[str], str]:
+    """Return how a text is written into a string of this body."""
+    type = next((value for name, value in canonical.headers if name == "content-type"), "")
+    essence = type.partition(";")[0].strip().lower()
+    if essence == "application/x-www-form-urlencoded":
+        return quote_plus
+    if essence == "application/json" or essence.endswith("+json"):
+        return lambda text: plain_json(text)[1:-1]
+    return str
+
+
+def without_authorization(headers: Headers) -> Headers:
+    """Return `headers` without the field, which is of the gateway itself where it identified the caller."""
+    return tuple(pair for pair in headers if pair[0].lower() != FIELD)

@@ -1,0 +1,244 @@
+"""The app's own login: its token is passed to its backend alone, or kept from the page behind a handle."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.exchange.decided_request import decide_request
+from gateway.exchange.page_tokens import CALLERS, REMEMBERED, PageTokens
+from gateway.model import Caller, Headers, Outbound, Principal, Request, Response
+from gateway.policy import parse_policy
+from gateway.stores.sealing import KeyFile, KeyRing
+from tests.exchange.house import JSON, PAGE, House, built
+
+TOKEN = "tok-1234567890/+=abc"
+POLICY = """
+version: 1
+backends:
+  api: {{url: "http://api.test", authorization: {authorization}}}
+  other: {{url: "http://other.test", origins: ["http://other.test"], authorization: {authorization}}}
+routes:
+  - {{path: /login, methods: [POST], backend: api, {vault}}}
+  - {{path: /refresh, methods: [POST], backend: api, {vault}}}
+  - {{path: /other/**, methods: [GET], backend: other}}
+  - {{path: /**, methods: [GET, POST], backend: api, stream: true, redirects: same-route}}
+"""
+VAULT = "vault: [$.access_token, $.refresh_token]"
+BOB = structs.replace(PAGE, principal=Principal("local", "local", "bob"))
+
+
+def policy(authorization: str) -> str:
+    return POLICY.format(authorization=authorization, vault=VAULT if authorization == "vault" else "redirects: safe")
+
+
+def bearer(token: str) -> Headers:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def sent(house: House) -> dict[str, str]:
+    return dict(house.shop.sent[-1].headers)
+
+
+@pytest.fixture
+async def passing(tmp_path: Path) -> AsyncIterator[House]:
+    """An exchange whose backends get the page's own authorization."""
+    async with built(tmp_path, policy("pass")) as house:
+        yield house
+
+
+@pytest.fixture
+async def vaulting(tmp_path: Path) -> AsyncIterator[House]:
+    """An exchange that keeps the tokens of a login from the page."""
+    async with built(tmp_path, policy("vault")) as house:
+        yield house
+
+
+async def login(house: House, token: str = TOKEN, caller: Caller = PAGE, **more: Any) -> dict[str, Any]:
+    """Log in, and return what the page gets."""
+    body = json.dumps({"access_token": token, "expires_in": 3600, **more}).encode()
+    house.shop.answer = lambda _: Response(200, JSON, body)
+    answer = await house.exchange.run(Request("POST", "/login", JSON, b'{"password": "x"}'), caller)
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
+
+
+@pytest.mark.parametrize("value", [f"Bearer {TOKEN}", TOKEN, "Token abc", "Basic dTpwYXNzd29yZDE="])
+async def test_it_is_passed_as_the_page_wrote_it(passing: House, value: str) -> None:
+    """In any scheme, and the record contains only that it was."""
+    answer = await passing.exchange.run(Request("GET", "/me", (("Authorization", value),)), PAGE)
+    assert answer.status == 200
+    assert answer.header("gateway-dropped") is None
+    assert sent(passing)["authorization"] == value
+    assert passing.outcome()["authorization"] == "pass"
+    assert TOKEN not in passing.journal.path.read_text("utf-8")
+
+
+async def test_the_page_gets_back_what_it_holds(passing: House) -> None:
+    """Many logins answer with the same token."""
+    passing.shop.answer = lambda request: Response(200, JSON, json.dumps({"token": TOKEN}).encode())
+    answer = await passing.exchange.run(Request("GET", "/me", bearer(TOKEN)), PAGE)
+    assert json.loads(answer.body) == {"token": TOKEN}
+
+
+async def test_where_it_is_dropped_the_page_is_told(tmp_path: Path) -> None:
+    """By a header of the answer, and in the record."""
+    async with built(tmp_path, policy("drop")) as house:
+        answer = await house.exchange.run(Request("GET", "/me", bearer(TOKEN)), PAGE)
+        assert answer.header("gateway-dropped") == "authorization"
+        assert "authorization" not in sent(house)
+        assert house.outcome()["authorization"] == "dropped"
+        plain = await house.exchange.run(Request("GET", "/me"), PAGE)
+        assert plain.header("gateway-dropped") is None
+
+
+@pytest.mark.parametrize("authorization", ["pass", "vault"])
+async def test_a_model_sends_no_token(tmp_path: Path, authorization: str) -> None:
+    """A call without a view proof."""
+    async with built(tmp_path, policy(authorization)) as house:
+        handle = (await login(house))["access_token"]
+        await house.exchange.run(Request("GET", "/me", bearer(handle)), structs.replace(PAGE, proven=False))
+        assert "authorization" not in sent(house)
+
+
+async def test_two_fields_are_refused(passing: House) -> None:
+    """Which of them counts differs between servers."""
+    answer = await passing.exchange.run(Request("GET", "/me", bearer("a") + bearer("b")), PAGE)
+    assert answer.status == 400
+    assert not passing.shop.sent
+
+
+async def test_a_redirect_to_another_backend_drops_it(passing: House) -> None:
+    """One within the backend keeps it, as in browsers."""
+    places = iter(["/there", "http://other.test/other/x"])
+
+    def redirect(_: Outbound) -> Response:
+        place = next(places, None)
+        return Response(302, (("location", place),), b"") if place else Response(200, JSON, b"{}")
+
+    passing.shop.answer = redirect
+    await passing.exchange.run(Request("GET", "/me", bearer(TOKEN)), PAGE)
+    shown = [dict(request.headers).get("authorization") for request in passing.shop.sent]
+    assert shown == [f"Bearer {TOKEN}", f"Bearer {TOKEN}", None]
+
+
+async def test_the_page_gets_a_handle_that_its_backend_never_sees(vaulting: House) -> None:
+    """Numbers at its side stay, and the token is in neither answer nor record."""
+    found = await login(vaulting, refresh_token="refresh-me-12345")
+    assert found["expires_in"] == 3600
+    assert TOKEN not in json.dumps(found)
+    assert "refresh-me" not in json.dumps(found)
+    vaulting.shop.answer = lambda _: Response(200, JSON, b"{}")
+    await vaulting.exchange.run(Request("GET", "/me", bearer(found["access_token"])), PAGE)
+    assert sent(vaulting)["authorization"] == f"Bearer {TOKEN}"
+    assert TOKEN not in vaulting.journal.path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("type", "write"),
+    [
+        ("application/json", lambda handle: json.dumps({"refresh_token": handle})),
+        ("application/x-www-form-urlencoded", lambda handle: f"grant_type=refresh_token&refresh_token={handle}"),
+        ("text/plain", lambda handle: handle),
+    ],
+)
+async def test_a_body_at_the_login_may_hold_a_handle(vaulting: House, type: str, write: Any) -> None:
+    """As for a refresh: the backend gets the token, written as the body is."""
+    token = 'refresh "me" &/+ 12345'
+    handle = (await login(vaulting, refresh_token=token))["refresh_token"]
+    await vaulting.exchange.run(Request("POST", "/refresh", (("content-type", type),), write(handle).encode()), PAGE)
+    body = vaulting.shop.sent[-1].body.decode()
+    assert "wgv1_" not in body
+    expected = {
+        "application/json": json.dumps({"refresh_token": token}),
+        "application/x-www-form-urlencoded": "grant_type=refresh_token&refresh_token=refresh+%22me%22+%26%2F%2B+12345",
+        "text/plain": token,
+    }[type]
+    assert body == expected
+
+
+async def test_no_other_route_opens_a_handle_in_a_body(vaulting: House) -> None:
+    """An echo there would hand the token to the page."""
+    handle = (await login(vaulting))["access_token"]
+    body = json.dumps({"note": handle}).encode()
+    await vaulting.exchange.run(Request("POST", "/notes", JSON, body), PAGE)
+    assert vaulting.shop.sent[-1].body == body
+
+
+async def test_an_echo_is_masked(vaulting: House) -> None:
+    """Of the token in the field, also in a stream's parts, in a header, and beside its own place."""
+    handle = (await login(vaulting))["access_token"]
+    answer = Response(200, (("content-type", "text/plain"), ("link", f"<{TOKEN}>")), f"you sent {TOKEN}".encode())
+    vaulting.shop.answer = lambda _: answer
+    shown = await vaulting.exchange.run(Request("GET", "/echo", bearer(handle), stream=True), PAGE)
+    assert TOKEN.encode() not in shown.body
+    assert TOKEN not in str(shown.headers)
+    assert vaulting.outcome()["masked"] == ["page authorization"]
+    assert TOKEN not in json.dumps(await login(vaulting, other=TOKEN))
+
+
+async def test_a_handle_is_good_for_its_person_app_and_backend_alone(vaulting: House) -> None:
+    """Elsewhere, or changed, nothing is sent, and the page is told."""
+    handle = (await login(vaulting))["access_token"]
+    wrong = [
+        (BOB, "/me", handle),
+        (PAGE, "/me", f"{handle[:-2]}AA"),
+        (PAGE, "/me", TOKEN),
+        (PAGE, "/other/x", handle),
+        (structs.replace(PAGE, app="copy"), "/me", handle),
+    ]
+    for caller, url, value in wrong:
+        answer = await vaulting.exchange.run(Request("GET", url, bearer(value)), caller)
+        assert answer.header("gateway-dropped") == "authorization", (caller, url)
+        assert "authorization" not in sent(vaulting)
+
+
+async def test_a_json_web_token_can_still_be_read(vaulting: House) -> None:
+    """Pages read when it expires; only its signature is hidden, and no other payload is signed with it."""
+
+    def part(value: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+    token = f"{part({'alg': 'HS256'})}.{part({'sub': 'ann', 'exp': 2})}.c2lnbmF0dXJlLTEyMw"
+    handle: str = (await login(vaulting, token))["access_token"]
+    header, payload, hidden = handle.split(".")
+    assert f"{header}.{payload}" == token.rpartition(".")[0]
+    assert "c2lnbmF0dXJl" not in handle
+    await vaulting.exchange.run(Request("GET", "/me", bearer(handle)), PAGE)
+    assert sent(vaulting)["authorization"] == f"Bearer {token}"
+    forged = f"{header}.{part({'sub': 'root'})}.{hidden}"
+    await vaulting.exchange.run(Request("GET", "/me", bearer(forged)), PAGE)
+    assert "authorization" not in sent(vaulting)
+
+
+async def test_an_answer_in_which_no_token_can_be_found_is_not_shown(vaulting: House) -> None:
+    """It might hold the token in another form."""
+    vaulting.shop.answer = lambda _: Response(200, JSON, f'{{"access_token": "{TOKEN}"'.encode())
+    answer = await vaulting.exchange.run(Request("POST", "/login"), PAGE)
+    assert answer.header("gateway-reason") == "backend-protocol"
+    assert TOKEN.encode() not in answer.body
+
+
+@pytest.mark.bound("tokens of pages that are masked in tool results")
+async def test_a_few_tokens_of_a_few_callers_are_remembered(tmp_path: Path) -> None:
+    """The most recently used ones, for the results of the page's tools."""
+    ring = KeyRing(KeyFile(tmp_path / "gateway.key"))
+    tokens = PageTokens(ring)
+    spec = parse_policy(policy("pass"), "policy.yaml").backends["api"]
+    async with built(tmp_path, policy("pass")) as house:
+        for number in range(REMEMBERED + 1):
+            record = house.recorder.start("http", PAGE, safe=True)
+            request = Request("GET", "/me", bearer(f"token-number-{number}"))
+            decided = await decide_request(parse_policy(policy("pass"), "p.yaml"), request, PAGE, record, 1.0)
+            tokens.inject(decided, spec, PAGE, record)
+        redact = tokens.redactor(PAGE)
+        assert redact is not None
+        assert redact("token-number-8 token-number-0") == "*** token-number-0"
+        for number in range(CALLERS):
+            caller = structs.replace(PAGE, app=f"app-{number}")
+            tokens.inject(decided, spec, caller, record)
+        assert tokens.redactor(PAGE) is None
