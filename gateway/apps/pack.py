@@ -343,7 +343,6 @@ def pack(
             "connect": [*external.origins.get("connect", ())],
             "scripts": {**external.scripts},
         }
-    head = _snapshot({}, tools) + pages + _head(about, runtime)
     head = pages + _head(about, runtime)
     packed = main.whole(head)
     if starters:

@@ -33,7 +33,7 @@ export function createReports({ app, update, canCallServer, time }: ReportDepend
     );
     // A request has a path and a call a tool; the page's own reports have neither.
     const lost = !canCallServer() || waiting.some(({ path, tool }) => path ?? tool);
-    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app.${lost ? " Requests and tool calls did not reach its server: do them in order, each id once, and say what came of it." : ""}`;
+    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app.${lost ? " These did not reach its server: do each id once, in order, and say what came of it." : ""}`;
   }
 
   return {

@@ -1,10 +1,10 @@
 /** Says on the page's console that its `Authorization` field did not reach the backend. */
 
-import { named } from "../wrapped";
+import { withIdentityOf } from "../wrapped";
 
 export function tellDropped(fetch: typeof window.fetch): typeof window.fetch {
   let told = false;
-  return named(fetch, async (...given: Parameters<typeof fetch>) => {
+  return withIdentityOf(fetch, async (...given: Parameters<typeof fetch>) => {
     const response = await fetch(...given);
     if (!told && response.headers.has("gateway-dropped")) {
       told = true;
