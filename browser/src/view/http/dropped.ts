@@ -1,6 +1,6 @@
 /** Says on the page's console that its `Authorization` field did not reach the backend. */
 
-import { withIdentityOf } from "../wrapped";
+import { withIdentityOf } from "../wrap";
 
 export function tellDropped(fetch: typeof window.fetch): typeof window.fetch {
   let told = false;
