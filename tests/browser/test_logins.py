@@ -11,8 +11,8 @@ from mcp import Client
 from playwright.async_api import Frame, Page, expect
 
 from gateway.model import Json
-from tests.browser.runtime_host import Host, host_server, packed
-from tests.browser.test_tiers import SYNCED, fetched, reported, shown, tier
+from tests.browser.runtime_host import Host, host_server, pack_html
+from tests.browser.test_tiers import SYNCED, fetch, show_html, tier, wait_report
 from tests.world import Server, running
 
 LOGIN = """<!doctype html>
@@ -29,7 +29,7 @@ async def login(page: Page, tmp_path: Path) -> Any:
     async with host_server() as url:
         await page.goto(url)
         host = Host(page)
-        frame = await shown(host, packed(tmp_path, LOGIN, secret=SECRET), SYNCED)
+        frame = await show_html(host, pack_html(tmp_path, LOGIN, secret=SECRET), SYNCED)
         await tier(frame, "context-synced")
         yield host, frame
 
@@ -50,10 +50,10 @@ async def test_a_password_is_not_reported(login: tuple[Host, Frame], sent: str) 
     """In whatever form the page writes it; the person's other actions are."""
     host, frame = login
     await frame.locator("#pass").fill("hunter2!")
-    status, reason, _ = await fetched(frame, "/api/login", method="POST", **SENT[sent])
+    status, reason, _ = await fetch(frame, "/api/login", method="POST", **SENT[sent])
     assert (status, reason) == (503, "no-host")
-    assert (await fetched(frame, "/api/buy", method="POST", body="bowl"))[0] == 202
-    assert [action["path"] for action in await reported(host)] == ["/api/buy"]
+    assert (await fetch(frame, "/api/buy", method="POST", body="bowl"))[0] == 202
+    assert [action["path"] for action in await wait_report(host)] == ["/api/buy"]
 
 
 async def test_a_form_with_a_password_is_not_reported(login: tuple[Host, Frame]) -> None:
@@ -67,18 +67,18 @@ async def test_a_form_with_a_password_is_not_reported(login: tuple[Host, Frame])
     await frame.locator("#deep").fill("opensesame")
     await frame.evaluate("""() => { pass.value = ''; toggled.remove(); root.remove(); }""")
     for word in ("hunter2!", "swordfish", "opensesame"):
-        assert (await fetched(frame, "/api/login", method="POST", body=word))[0] == 503
-    assert (await fetched(frame, "/api/buy", method="POST", body="bowl"))[0] == 202
-    assert [action["path"] for action in await reported(host)] == ["/api/buy"]
+        assert (await fetch(frame, "/api/login", method="POST", body=word))[0] == 503
+    assert (await fetch(frame, "/api/buy", method="POST", body="bowl"))[0] == 202
+    assert [action["path"] for action in await wait_report(host)] == ["/api/buy"]
 
 
 async def test_a_short_password_hides_no_other_text(login: tuple[Host, Frame]) -> None:
     """Only a value that is the password itself."""
     host, frame = login
     await frame.locator("#pass").fill("b")
-    assert (await fetched(frame, "/api/buy", method="POST", body="bowl"))[0] == 202
-    assert (await fetched(frame, "/api/login", method="POST", body='{"p": "b"}'))[0] == 503
-    assert len(await reported(host)) == 1
+    assert (await fetch(frame, "/api/buy", method="POST", body="bowl"))[0] == 202
+    assert (await fetch(frame, "/api/login", method="POST", body='{"p": "b"}'))[0] == 503
+    assert len(await wait_report(host)) == 1
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_secret_route_is_not_reported(
 ) -> None:
     """By its methods and its path."""
     _, frame = login
-    status, *_ = await fetched(frame, path, method=method, body="1")
+    status, *_ = await fetch(frame, path, method=method, body="1")
     assert status == (503 if is_secret else 202)
 
 
@@ -111,7 +111,7 @@ async def test_what_is_dropped_is_said_once(page: Page, tmp_path: Path) -> None:
         host = Host(page)
         await host.answers("return { status: 401, headers: { 'gateway-dropped': 'authorization' } };")
         await host.in_our_host()
-        frame = await host.show(packed(tmp_path, "<script>const headers = {Authorization: 'Bearer x'}</script>"))
+        frame = await host.show(pack_html(tmp_path, "<script>const headers = {Authorization: 'Bearer x'}</script>"))
         for _ in range(2):
             assert await frame.evaluate("fetch('/api/me', {headers}).then(r => r.status)") == 401
     assert len([text for text in said if "Authorization header" in text and "authorization: pass" in text]) == 1

@@ -192,10 +192,9 @@ async def building(
         source = OAuthTokens("shop-service", obtain, tokens, ownership, now=clock)
         approvals = MemoryApprovals(120, still=still)
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
+        app = ExchangeApp(with_obligations(policy, **obligations), dict.fromkeys(policy.backends, shop))
         exchange = Exchange(
-            dict.fromkeys(
-                ("cart", "copy"), ExchangeApp(with_obligations(policy, **obligations), dict.fromkeys(policy.backends, shop))
-            ),
+            {"cart": app, "copy": app},
             limiter=Limiter(MemoryRates(clock), DatabaseQuotas(database), now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
             waiting=RequestApprovals(ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")),

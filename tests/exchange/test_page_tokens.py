@@ -14,7 +14,7 @@ from gateway.exchange.page_tokens import CALLERS, REMEMBERED, PageTokens
 from gateway.model import Caller, Headers, Outbound, Principal, Request, Response
 from gateway.policy import parse_policy
 from gateway.stores.sealing import KeyFile, KeyRing
-from tests.exchange.house import JSON, PAGE, House, built
+from tests.exchange.house import JSON, PAGE, House, building
 
 TOKEN = "tok-1234567890/+=abc"
 POLICY = """
@@ -47,14 +47,14 @@ def sent(house: House) -> dict[str, str]:
 @pytest.fixture
 async def passing(tmp_path: Path) -> AsyncIterator[House]:
     """An exchange whose backends get the page's own authorization."""
-    async with built(tmp_path, policy("pass")) as house:
+    async with building(tmp_path, policy("pass")) as house:
         yield house
 
 
 @pytest.fixture
 async def vaulting(tmp_path: Path) -> AsyncIterator[House]:
     """An exchange that keeps the tokens of a login from the page."""
-    async with built(tmp_path, policy("vault")) as house:
+    async with building(tmp_path, policy("vault")) as house:
         yield house
 
 
@@ -87,7 +87,7 @@ async def test_the_page_gets_back_what_it_holds(passing: House) -> None:
 
 async def test_where_it_is_dropped_the_page_is_told(tmp_path: Path) -> None:
     """By a header of the answer, and in the record."""
-    async with built(tmp_path, policy("drop")) as house:
+    async with building(tmp_path, policy("drop")) as house:
         answer = await house.exchange.run(Request("GET", "/me", bearer(TOKEN)), PAGE)
         assert answer.header("gateway-dropped") == "authorization"
         assert "authorization" not in sent(house)
@@ -99,7 +99,7 @@ async def test_where_it_is_dropped_the_page_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("authorization", ["pass", "vault"])
 async def test_a_model_sends_no_token(tmp_path: Path, authorization: str) -> None:
     """A call without a view proof."""
-    async with built(tmp_path, policy(authorization)) as house:
+    async with building(tmp_path, policy(authorization)) as house:
         handle = (await login(house))["access_token"]
         await house.exchange.run(Request("GET", "/me", bearer(handle)), structs.replace(PAGE, proven=False))
         assert "authorization" not in sent(house)
@@ -229,7 +229,7 @@ async def test_a_few_tokens_of_a_few_callers_are_remembered(tmp_path: Path) -> N
     ring = KeyRing(KeyFile(tmp_path / "gateway.key"))
     tokens = PageTokens(ring)
     spec = parse_policy(policy("pass"), "policy.yaml").backends["api"]
-    async with built(tmp_path, policy("pass")) as house:
+    async with building(tmp_path, policy("pass")) as house:
         for number in range(REMEMBERED + 1):
             record = house.recorder.start("http", PAGE, safe=True)
             request = Request("GET", "/me", bearer(f"token-number-{number}"))
