@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
@@ -415,6 +416,14 @@ class AuditRecord(Struct, frozen=True):
     fields: Mapping[str, Json]
 
 
+@dataclass(frozen=True, slots=True)
+class FolderSite:
+    """The URL path at which an app's folder is served on its site, and the file of its first page."""
+
+    prefix: str
+    page: Path
+
+
 class ExternalSites(Protocol):
     """Other sites that a page may use: origins by kind, and the URLs of scripts."""
 
@@ -431,7 +440,10 @@ class Resource:
 
     The gateway's additions to the page begin at character `head`. `unread` are the scripts that a browser could not
     parse, if they were checked. `warnings` are what could not be packed, and does without. `external` is what
-    the page may load from other sites, by kind, where `meta` has one list for all files.
+    the page may load from other sites, by kind, where `meta` has one list for all files. `folder` is
+    where the files of its folder are on its site; None if there is no folder.
+    `foreign` are the files of other sites that are left out, each with its kind, and `starts` the paths before files
+    that are in the folder without them.
     """
 
     uri: str
@@ -442,3 +454,6 @@ class Resource:
     unread: Sequence[Problem] = ()
     warnings: Sequence[Problem] = ()
     external: ExternalSites | None = None
+    folder: FolderSite | None = None
+    foreign: Sequence[tuple[str, str]] = ()
+    starts: Sequence[str] = ()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from gateway.apps.files import Folder, Reference, encoding_of, is_embedded
+from gateway.apps.files import Findings, Folder, Reference, encoding_of, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.page_scripts import PageScripts, remove_element
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
@@ -94,8 +94,13 @@ class Packing:
         self.declared: str | None = None
         self.base = urljoin(base, self._declared_base())
         self._path, prefix = _place(path, root, urlsplit(self.base).path)
-        self._folder = Folder(root, prefix, routed, self.warnings.append, external)
-        self.scripts = PageScripts(page, self._path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
+        self.prefix = prefix
+        """The URL path at which the folder is served."""
+        self.findings = Findings()
+        self._folder = Folder(root, prefix, routed, self.warnings.append, external, self.findings)
+        self.scripts = PageScripts(
+            page, self._path, self._folder, home=urljoin(f"https://{app}.invalid/", self._home())
+        )
 
     def url(self, path: Path) -> str:
         """Return the path on the app's site of the file `path`, which is in the folder."""
@@ -119,6 +124,17 @@ class Packing:
             size += grown
             found += made
         return [*found, *self.scripts.link_changes()]
+
+    def _home(self) -> str:
+        """Return the path or URL from which the folder's files are addressed.
+
+        That is the root if scripts and sheets are named from there, though the app begins at a path of its router.
+        """
+        loading = [element for element in self._page.elements if element.name in ("script", "link")]
+        named = [element.get("src") or element.get("href") or "" for element in loading]
+        rooted = [url for url in named if url.startswith("/") and not url.startswith("//")]
+        below = any(url.startswith(self.prefix) for url in rooted)
+        return self.base if below or not rooted else "/"
 
     def _declared_base(self) -> str:
         for element in self._page.elements:
@@ -254,7 +270,7 @@ class Packing:
     def _icon(self, element: Element, href: Attribute) -> list[Splice]:
         """Embed an icon, which scripts may read; without a word if that is not possible, since no view shows one."""
         try:
-            packed = self._folder.data_url(self._reference(href), self._path)
+            packed = self._folder.data_url(self._reference(href), self._path, "icons")
         except DocumentError:
             return [remove_element(element)]
         return [Splice(href.start, href.end, f'href="{html.escape(packed)}"')]
@@ -277,7 +293,7 @@ class Packing:
         return Splice(kind.start, kind.end, f'type="{HELD}{quote(kind.value, safe=_KEPT)}"')
 
     def _sheet(self, element: Element, href: Attribute) -> str:
-        path = self._folder.find(self._reference(href), self._path)
+        path = self._folder.find(self._reference(href), self._path, "styles")
         text = self._folder.text(path, self._reference(href), element.get("charset") or "")
         css = pack_styles(text, text.whole, path, self._folder, (path,))
         unsaid = _LINKING if "preload" not in element.tokens("rel") else _LINKING | {"as", "onload"}
@@ -333,7 +349,7 @@ def _place(page: Path, root: Path, base: str) -> tuple[Path, str]:
     """
     folder = (root / unquote(base.rpartition("/")[0]).lstrip("/")).resolve()
     if folder == root.resolve() or not (folder.is_dir() and folder.is_relative_to(root.resolve())):
-        return page, base
+        return page, base.rpartition("/")[0] + "/"
     return folder / page.name, "/"
 
 

@@ -8,7 +8,7 @@ import mimetypes
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -106,6 +106,17 @@ def is_embedded(url: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Findings:
+    """What an app names that its folder does not have: files of other sites by kind, and starts of paths before files.
+
+    `foreign` are pairs of a kind of `external` in a policy and an absolute URL.
+    """
+
+    foreign: list[tuple[str, str]] = field(default_factory=list)
+    starts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """The folder `root` of an app, which its pages address by the URL path `base`.
 
@@ -118,6 +129,7 @@ class Folder:
     routed: Callable[[str], bool] = lambda _: False
     warn: Callable[[Problem], None] = _ignore
     external: External = NO_EXTERNAL
+    findings: Findings = field(default_factory=Findings)
 
     def opens(self, url: str, *kinds: str) -> bool:
         """Return whether the policy lets the page load `url` from another site by itself, as one of `kinds`."""
@@ -167,15 +179,17 @@ class Folder:
         except _NAMELESS:
             return url
 
-    def find(self, reference: Reference, beside: Path, *, routable: bool = True) -> Path:
+    def find(self, reference: Reference, beside: Path, kind: str, *, routable: bool = True) -> Path:
         """Return the file of `reference`, found in the file `beside`. Raises `DocumentError`.
 
-        `routable`: the backend might have it instead.
+        `kind` is that of `external` in a policy. `routable`: the backend might have it instead.
         """
         url = reference.url.strip()
         try:
             parts = urlsplit(url)
             if parts.scheme or parts.netloc:
+                if parts.netloc and parts.scheme in ("", "http", "https"):
+                    self.findings.foreign.append((kind, url if parts.scheme else f"https:{url}"))
                 raise reference.error(f"{url[:200]} {ELSEWHERE}")
             path = unquote(parts.path)
             if "\0" in path:
@@ -195,6 +209,7 @@ class Folder:
         start, _, rest = path.removeprefix("/").partition("/")
         while path.startswith("/") and rest:
             if (self.root / rest).is_file():
+                self.findings.starts.append(f"/{start}/")
                 return f"{message}, but there is {rest}: set `start: /{start}/` at the app if it lives there"
             name, _, rest = rest.partition("/")
             start = f"{start}/{name}"
@@ -206,9 +221,9 @@ class Folder:
         """Return the path on the app's site of the file `path`, which is in the folder."""
         return self.base.rpartition("/")[0] + "/" + quote(path.relative_to(self.root.resolve()).as_posix())
 
-    def data_url(self, reference: Reference, beside: Path) -> str:
+    def data_url(self, reference: Reference, beside: Path, kind: str = "images") -> str:
         """Return the file of `reference` as a `data:` URL, with its fragment. Raises `DocumentError`."""
-        path = self.find(reference, beside)
+        path = self.find(reference, beside, kind)
         media_type = MEDIA_TYPES.get(path.suffix.lower())
         if media_type is None:
             raise reference.error(f"{reference.url}: files named {path.suffix or path.name} cannot be embedded")
@@ -272,8 +287,11 @@ INDEX: Final = "index.html"
 _SAFE: Final = "/-._~!$&'()*+,=:@"
 
 
-def own_files(source: Path) -> Mapping[str, Path]:
-    """Return the files by their canonical paths, without hidden ones and links out of it; none for a one-file app."""
+def own_files(source: Path, prefix: str = "/") -> Mapping[str, Path]:
+    """Return the files by their canonical paths, without hidden ones and links out of it; none for a one-file app.
+
+    `prefix` is the path at which the folder is served, beside the root.
+    """
     if not source.is_dir():
         return {}
     root = source.resolve()
@@ -287,7 +305,7 @@ def own_files(source: Path) -> Mapping[str, Path]:
                 found[url] = path
                 if name == INDEX:
                     found[url.removesuffix(INDEX)] = path
-    return found
+    return found if prefix == "/" else {f"{prefix[:-1]}{url}": path for url, path in found.items()} | found
 
 
 def media_type(path: Path) -> str:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-from urllib.parse import unquote
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urljoin, urlsplit
 
 from gateway.apps.elements import HELD, Packing
 from gateway.apps.files import INDEX, Folder, own_files
@@ -21,7 +21,7 @@ from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text, match_of
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import compact_json_utf8, plain_json, plain_json_utf8
-from gateway.model import Json, Resource
+from gateway.model import FolderSite, Json, Resource
 from gateway.policy.links import NO_EXTERNAL, External
 
 PERMISSIONS: Final = {
@@ -100,14 +100,15 @@ class OtherPages:
         return f'<script type="application/json" id="{PAGES}">{_write(texts)}</script>'
 
 
-def others(source: Path, main: PackResult, make: Callable[[Path], PackResult]) -> OtherPages:
-    """Pack the pages of the folder `source` that `main` or one of them mentions; `make` packs one file.
+def others(source: Path, first: Path, main: PackResult, make: Callable[[Path], PackResult]) -> OtherPages:
+    """Pack the pages of the folder `source` that `main`, of the file `first`, or one of them mentions.
+
+    `make` packs one file.
 
     One that cannot be packed is omitted, and a note of `main` tells why.
     """
     files = own_files(source)
-    index = files.get(f"/{INDEX}")
-    left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != index}
+    left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != first}
     found: dict[str, PackResult] = {}
     size, hold_back = _count_carried(main.text), [main]
     while hold_back and left:
@@ -128,8 +129,9 @@ def others(source: Path, main: PackResult, make: Callable[[Path], PackResult]) -
             size += more
             found[main.packing.url(path)] = made
             hold_back.append(made)
-    own = () if index is None else (main.packing.url(index).removesuffix(INDEX), main.packing.url(index))
-    return OtherPages(found, own)
+    url = main.packing.url(first)
+    own = (url.removesuffix(INDEX), url) if first.name == INDEX else (url,)
+    return OtherPages(found, own if files else ())
 
 
 def _write(pages: object) -> str:
@@ -268,6 +270,7 @@ def pack(
     parts: Mapping[str, Collection[str]] | None = None,
     storage: str | None = None,
     base: str = "/",
+    start: str = "/",
     permissions: Collection[str] = (),
     frames: Collection[str] = (),
     routed: Callable[[str], bool] = lambda _: False,
@@ -279,7 +282,8 @@ def pack(
 
     `runtime` is the view runtime's JavaScript, `parts` are its optional parts by the string in a page that requires
     them (`PARTS` lists the files); pages with scripts of the backend get all of them. `base` is the base of the app's
-    relative URLs: a path, or the absolute URL of its own site; a `<base href>` of the page overrides its path.
+    relative URLs: a path, or the absolute URL of its own site; a `<base href>` of the page overrides its path. `start`
+    is the path, query and fragment at which the app begins: a page of the folder, or a path of its router.
     `storage` is the script that stores the page's storage on the gateway: the page's own scripts then wait until it
     starts them. `permissions` are those that the page gets if it uses them, `frames` the origins of other sites that it
     may show if it contains them, `external` what it may load from them. `routed` tells which paths the backend answers:
@@ -288,12 +292,9 @@ def pack(
     Unchanged parts keep their bytes. What cannot be packed is left out as in a browser that cannot load it, with a
     warning. Raises `DocumentError` if there is no page.
     """
-    path = source / "index.html" if source.is_dir() else source
-    if not path.is_file():
-        raise DocumentError([Problem(str(path), 1, 1, "there is no such file: an app is a folder with an index.html")])
-    if not path.resolve().is_relative_to(path.parent.resolve()):
-        raise DocumentError([Problem(str(path), 1, 1, "the page is a link to a file elsewhere: put the file here")])
-    root, path = path.parent, path.resolve()
+    first = find_page(source, start)
+    root, path, start = first.root, first.path, first.url
+    base = base if first.named else urljoin(base, start) if start != "/" else base
     asks = ASKS in (parts or {})
 
     def make(path: Path) -> PackResult:
@@ -308,7 +309,7 @@ def pack(
 
     main = make(path)
     packing, own_location = main.packing, main.own_location
-    beside = others(source, main, make) if asks and own_location is not None else OtherPages()
+    beside = others(source, path, main, make) if asks and own_location is not None else OtherPages()
     made = [main, *beside.pages.values()]
     packings = [one.packing for one in made]
     pages = beside.write(lambda text: text)
@@ -337,6 +338,9 @@ def pack(
     about: dict[str, Json] = {"app": app, "title": title, "base": packing.base}
     if packing.declared is not None:
         about["declared"] = packing.declared
+        about |= {"start": start} if start != "/" else {}
+    elif first.named:
+        about["base"] = urljoin(packing.base, start)
     if external:
         about["external"] = {
             "files": [origin for kind in ("fonts", "images", "styles") for origin in external.origins.get(kind, ())],
@@ -383,7 +387,47 @@ def pack(
         unread,
         [*dict.fromkeys(warnings)],
         external,
+        FolderSite(packing.prefix, path),
+        [*dict.fromkeys(found for one in packings for found in one.findings.foreign if found[0] != "icons")],
+        [start for one in packings for start in one.findings.starts],
     )
+
+
+class FirstPage(NamedTuple):
+    """The first page of the app in the folder `root`, and its URL on the app's site.
+
+    `named`: the URL is that of the page's file; else it is a path of the app's router, at which the folder is served.
+    """
+
+    root: Path
+    path: Path
+    url: str
+    named: bool
+
+
+def find_page(source: Path, start: str = "/") -> FirstPage:
+    """Return the page at `start` of the app in a folder or file, else the folder's own. Raises `DocumentError`."""
+    root = source if source.is_dir() else source.parent
+    named = _named_page(root, start) if source.is_dir() and start != "/" else None
+    page = named or (source / INDEX if source.is_dir() else source)
+    if not page.is_file():
+        raise DocumentError([Problem(str(page), 1, 1, "there is no such file: an app is a folder with an index.html")])
+    if not page.resolve().is_relative_to(page.parent.resolve()):
+        raise DocumentError([Problem(str(page), 1, 1, "the page is a link to a file elsewhere: put the file here")])
+    url = urlsplit(start)
+    if named is not None and named.name == INDEX and not url.path.endswith(("/", INDEX)):
+        start = url._replace(path=f"{url.path}/").geturl()  # the site leads there, too
+    return FirstPage(root, page.resolve(), start, named is not None)
+
+
+def _named_page(root: Path, start: str) -> Path | None:
+    """Return the page of the folder at the path of `start`; None if there is none."""
+    path = unquote(urlsplit(start).path).lstrip("/")
+    if "\0" in path or "\\" in path:
+        return None
+    named = root / path / INDEX if path.endswith("/") or (root / path).is_dir() else root / path
+    is_page = named.suffix.lower() in (".html", ".htm") and named.is_file()
+    return named if is_page and named.resolve().is_relative_to(root.resolve()) else None
 
 
 def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:

@@ -234,7 +234,7 @@ class PageScripts:
             raise reference.error(
                 f"{reference.url} is a module of the backend, which cannot be linked: save it in the app's folder"
             )
-        path = self._folder.find(reference, self._path)
+        path = self._folder.find(reference, self._path, "scripts")
         if path.suffix.lower() in _SOURCES:
             raise reference.error(f"{reference.url} is not JavaScript: build the app, and pack what that wrote")
         # Modules are UTF-8, whatever they declare (HTML, 8.1.4.2).
@@ -277,7 +277,9 @@ class PageScripts:
         for word, name in found:
             if name.text[1] in "./":
                 try:
-                    self._folder.find(Reference(name.text[1:-1], text, word.start), script.path, routable=False)
+                    self._folder.find(
+                        Reference(name.text[1:-1], text, word.start), script.path, "scripts", routable=False
+                    )
                 except DocumentError as error:
                     self.warnings += error.problems
                     continue
@@ -315,7 +317,7 @@ class PageScripts:
                 if "-" in element.name and re.search(r"\.m?js(?:[?#].*)?\Z", attribute.value):
                     reference = Reference(attribute.value, self._page.text, attribute.start)
                     with suppress(DocumentError):
-                        path = self._folder.find(reference, self._path, routable=False)
+                        path = self._folder.find(reference, self._path, "scripts", routable=False)
                         found[plain_json(self._folder.url(path))] = None
         return [*found]
 

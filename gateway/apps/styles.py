@@ -33,6 +33,15 @@ _CONDITION = re.compile(
 _KEPT = "!#$&*+,-./:;=?@_~%[]"
 """The characters of a URL that a quoted `url()` can contain as they are."""
 
+_FONT = re.compile(r"\.(?:eot|otf|ttf|woff2?)(?:[?#]|\Z)", re.IGNORECASE)
+
+
+def _in_font_face(css: str, at: int) -> bool:
+    """Return whether the rule around a position declares a font."""
+    start = css.rfind("{", 0, at)
+    return css[:start].rstrip()[-10:].lower() == "@font-face"
+
+
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?|\\(.)", re.DOTALL)
 
@@ -93,8 +102,9 @@ def pack_styles(
             if left == url and (named[0] != "string" or is_embedded(url)):
                 return match[0]
             return 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
+        kind = "fonts" if _FONT.search(url) or _in_font_face(css, match.start()) else "images"
         try:
-            return f'url("{folder.data_url(Reference(url, text, start + at), beside)}")'
+            return f'url("{folder.data_url(Reference(url, text, start + at), beside, kind)}")'
         except DocumentError as error:
             for problem in error.problems:
                 folder.warn(problem)
@@ -123,7 +133,7 @@ def _import(
         return ""
     if not is_embedded(url) and folder.url_to_write(url, beside) is not None:
         raise reference.error(f"{url} is a sheet of the backend, which cannot be imported: name it in a <link>")
-    path = folder.find(reference, beside, routable=False)
+    path = folder.find(reference, beside, "styles", routable=False)
     if path in within:
         raise reference.error(f"{url} imports itself, which has no effect")
     if path not in packed:

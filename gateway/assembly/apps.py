@@ -22,6 +22,7 @@ from gateway.config import (
     Config,
     Notice,
     NoticeKind,
+    Origins,
     StorageKind,
     UpstreamApp,
     UpstreamSettings,
@@ -366,7 +367,8 @@ class Serving:
                 own=GatewayAnswers(face.catalog),
                 sandbox=self._url_function(app.source.upstream),
             )
-        own = own_files(app.source) if isinstance(app.source, Path) else {}
+        folder = packed.resource.folder
+        own = own_files(app.source, folder.prefix) if isinstance(app.source, Path) and folder is not None else {}
         return Running(
             config=app,
             guarded=ExchangeApp(app.policy, self._backends.of(app, before), own),
@@ -392,6 +394,7 @@ class Serving:
             runtime=self._built.runtime,
             parts=self._built.parts,
             storage=self._built.storage if keeps else None,
+            start=app.start,
             permissions=app.permissions,
             frames=app.policy.frames,
             external=app.policy.external,
@@ -412,13 +415,15 @@ class Serving:
             app.id,
             source,
             self._exchange,
+            start=app.start,
+            folder=resource.folder,
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
             ruled=lambda path: self._apps.has_rule(app.id, path),
             room=self._room,
             admits=self._admits,
         )
         sandbox_url = self._sandbox.url(origins.console, resource.meta, external=resource.external)
-        card = AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url, story=app.story)
+        card = AppCard(app.id, app.title, _site(origins, app), resource.uri, sandbox_url, story=app.story)
         return packed, site, card
 
     def _borrow_app(self, app: App, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
@@ -453,10 +458,16 @@ def entitle(entitlements: Entitlements, apps: Mapping[str, App], upstreams: Mapp
     entitlements.replace(rules, [*(app.policy for app in apps.values()), *behind_apps])
 
 
+def _site(origins: Origins, app: App) -> str:
+    """Return the URL at which the app begins on its own site."""
+    return origins.app(app.id) + (app.start if app.start != "/" else "")
+
+
 def _page(app: App) -> tuple[object, ...]:
     """Return the settings that the packed page of an app depends on."""
     return (
         app.source,
+        app.start,
         app.title,
         app.stamp,
         app.permissions,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,9 +13,11 @@ from urllib.parse import urlsplit
 
 import click
 
+from gateway.apps import pack
 from gateway.cli.group import Unusable, opener
 from gateway.config import app_id_problem
 from gateway.errors import DocumentError
+from gateway.model import Resource
 from gateway.policy import parse_policy
 
 SUFFIXES: Final = frozenset({".html", ".htm", ".js", ".mjs", ".jsx", ".ts", ".mts", ".tsx", ".vue", ".svelte"})
@@ -30,6 +33,14 @@ _FETCH = re.compile(
         (?![^,(){};]{0,100},\s*\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}?  # not fetch('/…', {method: 'POST'})
            \bmethod["']?\s*:\s*["'`](?!(?i:GET)["'`]))""",
     re.VERBOSE,
+)
+_FOREIGN = re.compile(
+    r"""(?:\bfetch|\baxios(?:\.\w+)?|\bnew\s+(?:EventSource|WebSocket)|\.open)\s*\(\s*(?:["'`][A-Za-z]+["'`]\s*,\s*)?"""
+    r"""["'`]((?:https|wss)://[A-Za-z0-9.-]+(?::\d+)?)(?=[/?"'`])"""
+)
+_BASE = re.compile(
+    r"""(?:\bbasename["']?\s*[:=]\s*\{?|\bbasePath["']?\s*:|\bcreateWebHistory\s*\(|__sveltekit_\w+\s*=\s*\{\s*base\s*:)"""
+    r"""\s*["'`](/[A-Za-z0-9][A-Za-z0-9._~/-]*)["'`]"""
 )
 _FORM = re.compile(r"""<form(?=\s)(?P<attributes>(?:[^<>"']|"[^"]*"|'[^']*'){0,4000})""", re.IGNORECASE)
 _LOADS = re.compile(
@@ -50,21 +61,26 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[A-Za-z][A-Za-z0-9_]*\}", re.ASCII)
 class ScanResult:
     """Path patterns (`/api/cart/{id}`) and tool names, sorted; `unread` are files that are too large or not text.
 
-    `streams` are the paths whose answers are event streams.
+    `streams` are the paths whose answers are event streams, `connect` the origins of other sites that are requested,
+    `routed` the paths at which routers begin.
     """
 
     paths: tuple[str, ...]
     streams: frozenset[str]
     tools: tuple[str, ...]
     unread: tuple[Path, ...]
+    connect: tuple[str, ...] = ()
+    routed: tuple[str, ...] = ()
 
 
-def scan(source: Path) -> ScanResult:
-    """Scan the web app at `source`, a folder or one HTML file."""
+def scan(source: Path, start: str = "/") -> ScanResult:
+    """Scan the web app at `source`, a folder or one HTML file, which is served at `start`."""
     paths: dict[str, str] = {}  # by shape: the names of parameters do not matter
     streams: set[str] = set()
     tools: set[str] = set()
     unread: list[Path] = []
+    connect: set[str] = set()
+    routed: dict[str, None] = {}
     for file in _files(source):
         try:
             text = file.read_text(encoding="utf-8") if file.stat().st_size <= MAX_FILE else None
@@ -75,7 +91,9 @@ def scan(source: Path) -> ScanResult:
             continue
         forms = [_attributes(match["attributes"]) for match in _FORM.finditer(text)]
         asked = [(_pattern(match), match["stream"]) for match in _FETCH.finditer(text)]
-        loaded = [path for match in _LOADS.finditer(text) for path in _load(_attributes(match["attributes"]), source)]
+        loaded = [
+            path for match in _LOADS.finditer(text) for path in _load(_attributes(match["attributes"]), source, start)
+        ]
         for path, stream in (*asked, *((_action(form), None) for form in forms), *((path, None) for path in loaded)):
             if path is not None:
                 shape = _HOLES.sub("{}", path)
@@ -83,9 +101,12 @@ def scan(source: Path) -> ScanResult:
                 if stream:
                     streams.add(shape)
         tools.update(_TOOL.findall(text))
+        connect.update(re.sub("^ws", "http", match[1]) for match in _FOREIGN.finditer(text))
+        routed |= dict.fromkeys(match[1] for match in _BASE.finditer(text))
         tools.update(name for form in forms if _NAME.fullmatch(name := form.get("toolname", "")))
     streamed = frozenset(paths[shape] for shape in streams)
-    return ScanResult(tuple(sorted(paths.values())), streamed, tuple(sorted(tools)), tuple(unread))
+    found = tuple(sorted(paths.values())), streamed, tuple(sorted(tools)), tuple(unread)
+    return ScanResult(*found, tuple(sorted(connect)), tuple(routed))
 
 
 def _files(source: Path) -> Iterator[Path]:
@@ -109,14 +130,15 @@ def _action(form: dict[str, str]) -> str | None:
     return _path(action) if action.startswith("/") and form.get("method", "get").lower() == "get" else None
 
 
-def _load(element: dict[str, str], source: Path) -> Iterator[str]:
+def _load(element: dict[str, str], source: Path, start: str) -> Iterator[str]:
     """Yield the paths of an element's files that are not in the app's folder, so on the backend."""
     folder = source if source.is_dir() else source.parent
     candidates = [candidate.split()[0] for candidate in element.get("srcset", "").split(",") if candidate.strip()]
     sheet = element.get("href", "") if _SHEET.search(element.get("rel", "")) else ""
     for url in (element.get("src", ""), element.get("poster", ""), sheet, *candidates):
         path = _path(url) if url.startswith("/") else None
-        if path is not None and not (folder / path.lstrip("/")).exists():
+        places = (path, path.removeprefix(start)) if path is not None else ()
+        if path is not None and not any((folder / place.lstrip("/")).exists() for place in places):
             yield path
 
 
@@ -150,7 +172,7 @@ apps:
   {app}:
     source: {source}
     policy: policies/{app}.yaml
-"""
+{start}"""
 
 POLICY = """\
 # What the app "{app}" may do. Nothing is allowed that no rule allows.
@@ -170,7 +192,7 @@ limits:
   rate: [20/second per view, 600/minute per principal]
 
 {routes}
-{tools}
+{external}{tools}
 tests:
 {tests}
 """
@@ -191,6 +213,9 @@ routes: []
 """
 
 BACKEND = "version: 1\nbackends: {{app: {{url: {backend}, network: {network}}}}}\n"
+
+LISTED: Final = 10
+"""Warnings of packing that are shown."""
 
 _SITES = ("gateway", "sandbox")
 _GENERIC = frozenset({"", "app", "build", "dist", "out", "public", "site", "src", "static", "web", "www"})
@@ -221,10 +246,16 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
             f"{folder} would hold gateway.yaml, and the app's pages are given all of it: call this elsewhere"
         )
     found = scan(folder)
+    plain = pack(folder, app=app, title=app, runtime="")
+    start = next((start for start, _ in Counter(plain.starts).most_common(1)), "") or next(iter(found.routed), "")
+    found = scan(folder, start) if start else found
+    packed = pack(folder, app=app, title=app, runtime="", routed=_routed(found), start=start or "/")
     policy_path, config_path = Path("policies", f"{app}.yaml"), Path("gateway.yaml")
     texts = {
-        policy_path: _policy(app, backend, network, found),
-        config_path: CONFIG.format(app=app, port=port, source=yaml_text(str(folder))),
+        policy_path: _policy(app, backend, network, found, packed.foreign),
+        config_path: CONFIG.format(
+            app=app, port=port, source=yaml_text(str(folder)), start=f"    start: {yaml_text(start)}\n" if start else ""
+        ),
     }
     present = [str(path) for path in texts if path.exists()]
     if present and not force:
@@ -235,10 +266,44 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
         path.parent.mkdir(0o755, exist_ok=True)
         with open(path, "w", encoding="utf-8", opener=opener) as file:
             file.write(text)
-    click.echo(_summary(texts, found, app, port))
+    click.echo(_summary(texts, found, app, port, start, packed))
 
 
-def _policy(app: str, backend: str, network: str, found: ScanResult) -> str:
+def _routed(found: ScanResult) -> Callable[[str], bool]:
+    """Return whether the policy that is written lets a page get a path."""
+    shapes = [re.compile(_HOLES.sub("[^/]+", re.sub(r"[.]", r"\\.", path))) for path in found.paths]
+    return lambda url: any(shape.fullmatch(url) for shape in shapes)
+
+
+def _external(found: ScanResult, foreign: Sequence[tuple[str, str]]) -> str:
+    """Return a comment that would open the other sites that the app names; empty if it names none."""
+    origins: dict[str, dict[str, None]] = {}
+    for kind, url in foreign:
+        parts = urlsplit(url)
+        origins.setdefault(kind, {})[url if kind == "scripts" else f"{parts.scheme}://{parts.netloc}"] = None
+    if "https://fonts.googleapis.com" in origins.get("styles", {}):
+        origins.setdefault("fonts", {})["https://fonts.gstatic.com"] = None  # its sheets name files there
+    if found.connect:
+        origins["connect"] = dict.fromkeys(found.connect)
+    if not origins:
+        return ""
+    lines = [
+        "# The page names other sites, which a view leaves out. Each that is opened is one that data can be sent to;"
+    ]
+    lines += [
+        "# `webmcp-gateway pack --vendor` takes files into the app instead, so that nothing is opened.",
+        "# external:",
+    ]
+    for kind, urls in origins.items():
+        if kind == "scripts":
+            lines.append("#   scripts:")
+            lines += [f"#     - {{url: {yaml_text(url)}, integrity: sha384-…}}" for url in urls]
+        else:
+            lines.append(f"#   {kind}: [{', '.join(map(yaml_text, urls))}]")
+    return "\n".join(lines) + "\n\n"
+
+
+def _policy(app: str, backend: str, network: str, found: ScanResult, foreign: Sequence[tuple[str, str]]) -> str:
     means = {
         "private": "this machine and private networks; `public` for the Internet",
         "public": "the Internet; `private` for this machine and private networks",
@@ -250,6 +315,7 @@ def _policy(app: str, backend: str, network: str, found: ScanResult) -> str:
         network=network,
         network_means=means[network],
         routes=(_routes(found) if found.paths else NOTHING) + WRITING.format(path=yaml_text(example)),
+        external=_external(found, foreign),
         tools=_tools(found),
         tests=_tests(example, "allow" if found.paths else "deny"),
     )
@@ -286,7 +352,7 @@ def _plain(path: str) -> str:
     return re.sub(r"\{[^}]*\}|\*\*", "1", path)
 
 
-def _summary(texts: dict[Path, str], found: ScanResult, app: str, port: int) -> str:
+def _summary(texts: dict[Path, str], found: ScanResult, app: str, port: int, start: str, packed: Resource) -> str:
     lines = [f"Wrote {path}" for path in texts]
     lines.append(
         f"Paths that the app's files name, and that it may read: {len(found.paths)}."
@@ -296,7 +362,18 @@ def _summary(texts: dict[Path, str], found: ScanResult, app: str, port: int) -> 
     if found.tools:
         lines.append(f"Tools of the page that a model may call: {', '.join(found.tools)}.")
     lines += [f"Not looked through (too large, or not UTF-8): {path}" for path in found.unread]
-    lines += ["Next:", "  webmcp-gateway serve", f"  and open http://localhost:{port}"]
+    if start:
+        lines.append(f"It begins at {start} of its site, as its files say.")
+    lines.append(f"The app is packed into {len(packed.html.encode()):,} bytes, without the view runtime.")
+    lines += [f"  left out: {warning}" for warning in packed.warnings[:LISTED]]
+    if (more := len(packed.warnings) - LISTED) > 0:
+        lines.append(f"  and {more} more, which `webmcp-gateway pack` lists")
+    lines += [
+        "Next:",
+        f"  webmcp-gateway policy test policies/{app}.yaml",
+        "  webmcp-gateway serve",
+        f"  and open http://localhost:{port}",
+    ]
     return "\n".join(lines)
 
 

@@ -26,6 +26,12 @@ from gateway.policy.links import NO_EXTERNAL
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Output file; APP.html by default.")
 @click.option("--base", default="/", show_default=True, help="Base of relative URLs: a path, or the site.")
 @click.option(
+    "--start",
+    default="/",
+    show_default=True,
+    help="Where the app begins on its site, such as /dashboard/.",
+)
+@click.option(
     "--policy",
     type=click.Path(path_type=Path),
     help="The app's policy (under that of the organisation): paths of the backend, origins of frames, tools for hosts.",
@@ -37,6 +43,7 @@ def pack(
     title: str | None,
     output: Path | None,
     base: str,
+    start: str,
     policy: Path | None,
     as_json: bool,
 ) -> None:
@@ -63,6 +70,7 @@ def pack(
             runtime=_bundle_text("view/runtime.js"),
             parts={word: [_bundle_text(name) for name in names] for word, names in PARTS.items()},
             base=base,
+            start=start,
             checked=True,
             frames=rules.frames if rules is not None else (),
             external=rules.external if rules is not None else NO_EXTERNAL,

@@ -319,7 +319,8 @@ def _ready(config: Config) -> str:
     server = config.server
     rows = [("console", server.origins.console), ("MCP", f"{server.public_url}/mcp")]
     for app in config.apps.values():
-        rows += [(app.id, server.origins.app(app.id)), ("", f"{server.public_url}/mcp/{app.id} (MCP, this app alone)")]
+        site = server.origins.app(app.id) + (app.start if app.start != "/" else "")
+        rows += [(app.id, site), ("", f"{server.public_url}/mcp/{app.id} (MCP, this app alone)")]
     width = max(len(name) for name, _ in rows)
     lines = (f"  {name:{width}}  {url}" for name, url in rows)
     return "\n".join((f"webmcp-gateway {gateway.__version__} is ready; Ctrl-C ends it", *lines))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from gateway.callers.entitlements import read_access
 from gateway.callers.methods import ClientHeader, Method, OAuthIssuer, ProxyAuth
@@ -66,6 +68,8 @@ ANNOUNCE = 5.0
 DRAIN = 60.0
 """Defaults of `server.drain`, in seconds."""
 
+_START = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2047}", re.ASCII)
+
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?", re.ASCII)
 
 _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
@@ -101,7 +105,9 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
         with read_document(config_text(path), str(path), empty=True) as root:
             config = reader.config(root)
     except DocumentError as error:
-        return Reading(str(path), None, (*error.problems, *reader.elsewhere), files=frozenset(reader.files))
+        problems = (*error.problems, *reader.elsewhere)
+        in_order = sorted(problems, key=lambda one: (one.line, one.column) if one.file == str(path) else (math.inf, 0))
+        return Reading(str(path), None, tuple(in_order), files=frozenset(reader.files))
     return Reading(str(path), config, tuple(reader.elsewhere), frozenset(reader.broken), frozenset(reader.files))
 
 
@@ -214,6 +220,9 @@ class _ConfigReader:
             section.problem("apply to a folder or a file: an upstream declares these for its app", "permissions")
         if isinstance(source, UpstreamApp) and storage is StorageKind.GATEWAY:
             section.problem("is for a folder or a file: the page of an upstream's app is not the gateway's", "storage")
+        start = _start(section)
+        if isinstance(source, UpstreamApp) and "start" in section:
+            section.problem("is for a folder or a file: an upstream's app has no paths", "start")
         story = _story(section) if section.get("story") is not None else None
         access = read_access(section, has_roles=has_roles)
         if policy is None:
@@ -221,7 +230,7 @@ class _ConfigReader:
         if policy is None or name in self.broken:
             return None
         state = stamp(source) if isinstance(source, Path) else ""
-        return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story, access)
+        return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story, access, start)
 
     def _upstream(
         self, name: str, section: Section, credentials: Mapping[str, Spec], *, has_roles: bool
@@ -350,6 +359,19 @@ def _story(section: Section) -> Json:
         if arguments is not None and not isinstance(arguments.value, Mapping):
             step.problem(f"must be a mapping, not {arguments.kind}", "arguments")
     return story.node.plain()
+
+
+def _start(section: Section) -> str:
+    """Return the URL at which the app begins, relative to its site."""
+    start = section.text("start", DEFAULTS["apps.<name>.start"])
+    if not _START.fullmatch(start):
+        section.problem(
+            f"{start[:80]!r} is no path of the app's site, such as /dashboard/ or /app?tab=1#top, in ASCII",
+            "start",
+        )
+    elif any(part in (".", "..") for part in unquote(urlsplit(start).path).split("/")):
+        section.problem(f"{start[:80]!r} has . or .. in its path: write the path that they lead to", "start")
+    return start
 
 
 def _permissions(section: Section) -> tuple[str, ...]:

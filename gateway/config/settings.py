@@ -175,6 +175,11 @@ SETTINGS: Final = (
         "A condition (CEL) over `principal` that must be true of a caller who uses the app, in addition to `roles`.",
     ),
     Setting("apps.<name>.title", "", "The name that people see; by default the id with a capital letter."),
+    Setting(
+        "apps.<name>.start",
+        "/",
+        "Where the app begins on its site: a page of its folder, or a path of its router, such as /dashboard/.",
+    ),
     Setting("apps.<name>.unproven", "as-model", "How a call without view proof is treated: as-model, or deny."),
     Setting(
         "apps.<name>.permissions",

@@ -134,7 +134,8 @@ class App:
     """One app with its policy; `stamp` changes with the files of its folder.
 
     `source` is a folder, an HTML file, or the app of an upstream. `story` is what the console can play: an object with
-    `title` and `steps`, or None. `access` None: every caller may use it.
+    `title` and `steps`, or None. `access` None: every caller may use it. `start` is the URL at which it begins, on its
+    own site.
     """
 
     id: str
@@ -148,6 +149,7 @@ class App:
     storage: StorageKind = StorageKind.PAGE
     story: Json = None
     access: AccessRule | None = None
+    start: str = "/"
 
 
 @dataclass(frozen=True, slots=True)

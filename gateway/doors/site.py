@@ -29,7 +29,7 @@ from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.page_tokens import without_authorization
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.streams import Stream
-from gateway.model import BodyType, Caller, Door, Headers, Initiator, Principal, Request, Response
+from gateway.model import BodyType, Caller, Door, FolderSite, Headers, Initiator, Principal, Request, Response
 from gateway.shares import Shares
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
@@ -47,11 +47,11 @@ PAGE_POLICY = "frame-ancestors 'none'"
 
 
 class SiteDoor:
-    """The site of one app. `source` is its folder, or one HTML file.
-    `largest` returns the current limit of a body in bytes; a larger one is not read. `ruled` tells whether a rule
-    matches the beginning of a path: other paths belong to the page's own router, and a browser that navigates to one
-    gets the page. `room` limits the bytes of large bodies together with those of other doors. `admits` are the access
-    rules.
+    """The site of one app. `source` is its folder, or one HTML file. `largest` returns the current limit of a body in
+    bytes; a larger one is not read. `ruled` tells whether a rule matches the beginning of a path: other paths belong to
+    the page's own router, and a browser that navigates to one gets the page. `start` is where the app begins, and
+    `folder` where its files are. `room` limits the bytes of large bodies together with those of other doors. `admits`
+    are the access rules.
     """
 
     def __init__(
@@ -60,6 +60,8 @@ class SiteDoor:
         source: Path,
         exchange: Exchange,
         *,
+        start: str = "/",
+        folder: FolderSite | None = None,
         largest: Callable[[], int],
         ruled: Callable[[str], bool],
         room: Shares,
@@ -69,6 +71,9 @@ class SiteDoor:
         self._folder = (source if source.is_dir() else source.parent).resolve()
         self._root = str(self._folder)
         self._index = INDEX if source.is_dir() else source.name
+        self._start = start
+        self._prefix = folder.prefix if folder is not None else "/"
+        self._page = folder.page if folder is not None else None
         self._only = None if source.is_dir() else source.resolve()
         self._exchange = exchange
         self._largest = largest
@@ -91,7 +96,7 @@ class SiteDoor:
         """
         if headers.get("sec-fetch-mode") == "navigate" or headers.get("sec-fetch-site") in _ELSEWHERE:
             return False
-        if path in (_ICON, VISIT):
+        if path in (_ICON, VISIT) or (self._prefix != "/" and path.startswith(self._prefix)):
             return False
         if method != "GET" or not os.access(f"{self._root}{path}", os.F_OK):  # cheaper than the checks of files below
             return True
@@ -123,6 +128,8 @@ class SiteDoor:
             file = None
             if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)
                 file = self._file(request.path)
+                if request.path == "/" and self._begins_elsewhere():
+                    raise web.HTTPFound(URL(self._start, encoded=True), headers=SECURE)
                 navigates = request.headers.get("sec-fetch-mode") == "navigate"
                 # The page's relative URLs need the slash.
                 if file is None and self._is_folder(request.path, navigates=navigates):
@@ -171,10 +178,20 @@ class SiteDoor:
         to_a_page = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
         if to_a_page != ("navigate", "document") or "." in request.path.rpartition("/")[2] or self._ruled(request.path):
             return None
-        return self._file("/")
+        return self._page or self._file("/")
+
+    def _begins_elsewhere(self) -> bool:
+        """Return whether the root of the site has no page of its own: the app begins at a path of its router."""
+        return self._start != "/" and self._file("/") in (None, self._page)
 
     def _file(self, path: str) -> Path | None:
         """Return the file that `path` names, if there is one; never one outside the app's folder, or a hidden one."""
+        found = self._file_at(path)
+        if found is None and self._prefix != "/" and path.startswith(self._prefix):
+            return self._file_at(path[len(self._prefix) - 1 :])
+        return found
+
+    def _file_at(self, path: str) -> Path | None:
         relative = path.lstrip("/") or self._index
         if relative.endswith("/"):
             relative += INDEX

@@ -209,8 +209,8 @@ def test_a_file_that_goes_while_it_is_packed_is_reported(tmp_path: Path, monkeyp
     folder = write(tmp_path, a__png=PIXEL)
     found = Folder.find
 
-    def gone(self: Folder, reference: Reference, beside: Path) -> Path:
-        path = found(self, reference, beside)
+    def gone(self: Folder, reference: Reference, beside: Path, kind: str) -> Path:
+        path = found(self, reference, beside, kind)
         path.unlink()
         return path
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from gateway.cli import main
 from gateway.cli.init import scan
 from gateway.config import load_config
+from gateway.errors import DocumentError
 from gateway.policy import load_policy
 
 PAGE = """\
@@ -248,3 +249,53 @@ def test_the_written_files_are_their_users_alone(folder: Path) -> None:
     written = [Path("gateway.yaml"), Path("policies"), *Path("policies").iterdir()]
     assert len(written) == 3
     assert [stat.S_IMODE(path.stat().st_mode) for path in written] == [0o600, 0o755, 0o600]
+
+
+def test_what_the_page_names_elsewhere_and_where_it_lives_is_found(folder: Path) -> None:
+    """The start is written, other sites are comments that can be used, and packing's warnings are listed."""
+    web = folder / "built"
+    (web / "assets").mkdir(parents=True)
+    (web / "index.html").write_text(
+        "<link rel=stylesheet href='https://fonts.googleapis.com/css2?family=Inter'><img src=//images.example/a.png>"
+        "<script type=module src=/my-app/assets/m.js></script><script src=https://cdn.example/x.js></script>"
+    )
+    (web / "assets" / "m.js").write_text("fetch('/api/x'); fetch(`https://api.example/${path}`)")
+    result = run("init", "built", "--backend", "http://127.0.0.1:3000", "--app", "shop")
+    assert result.exit_code == 0, result.output
+    assert "It begins at /my-app/ of its site" in result.output
+    assert result.output.count("\n  left out: ") == 3
+    assert load_config(Path("gateway.yaml"), {}).apps["shop"].start == "/my-app/"
+    written = Path("policies/shop.yaml").read_text()
+    policy = load_policy(Path("policies/shop.yaml"))
+    assert [route.template.text for route in policy.routes.all] == ["/api/x"]
+    assert not policy.external
+    comment = written[written.index("# external:") :].partition("\n\n")[0]
+    opened = yaml.safe_load("\n".join(line[2:] for line in comment.splitlines()))["external"]
+    assert opened == {
+        "styles": ["https://fonts.googleapis.com"],
+        "images": ["https://images.example"],
+        "scripts": [{"url": "https://cdn.example/x.js", "integrity": "sha384-…"}],
+        "fonts": ["https://fonts.gstatic.com"],
+        "connect": ["https://api.example"],
+    }
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["createBrowserRouter(a, {basename: '/shop'})", '<Router basename={"/shop"}>', "createWebHistory('/shop')"],
+)
+def test_the_path_of_a_router_is_found(folder: Path, written: str) -> None:
+    """Where the script says it."""
+    (folder / "shop" / "web" / "router.js").write_text(written)
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert load_config(Path("gateway.yaml"), {}).apps["shop"].start == "/shop"
+
+
+@pytest.mark.parametrize("start", ["dashboard", "//x.example/", "/a\\b", "/../x", "/a b", "https://x.example/", "/ä"])
+def test_a_start_that_is_no_path_of_the_site_is_an_error(folder: Path, start: str) -> None:
+    """With its place."""
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    file = Path("gateway.yaml")
+    file.write_text(file.read_text().replace("    source:", f"    start: {start!r}\n    source:"))
+    with pytest.raises(DocumentError, match=r"gateway\.yaml:7:\d+: start: "):
+        load_config(file, {})

@@ -125,7 +125,8 @@ export function createEntries(frame: Location, first: string, pages: string[], r
   addEventListener("hashchange", (event) => {
     if (withoutFragment(before) !== withoutFragment(url)) event.stopImmediatePropagation();
   }, true);
-  const begun = attempt(takeCarriedUrl);
+  // A fragment at which the app begins is in no history entry of the frame.
+  const begun = attempt(takeCarriedUrl) ?? (first.includes("#") && !frame.hash ? first : undefined);
   if (begun !== undefined && attempt(() => new URL(begun).origin) === origin) write("replaceState", history, null, "", begun);
   here();
   return {

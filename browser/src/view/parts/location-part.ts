@@ -49,8 +49,8 @@ function warnOfNavigation(url: string): void {
 function start(home: URL): (value: unknown) => unknown {
   const { location: frame } = window;
   // The page's own `<base href>`, undefined if it has none.
-  const { declared } = JSON.parse(document.querySelector('meta[name="webmcp-gateway"]')!.getAttribute("content")!) as { declared?: string };
-  const first = home.href;
+  const { declared, start: begins = "" } = JSON.parse(document.querySelector('meta[name="webmcp-gateway"]')!.getAttribute("content")!) as { declared?: string; start?: string };
+  const first = begins ? new URL(begins, home).href : home.href;
   const base = (): string => (declared === undefined ? entries.here() : new URL(declared, entries.here()).href);
   const resolve = (url: string): URL => new URL(url, base());
   const stays = isWrittenByHost(frame);
