@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from gateway.apps.files import Findings, Folder, Reference, encoding_of, is_embedded
+from gateway.apps.files import Findings, Folder, Reference, Vendored, encoding_of, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.page_scripts import PageScripts, remove_element
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
@@ -16,7 +16,7 @@ from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.errors import DocumentError, Problem
 from gateway.policy.destinations import canonical_origin
-from gateway.policy.links import NO_EXTERNAL, External
+from gateway.policy.links import External
 
 _SOURCES = {
     "audio": ("src",),
@@ -83,7 +83,8 @@ class Packing:
         app: str,
         routed: Callable[[str], bool],
         frames: Collection[str],
-        external: External = NO_EXTERNAL,
+        external: External,
+        vendored: Vendored,
     ) -> None:
         self._frames = frames
         self._page = page
@@ -97,7 +98,7 @@ class Packing:
         self.prefix = prefix
         """The URL path at which the folder is served."""
         self.findings = Findings()
-        self._folder = Folder(root, prefix, routed, self.warnings.append, external, self.findings)
+        self._folder = Folder(root, prefix, routed, self.warnings.append, external, self.findings, vendored)
         self.scripts = PageScripts(
             page, self._path, self._folder, home=urljoin(f"https://{app}.invalid/", self._home())
         )

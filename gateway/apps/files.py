@@ -106,6 +106,20 @@ def is_embedded(url: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Vendored:
+    """Files of other sites in the folder `folder`, by their URLs, and these by the files."""
+
+    folder: Path
+    files: Mapping[str, Path]
+    urls: Mapping[Path, str] = field(default_factory=dict)
+
+    def find(self, url: str) -> Path | None:
+        """Return the file that was taken from a URL; None if none was."""
+        absolute = f"https:{url.strip()}" if url.strip().startswith("//") else url.strip()
+        return self.files.get(absolute.partition("#")[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """What an app names that its folder does not have: files of other sites by kind, and starts of paths before files.
 
@@ -121,7 +135,8 @@ class Folder:
     """The folder `root` of an app, which its pages address by the URL path `base`.
 
     `routed` tells whether the backend answers a GET of a path or an absolute URL: such a file is loaded when the page
-    runs. `warn` receives the problems of files that can be packed all the same. `external` is what the policy opens.
+    runs. `warn` receives the problems of files that can be packed all the same. `external` is what the policy opens,
+    and `vendored` what was taken into the app.
     """
 
     root: Path
@@ -130,15 +145,21 @@ class Folder:
     warn: Callable[[Problem], None] = _ignore
     external: External = NO_EXTERNAL
     findings: Findings = field(default_factory=Findings)
+    vendored: Vendored = field(default_factory=lambda: Vendored(Path(), {}))
 
     def opens(self, url: str, *kinds: str) -> bool:
         """Return whether the policy lets the page load `url` from another site by itself, as one of `kinds`."""
-        return bool(self.external) and self.external.allows(url, *kinds)
+        return bool(self.external) and self.vendored.find(url) is None and self.external.allows(url, *kinds)
+
+    def absolute(self, url: str, beside: Path) -> str:
+        """Return `url`, found in the file `beside`; that of another site if this file was taken from there."""
+        home = self.vendored.urls.get(beside)
+        return url if home is None or is_embedded(url) else urljoin(home, url.strip())
 
     def integrity_of(self, url: str) -> str | None:
         """Return the digest of a script of another site that the policy opens; None for any other script."""
         absolute = f"https:{url.strip()}" if url.strip().startswith("//") else url.strip()
-        return self.external.scripts.get(absolute)
+        return self.external.scripts.get(absolute) if self.vendored.find(url) is None else None
 
     def url_to_write(self, url: str, beside: Path) -> str | None:
         """Return the URL to write for `url`, found in the file `beside`, if it is embedded or a file of the backend.
@@ -188,6 +209,8 @@ class Folder:
         try:
             parts = urlsplit(url)
             if parts.scheme or parts.netloc:
+                if (taken := self.vendored.find(url)) is not None:
+                    return taken
                 if parts.netloc and parts.scheme in ("", "http", "https"):
                     self.findings.foreign.append((kind, url if parts.scheme else f"https:{url}"))
                 raise reference.error(f"{url[:200]} {ELSEWHERE}")
@@ -238,7 +261,8 @@ class Folder:
 
         Raises `DocumentError` if it cannot be read.
         """
-        name = (self.root / path.relative_to(self.root.resolve())).as_posix()
+        real = self.root.resolve()
+        name = (self.root / path.relative_to(real) if path.is_relative_to(real) else path).as_posix()
         reference = reference or Reference(name, Text(name, ""), 0)
         raw = _read(path, name, reference)
         marked = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "")

@@ -19,6 +19,7 @@ from gateway.apps.node import ASKS, WORD, location_changes
 from gateway.apps.page_scripts import CLASSIC, WAITS, hold_back
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text, match_of
+from gateway.apps.vendor import read_vendored
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import compact_json_utf8, plain_json, plain_json_utf8
 from gateway.model import FolderSite, Json, Resource
@@ -295,12 +296,14 @@ def pack(
     first = find_page(source, start)
     root, path, start = first.root, first.path, first.url
     base = base if first.named else urljoin(base, start) if start != "/" else base
+    refused: list[Problem] = []
+    vendored = read_vendored(source, refused.append)
     asks = ASKS in (parts or {})
 
     def make(path: Path) -> PackResult:
         misread: list[Problem] = []
         page = parse(Folder(root, warn=misread.append).text(path))
-        packing = Packing(page, path, root, base, app, routed, frames, external)
+        packing = Packing(page, path, root, base, app, routed, frames, external, vendored)
         packing.warnings += misread
         splices = packing.splices()
         text = splice(page.text.whole, splices)
@@ -376,7 +379,7 @@ def pack(
     blocked = [problem for one in packings for problem in one.scripts.blocked_uses(asking=own_location is not None)]
     noted = [note for one in packings for note in (*one.notes, *map(str, dict.fromkeys(one.scripts.notes)))]
     notices = (size, *noted, *notes(whole, permissions), *map(str, blocked))
-    warnings = [problem for one in packings for problem in (*one.warnings, *one.scripts.warnings)]
+    warnings = refused + [problem for one in packings for problem in (*one.warnings, *one.scripts.warnings)]
     warnings.sort(key=lambda each: (each.file, each.line, each.column))
     return Resource(
         f"ui://{app}/{digest[:12]}.html",

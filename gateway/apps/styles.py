@@ -95,11 +95,12 @@ def pack_styles(
         if not named:
             return match[0]
         url, at = _value(match, *named)
+        url = folder.absolute(url, beside)
         if folder.opens(url, "images", "fonts"):
             return match[0]
         if (left := folder.url_to_write(url, beside)) is not None:
             # The view runtime loads the files of url().
-            if left == url and (named[0] != "string" or is_embedded(url)):
+            if left == _value(match, *named)[0] and (named[0] != "string" or is_embedded(url)):
                 return match[0]
             return 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
         kind = "fonts" if _FONT.search(url) or _in_font_face(css, match.start()) else "images"
@@ -125,7 +126,8 @@ def _import(
     within: tuple[Path, ...],
     packed: dict[Path | None, str],
 ) -> str:
-    url, at = _value(match, "string", "url_quoted", "url_bare")
+    written, at = _value(match, "string", "url_quoted", "url_bare")
+    url = folder.absolute(written, beside)
     reference = Reference(url, text, at)
     condition = _COMMENT.sub(" ", match["condition"]).strip()
     if folder.opens(url, "styles"):

@@ -28,7 +28,7 @@ WATCHED: Final = 2_000
 def stamp(source: Path) -> str:
     """Return a digest that changes with any file of the app."""
     sha = hashlib.sha256()
-    for path in _walk(source) if source.is_dir() else files_to_watch(source):
+    for path in (*(_walk(source) if source.is_dir() else files_to_watch(source)), _vendor_lock(source)):
         with suppress(OSError):
             found = path.stat()
             if not stat.S_ISDIR(found.st_mode):
@@ -43,7 +43,8 @@ def files_to_watch(source: Path) -> tuple[Path, ...]:
     """
     found = tuple(islice(_walk(source if source.is_dir() else source.parent), WATCHED + 1))
     if source.is_dir():
-        return found if len(found) <= WATCHED else (source, source / "index.html")
+        watched = found if len(found) <= WATCHED else (source, source / "index.html")
+        return (*watched, _vendor_lock(source))
     beside = (path for path in found if _OF_PAGE.search(path.name) and path != source)
     return (source, *beside) if len(found) <= WATCHED else (source,)
 
@@ -56,6 +57,11 @@ def _walk(source: Path) -> Iterator[Path]:
         for name in (*folders, *sorted(names)):
             if not _PASSED.search(name):
                 yield Path(folder) / name
+
+
+def _vendor_lock(source: Path) -> Path:
+    """Return the lock of the files of other sites, which `pack --vendor` writes beside the app."""
+    return source.with_name(f"{source.name}.vendor") / "lock.json"
 
 
 YOUNG = 2.0
