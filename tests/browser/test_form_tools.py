@@ -1,12 +1,14 @@
 """Forms that a page declares as tools (`<form toolname=…>`)."""
 
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
+from tests.apps.packing import write
 from tests.browser.runtime_host import Host, host_server, pack_html
 from tests.browser.test_webmcp import call_tool, open_page, wait_listed
 
@@ -104,6 +106,9 @@ async def test_a_form_that_fails_says_so(host: Host, tmp_path: Path) -> None:
     assert answer["result"]["content"][0]["text"] == "The form was submitted."
 
 
+FOUND = '{"status":"The form was submitted.","url":"https://cart.invalid/api/find","title":"","text":"found"}'
+
+
 async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tmp_path: Path) -> None:
     """The result is the answer as JSON or text; a refused or lost request is an error.
 
@@ -129,10 +134,63 @@ async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tm
         seen.append((result.get("isError"), result["content"][0]["text"]))
     assert seen[:3] == [
         (None, '{"found":"what=tea&why=so&fixed="}'),
-        (None, "The form was submitted."),
+        (None, FOUND),
         (True, "The form was submitted, and answered with 403 Forbidden. not yours"),
     ]
     assert seen[3] == (True, "Failed to fetch")
+
+
+NEXT_PAGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "main text": (
+        "<title>Found</title><nav>Home</nav><main><h1>Two  rooms</h1><ul><li>Garden<li>Attic</ul>"
+        "<script>1</script><style>a{}</style></main><footer>Imprint</footer>",
+        {"title": "Found", "text": "Two rooms\nGarden\nAttic"},
+    ),
+    "no main": (
+        "<title>Found</title><header>Shop</header><nav>Home</nav><div>One</div><p>two",
+        {"title": "Found", "text": "One\ntwo"},
+    ),
+    "json-ld": (
+        '<title>Paid</title><script type="application/ld+json">{"@type": "Order", "price": 7}</script><p>Thanks',
+        {"title": "Paid", "data": {"@type": "Order", "price": 7}},
+    ),
+    "two and a broken one": (
+        '<script type="application/ld+json">[1]</script><script type="application/ld+json">{</script>'
+        '<script type="Application/LD+JSON">{"a": 1}</script>',
+        {"title": "", "data": [[1], {"a": 1}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEXT_PAGES)
+async def test_the_model_reads_the_page_to_which_a_form_leads(host: Host, tmp_path: Path, name: str) -> None:
+    """Its address after redirects, title, and JSON-LD or main text; none of its scripts runs."""
+    html, told = NEXT_PAGES[name]
+    head = {"headers": {"content-type": "text/html"}, "url": "/found", "redirected": True}
+    answer = {"bodyType": "text", "body": html, **head}
+    await open_page(host, tmp_path, "<form toolname=find tooldescription=Finds method=post><input name=what></form>")
+    await wait_listed(host, "find")
+    await host.answers(f"return {json.dumps(answer)};")
+    result = (await call_tool(host, "find", {"what": "tea"}))["result"]
+    place = {"status": "The form was submitted.", "url": "https://cart.invalid/found"}
+    assert result["structuredContent"] == place | told
+
+
+async def test_a_form_that_leads_to_another_page_of_the_app_is_answered_with_it(page: Page, tmp_path: Path) -> None:
+    """Before this page goes, which then shows the other one."""
+    form = "<form toolname=find tooldescription=Finds action=found.html><input name=q></form>"
+    write(tmp_path, index__html=f"<!doctype html><title>Index</title>{form}")
+    write(tmp_path, found__html="<!doctype html><title>Found</title><main>Tea, 3 kinds</main>")
+    async with host_server() as url:
+        await page.goto(url)
+        host = Host(page)
+        frame = await open_page(host, tmp_path, (tmp_path / "index.html").read_text("utf-8"))
+        await wait_listed(host, "find")
+        result = (await call_tool(host, "find", {"q": "tea"}))["result"]
+        there = "https://cart.invalid/found.html?q=tea"
+        told = {"status": "The form was submitted.", "url": there, "title": "Found", "text": "Tea, 3 kinds"}
+        assert result["structuredContent"] == told
+        await expect(frame.get_by_text("Tea, 3 kinds")).to_be_visible()
 
 
 async def test_a_form_that_goes_as_it_is_filled_has_an_answer(host: Host, tmp_path: Path) -> None:

@@ -5,7 +5,11 @@
  * A separate script, the last of the runtime, after the one for `location`.
  */
 
+import { RESPONSE_CALLBACK, type FormWithCallback } from "../page/forms";
 import { OWN, PAGES } from "../page/part-keys";
+
+/** Milliseconds in which the result of a tool leaves a page before the page goes to another. */
+const ANSWERED = 50;
 
 interface Scope {
   [OWN]: (value: Location) => Location;
@@ -24,6 +28,10 @@ function writePage(html: string): void {
 function start(scope: Scope, kept: Element): void {
   const pages = new Map(Object.entries(JSON.parse(kept.textContent!) as { [path: string]: string | [at: string] }));
   kept.remove();
+  const pageAt = (path: string): string | undefined => {
+    const page = pages.get(path);
+    return Array.isArray(page) ? (pages.get(page[0]) as string | undefined) : page;
+  };
   const own = scope[OWN](location);
   scope.webmcpGatewayGo = (url) => {
     const { origin, pathname, href } = new URL(url, document.baseURI);
@@ -36,7 +44,14 @@ function start(scope: Scope, kept: Element): void {
     if (!/^(get)?$/i.test(attributeOf("method"))) return false;
     const url = new URL(attributeOf("action"), document.baseURI);
     url.search = String(new URLSearchParams([...new FormData(form, submitter)].map(([name, value]) => [name, value instanceof File ? value.name : value])));
-    return scope.webmcpGatewayGo!(url.href);
+    const html = pageAt(url.pathname);
+    const callback = (form as FormWithCallback)[RESPONSE_CALLBACK];
+    if (!callback || url.origin !== own.origin || html === undefined) return scope.webmcpGatewayGo!(url.href);
+    // A model's call: it gets the next page as the answer before this one goes.
+    const response = new Response(html, { headers: { "content-type": "text/html" } });
+    callback(Promise.resolve(Object.defineProperty(response, "url", { value: url.href })));
+    setTimeout(() => scope.webmcpGatewayGo!(url.href), ANSWERED);
+    return true;
   };
   addEventListener("submit", (event) => {
     if (!event.defaultPrevented && navigate(event.target as HTMLFormElement, event.submitter)) event.preventDefault();

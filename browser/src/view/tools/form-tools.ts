@@ -6,6 +6,7 @@
  */
 
 import { attempt } from "../attempt";
+import { describePage } from "./next-page";
 import { RESPONSE_CALLBACK, type FormWithCallback } from "../page/forms";
 import { controls, schemaOf } from "./form-schema";
 import { fill, invalidValue } from "./form-values";
@@ -15,12 +16,14 @@ const WATCHED = /^(tool.*|name|type|required|min|max|step|minlength|maxlength|pa
 
 const SUBMITTED = "The form was submitted.";
 
-/** The result for the model: the response that a browser would show in place of the page; of an HTML page only its arrival. */
-async function readResult(given: Response | Error): Promise<unknown> {
+/** The result for the model: the response that a browser would show in place of the page; of an HTML page what `describePage` tells. */
+async function readResult(given: Response | Error, url: string): Promise<unknown> {
   if (given instanceof Error) throw given;
   const type = given.headers.get("content-type") ?? "";
-  const told = /html/i.test(type) ? "" : await given.text();
-  if (!given.ok) throw new Error(`The form was submitted, and answered with ${given.status} ${given.statusText}. ${told}`.trim());
+  const told = await given.text();
+  const page = /html/i.test(type) ? describePage(told) : undefined;
+  if (!given.ok) throw new Error(`The form was submitted, and answered with ${given.status} ${given.statusText}. ${page ? page.text ?? JSON.stringify(page.data) : told}`.trim());
+  if (page) return { status: SUBMITTED, url, ...page };
   return (/json/i.test(type) && attempt(() => JSON.parse(told) as unknown)) || told || SUBMITTED;
 }
 
@@ -55,7 +58,7 @@ async function submit(form: FormWithCallback, input: Params): Promise<unknown> {
   }
   let seen = false;
   let answer: unknown;
-  let answered: Promise<Response | Error> | undefined;
+  let answered: Promise<() => Promise<unknown>> | undefined;
   const mark = (event: Event): void => {
     if (seen) return;
     seen = true;
@@ -64,7 +67,12 @@ async function submit(form: FormWithCallback, input: Params): Promise<unknown> {
   };
   submitting.set(form, mark);
   // The runtime sends a form of a view that no script of the page handled.
-  form[RESPONSE_CALLBACK] = (given) => (answered = given.then((one) => (one instanceof Response ? one.clone() : one)));
+  form[RESPONSE_CALLBACK] = (given) => {
+    answered = given.then((one) => {
+      const [own, url] = one instanceof Response ? [one.clone(), one.url] : [one, ""];
+      return () => readResult(own, url);
+    });
+  };
   try {
     form.requestSubmit(button);
     if (!seen) {
@@ -78,7 +86,7 @@ async function submit(form: FormWithCallback, input: Params): Promise<unknown> {
     delete form[RESPONSE_CALLBACK];
   }
   if (answer !== undefined) return await answer;
-  return answered ? readResult(await answered) : SUBMITTED;
+  return answered ? (await answered)() : SUBMITTED;
 }
 
 /** Whether the browser has native WebMCP: the runtime's attribute of this name is a script function. */
