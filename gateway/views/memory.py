@@ -100,16 +100,17 @@ class Launches:
             return 0
         launch.attached += 1
         launch.here = True
-        number, store = launch.attached, self._store
-        if store is None:
-            return number
-        done = await self._try(store.replace({value: self._stored_launch(launch)}, {value: number - 1}))
-        if done is None or value in done:
-            return number
-        stored = await self._try(store.find(value, launch.principal.id))  # another process was faster
-        if stored is not None:
-            launch.attached = number = max(launch.attached, stored.attached) + 1
-            await self._try(store.replace({value: self._stored_launch(launch)}, {value: stored.attached}))
+        number, before, store = launch.attached, launch.attached - 1, self._store
+        while store is not None:
+            changed = replace(self._stored_launch(launch), attached=number)
+            done = await self._try(store.replace({value: changed}, {value: before}))
+            if done is None or value in done:
+                break
+            stored = await self._try(store.find(value, launch.principal.id))  # another process was faster
+            if stored is None:
+                break
+            before, number = stored.attached, stored.attached + 1
+            launch.attached = max(launch.attached, number)
         return number
 
     async def attachment(self, view: str, principal: Principal) -> int | None:
