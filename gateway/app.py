@@ -417,10 +417,10 @@ class _Gateway:
             return FastConnection(state, routes) if is_fast else HttpConnection(state)
 
         root[CONNECTION] = connection
-        self._settings.watch(partial(self._settings_changed, bridge, authentication.identify, peers, unread))
+        self._settings.watch(partial(self._apply_settings, bridge, authentication.identify, peers, unread))
         return root
 
-    def _settings_changed(
+    def _apply_settings(
         self, bridge: BridgeDoor, identify: Identify, peers: Peers, unread: Unread, before: Settings, now: Settings
     ) -> None:
         """Apply changed limits; if callers are identified otherwise, end what those who lost something had open."""

@@ -68,7 +68,7 @@ async def whole(
             async with asyncio.timeout(min(within, max(0.0, left))):
                 chunk = await request.content.readany()
         except TimeoutError:
-            bound.exceeded()
+            bound.report()
             raise _timeout() from None
         if not chunk:
             break

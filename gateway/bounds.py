@@ -38,7 +38,7 @@ class Bound:
     beyond: str
     uncounted: str = ""
 
-    def exceeded(self, by: str | None = None, *, client: str | None = None) -> None:
+    def report(self, by: str | None = None, *, client: str | None = None) -> None:
         """Report that a caller exceeded this bound: the principal `by`, or an unknown one at the address `client`."""
         for report in tuple(_reports):
             report(self, by, client)

@@ -72,7 +72,7 @@ class Owned(Generic[K, V]):
         self.pop(key)
         mine = self._of.get(owner, ())
         if self._bound is not None and (len(mine) >= self._each or len(self._values) >= self._most):
-            self._bound.exceeded(owner)
+            self._bound.report(owner)
         if self._most < 1 or self._each < 1:
             return
         if len(mine) >= self._each:

@@ -84,7 +84,7 @@ class EventReader:
             elif not is_data:
                 idle += 1
                 if idle > MOST_IDLE:
-                    _IDLE_LINES.exceeded()
+                    _IDLE_LINES.report()
                     raise ValueError(f"more than {MOST_IDLE} lines at once that are of no message")
         if self._size + len(self._rest) > self._limit:
             raise ValueError(f"an event of more than {self._limit} bytes")
@@ -98,11 +98,11 @@ class EventReader:
             part = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         start = 0
         while (stop := part.find(b"\n", start)) >= 0:
-            line, start = self._ended(part[start:stop]), stop + 1
+            line, start = self._end_line(part[start:stop]), stop + 1
             yield line
         self._rest += part[start:]
 
-    def _ended(self, end: bytes) -> bytes | bytearray:
+    def _end_line(self, end: bytes) -> bytes | bytearray:
         """Return the line that `end` completes."""
         line: bytes | bytearray = end
         if self._rest:

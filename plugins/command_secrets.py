@@ -22,7 +22,7 @@ SECONDS = 4.0
 @hookimpl
 async def resolve_secret(reference: str) -> str | None:
     """Return the output of a command."""
-    return await printed(shlex.split(reference.removeprefix(PREFIX))) if reference.startswith(PREFIX) else None
+    return await output_of(shlex.split(reference.removeprefix(PREFIX))) if reference.startswith(PREFIX) else None
 
 
 @hookimpl
@@ -52,12 +52,12 @@ class CommandToken:
         """Return the header with the token, the same for all callers while it lasts."""
         async with self._asking:
             if time.monotonic() >= self._until:
-                self._token = await printed(self._command)
+                self._token = await output_of(self._command)
                 self._until = time.monotonic() + self._lasts
             return (("authorization", f"Bearer {self._token}"),)
 
 
-async def printed(command: Sequence[str]) -> str:
+async def output_of(command: Sequence[str]) -> str:
     """Return the first line of a command's output. Raises OSError if it fails, without quoting its output."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:

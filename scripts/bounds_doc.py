@@ -15,7 +15,7 @@ BEGIN = "<!-- made by scripts/bounds_doc.py: -->\n"
 END = "<!-- until here -->\n"
 
 
-def declared() -> list[Bound]:
+def declared_bounds() -> list[Bound]:
     """The bounds of all modules, in the order of the table."""
     found = [bound for name in _modules() for bound in getattr(import_module(name), "BOUNDS", ())]
     order = list(Area)
@@ -26,7 +26,7 @@ def table() -> str:
     """The table, in Markdown."""
     head = "\n| what | bound | beyond it |\n|---|---|---|\n"
     rows, area = "", None
-    for bound in declared():
+    for bound in declared_bounds():
         if bound.area is not area:
             rows += f"| **{bound.area}** | | |\n"
             area = bound.area

@@ -15,7 +15,7 @@ from xdist.workermanage import WorkerController
 
 from examples.cart_app import auth_server
 from gateway.bounds import report_exceeded
-from scripts.bounds_doc import declared
+from scripts.bounds_doc import declared_bounds
 from tests.leaks import taps
 from tests.leaks.files import look_through
 from tests.leaks.marks import MARK
@@ -131,7 +131,9 @@ def what_exceeds_a_bound_is_reported(request: pytest.FixtureRequest) -> Iterator
     with report_exceeded(lambda bound, by, client: heard.add(bound.what)):
         yield
     if named:
-        assert {bound.what for bound in declared() if bound.what in named and not bound.uncounted} - heard == set()
+        assert {
+            bound.what for bound in declared_bounds() if bound.what in named and not bound.uncounted
+        } - heard == set()
 
 
 @pytest.fixture

@@ -221,12 +221,12 @@ class Folder:
             if not found.is_relative_to(self.root.resolve()):
                 raise reference.error(f"{url} lies outside of the app's folder")
             if not found.is_file():
-                raise reference.error(self._missing(url, path, routable=routable))
+                raise reference.error(self._missing_message(url, path, routable=routable))
         except _NAMELESS as error:
             raise reference.error(f"{url[:80]} can name no file: {error}") from error
         return found
 
-    def _missing(self, url: str, path: str, *, routable: bool) -> str:
+    def _missing_message(self, url: str, path: str, *, routable: bool) -> str:
         """Return the message for a file that is not there, with what is most likely meant."""
         message = f"{url}: there is no such file in the app's folder"
         start, _, rest = path.removeprefix("/").partition("/")
@@ -266,7 +266,7 @@ class Folder:
         reference = reference or Reference(name, Text(name, ""), 0)
         raw = _read(path, name, reference)
         marked = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "")
-        declared = marked or encoding_of(charset) or _declared(raw)
+        declared = marked or encoding_of(charset) or _declared_encoding(raw)
         encoding = declared or "utf-8"
         try:
             text = Text(name, raw.decode(encoding).removeprefix("\ufeff"))
@@ -289,7 +289,7 @@ def encoding_of(label: str) -> str:
     return _FALLBACK if found in ("iso8859-1", "ascii", "cp1252") else found
 
 
-def _declared(raw: bytes) -> str:
+def _declared_encoding(raw: bytes) -> str:
     """Return the encoding that a text declares itself; empty if it declares none."""
     found = _DECLARES.search(raw[:_PRESCAN])
     return encoding_of((found[1] or found[2]).decode("ascii", "replace")) if found is not None else ""

@@ -161,7 +161,7 @@ class Reloader:
         if reading.problems:
             return await broken("nor is anything else here before the other problems are corrected")
         try:
-            if (held := await self._unapproved(found, changed)) is not None:
+            if (held := await self._missing_approval(found, changed)) is not None:
                 return await broken(held)
             apps = self._succeeding_apps(found)
             if held_back := await self._held_back(dict(apps)):
@@ -189,9 +189,9 @@ class Reloader:
 
     def _succeeding_apps(self, found: Config) -> dict[str, App]:
         """Return the apps of a configuration as they are to run; unchanged ones are the same objects."""
-        return {name: _succeeding(self._running.apps.get(name), app) for name, app in found.apps.items()}
+        return {name: _successor(self._running.apps.get(name), app) for name, app in found.apps.items()}
 
-    async def _unapproved(self, found: Config, changed: Sequence[str]) -> str | None:
+    async def _missing_approval(self, found: Config, changed: Sequence[str]) -> str | None:
         """Return why the changed settings do not take effect yet: a person must approve other callers and rights."""
         if self._loosening is None or not _admits_others(self._running, found):
             return None
@@ -393,7 +393,7 @@ def _same_rules(before: UpstreamSettings, now: UpstreamSettings) -> bool:
     return rules[0] == rules[1] and before.command == now.command and not widens(before.access, now.access)
 
 
-def _succeeding(old: App | None, new: App) -> App:
+def _successor(old: App | None, new: App) -> App:
     """Return the app as it is to run: an unchanged app, or an unchanged policy, stays the same object."""
     if old is None or (old.policy.file, old.policy.version) != (new.policy.file, new.policy.version):
         return new

@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.backends.connect import Connections, Network, Origin, refusal
-from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseReader, framed
+from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseReader, frame_head
 from gateway.errors import Reason, Refusal
 
 PIECE: Final = 64 * 1024
@@ -113,7 +113,7 @@ class AiohttpClient:
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.raw_headers
         )
         persistent = response.version is not None and response.version > _HTTP_1_0
-        reading.begin(framed(persistent, response.status, response.reason or "", headers))
+        reading.begin(frame_head(persistent, response.status, response.reason or "", headers))
         async for piece in response.content.iter_any():
             began = perf_counter()
             reading.feed(piece)

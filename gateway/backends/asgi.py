@@ -43,7 +43,7 @@ class AsgiBackend:
 
     def __init__(self, name: str, application: Application) -> None:
         self._name = name
-        self._application = _staying(application)
+        self._application = _without_exit(application)
         self._lifespan = _Lifespan(name, self._application)
 
     async def send(self, request: Outbound) -> Response:
@@ -105,7 +105,7 @@ class AsgiBackend:
         return Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer within {seconds:g} s")
 
 
-def _staying(application: Application) -> Application:
+def _without_exit(application: Application) -> Application:
     """Wrap an application so that `SystemExit` ends its own call only: the process is the gateway's."""
 
     async def call(

@@ -88,7 +88,7 @@ class Decoder:
         return piece
 
     def _too_large(self) -> Refusal:
-        _COMPRESSED.exceeded()
+        _COMPRESSED.report()
         return Refusal(Reason.RESPONSE_TOO_LARGE, f"the answer is larger than {self._limit} bytes, or is a bomb")
 
 

@@ -176,7 +176,7 @@ class Connections:
         session = self._sessions.get(key)
         if session is None:
             session = self._sessions[key] = self._new_session(
-                network, self._resolver, tls or self._trusting(network), each
+                network, self._resolver, tls or self._tls_of(network), each
             )
         return session
 
@@ -195,7 +195,7 @@ class Connections:
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
         addresses = await _addresses(_VettedResolver(self._resolver, network), origin)
-        context = (tls or self._trusting(network) or _default_tls()) if origin.scheme == "https" else None
+        context = (tls or self._tls_of(network) or _default_tls()) if origin.scheme == "https" else None
         try:
             connected = await aiohappyeyeballs.start_connection(
                 addresses, happy_eyeballs_delay=0.25, interleave=1, socket_factory=_VettedSockets(network)
@@ -213,7 +213,7 @@ class Connections:
         self._dialled[made] = transport
         return made
 
-    def _trusting(self, network: Network) -> ssl.SSLContext | None:
+    def _tls_of(self, network: Network) -> ssl.SSLContext | None:
         """Return the TLS context for a network; None for the default one. Raises `Refusal`."""
         authorities: str | None = getattr(network, "authorities", None)  # only networks of the configuration have it
         if authorities is None:

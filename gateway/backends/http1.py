@@ -168,7 +168,7 @@ class ResponseReader:
             self._position = 0
         while self._step(self):
             pass
-        self.complete = self._step is ResponseReader._done
+        self.complete = self._step is ResponseReader._end
         if self.complete and len(self._received) > self._position:
             self.reusable = False  # the backend sent more than was requested
         return self.complete
@@ -178,7 +178,7 @@ class ResponseReader:
         self.begun, self._method = True, "GET" if head.status in _BODILESS else self._method
         self.head = head
         self._frame(head)
-        if self._step is not ResponseReader._done:
+        if self._step is not ResponseReader._end:
             self._until_close, self._step = not head.chunked and head.length is None, ResponseReader._rest
 
     def finish(self) -> None:
@@ -241,7 +241,7 @@ class ResponseReader:
             return self._unparsed > 0
         self.head = head
         self._frame(head)
-        return self._step is not ResponseReader._done
+        return self._step is not ResponseReader._end
 
     def _frame(self, head: ResponseHead) -> None:
         """Determine the body's length (RFC 9112 6.3)."""
@@ -250,29 +250,29 @@ class ResponseReader:
         if self._method == "HEAD" or head.status in _BODILESS:
             if head.chunked or length or self._unparsed:
                 self.reusable = False  # an unexpected body must not answer the next request
-            self._step = ResponseReader._done
+            self._step = ResponseReader._end
             return
         self._body = self._open_body(self, head.coding or "") if self._open_body is not None else None
         stored = self._body is None
         if stored and length is not None and head.coding is None and self._unparsed >= length <= self._limit:
             end = self._position + length
             self._plain, self._position = self._received[self._position : end], end
-            self._step = ResponseReader._done
+            self._step = ResponseReader._end
             return
         self._body = self._body or Body(head.coding or "", self._limit)
         if head.chunked:
             self._step = ResponseReader._chunk_size
         elif length is not None:
             self._left = length
-            self._step = ResponseReader._counted if self._left else ResponseReader._done
+            self._step = ResponseReader._sized_body if self._left else ResponseReader._end
         else:
             self._until_close = True
             self._step = ResponseReader._rest
 
-    def _counted(self) -> bool:
+    def _sized_body(self) -> bool:
         if not self._feed_body():
             return False
-        self._step = ResponseReader._done
+        self._step = ResponseReader._end
         return False
 
     def _rest(self) -> bool:
@@ -318,10 +318,10 @@ class ResponseReader:
         self._trailers += 1
         if self._trailers > TRAILERS:
             raise Malformed("it has too many trailers")
-        self._step = ResponseReader._trailer if line else ResponseReader._done
+        self._step = ResponseReader._trailer if line else ResponseReader._end
         return bool(line)
 
-    def _done(self) -> bool:
+    def _end(self) -> bool:
         return False
 
     def _line(self) -> bytes | None:
@@ -354,10 +354,10 @@ def _parse_head(raw: bytes) -> ResponseHead:
         if status == 101:
             raise Malformed(f"it answered with the status {status}")
         return ResponseHead(status, reason)
-    return framed(version != b"0", status, reason, _fields(_unfold(lines[1:])))
+    return frame_head(version != b"0", status, reason, _fields(_unfold(lines[1:])))
 
 
-def framed(persistent: bool, status: int, reason: str, headers: Headers) -> ResponseHead:
+def frame_head(persistent: bool, status: int, reason: str, headers: Headers) -> ResponseHead:
     """Return the head with these fields, and the framing that they declare; `persistent` is false for HTTP/1.0.
 
     Raises `Malformed` for framing that could be read in two ways.

@@ -80,7 +80,7 @@ class Gateway:
             return await response.json()
 
 
-def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
+def _with_console_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         config_option("The configuration, which names the console's address."),
         click.option("--url", help="URL of the console instead, such as http://gateway.localhost:8080."),
@@ -91,7 +91,7 @@ def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("list")
-@_reaching
+@_with_console_options
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None:
     """List the open questions that you may answer.
@@ -113,7 +113,7 @@ def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None
 @click.option("--approve", "given", flag_value="approve", help="Approve without a prompt.")
 @click.option("--decline", "given", flag_value="decline", help="Decline without a prompt.")
 @click.option("--grant", is_flag=True, help="Approve all calls under the rule, for the period that the policy grants.")
-@_reaching
+@_with_console_options
 def answer(id: str, given: str | None, grant: bool, path: Path, url: str | None, token: str | None) -> None:
     """Show the question ID, and answer it. The start of an id is enough.
 
@@ -132,7 +132,7 @@ def answer(id: str, given: str | None, grant: bool, path: Path, url: str | None,
 
 @click.command()
 @click.option("--answer", "answering", is_flag=True, help="Prompt for an answer to each.")
-@_reaching
+@_with_console_options
 def watch(answering: bool, path: Path, url: str | None, token: str | None) -> None:
     """Show questions as they come, until Ctrl-C.
 
@@ -159,7 +159,7 @@ def watch(answering: bool, path: Path, url: str | None, token: str | None) -> No
 
 
 @click.command()
-@_reaching
+@_with_console_options
 def grants(path: Path, url: str | None, token: str | None) -> None:
     """List grants: approvals that cover further calls for a period.
 
@@ -176,7 +176,7 @@ def grants(path: Path, url: str | None, token: str | None) -> None:
 
 @click.command()
 @click.argument("id")
-@_reaching
+@_with_console_options
 def revoke(id: str, path: Path, url: str | None, token: str | None) -> None:
     """End the grant ID. The start of an id is enough.
 

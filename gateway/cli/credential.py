@@ -40,19 +40,19 @@ def run(path: Path, work: Callable[[Accounts], Awaitable[T]]) -> T:
     """Return the result of `work`. Raises DocumentError, StartError, and `Unusable` if the database is down."""
     config = load_config(path, os.environ)
 
-    async def opened() -> T:
+    async def run_opened() -> T:
         async with Connections() as connections, Database(config.database.reveal()) as database:
             accounts = Accounts(config, connections, database, Hooks(config.plugins, config.path.parent))
             await accounts.start()
             return await work(accounts)
 
     try:
-        return asyncio.run(opened())
+        return asyncio.run(run_opened())
     except OSError as error:
         raise Unusable(str(error)) from error
 
 
-def credential_named(accounts: Accounts, name: str) -> Spec:
+def find_credential(accounts: Accounts, name: str) -> Spec:
     """Return the credential `name`. Raises `Unusable`."""
     if name not in accounts.specs:
         known = ", ".join(accounts.specs) or "none"
@@ -175,7 +175,7 @@ def connect(name: str, opens: bool, path: Path, as_json: bool) -> None:
     """
 
     async def find_url(accounts: Accounts) -> str:
-        if not is_connected(credential_named(accounts, name)):
+        if not is_connected(find_credential(accounts, name)):
             raise Unusable(f"{name} is the gateway's own: there is nothing to connect. Try `credential test {name}`.")
         return f"{accounts.console}/connect/{quote(name, safe='')}"
 
@@ -202,7 +202,7 @@ def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) 
     """
 
     async def try_credential(accounts: Accounts) -> dict[str, Json]:
-        spec = credential_named(accounts, name)
+        spec = find_credential(accounts, name)
         caller = principal(person)
         tested: dict[str, Json] = {"name": name, "type": kind(spec)}
         try:
@@ -255,7 +255,7 @@ def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -
     """
 
     async def revoke_stored(accounts: Accounts) -> list[Json]:
-        spec = credential_named(accounts, name)
+        spec = find_credential(accounts, name)
         stored = [one for one in await accounts.store.list() if one.credential == name]
         results: list[Json] = []
         for one in stored:

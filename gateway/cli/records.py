@@ -142,7 +142,7 @@ async def _stream(connection: AsyncConnection, wanted: Select[tuple[str]]) -> As
 
 
 def _count(record: PostgresRecord) -> int:
-    async def counted() -> int:
+    async def count() -> int:
         engine = _engine(record)
         try:
             async with engine.connect() as connection:
@@ -152,7 +152,7 @@ def _count(record: PostgresRecord) -> int:
             await engine.dispose()
 
     try:
-        return asyncio.run(counted())
+        return asyncio.run(count())
     except (SQLAlchemyError, OSError) as error:
         raise Unusable(f"{record}: cannot be read: {first_line(error)}") from error
 

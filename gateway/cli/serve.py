@@ -224,7 +224,7 @@ async def _serve(
         notify("STOPPING=1")
         server = app[SETTINGS].now.config.server
         runner.drain = server.drain
-        say(_stopping(server, announced=announced))
+        say(_stop_message(server, announced=announced))
         if announced:
             await signals.announce(app[DRAIN], server.announce)
     finally:
@@ -233,7 +233,7 @@ async def _serve(
             await admin.cleanup()
 
 
-def _stopping(server: ServerSettings, *, announced: bool) -> str:
+def _stop_message(server: ServerSettings, *, announced: bool) -> str:
     first = f"/readyz answers 503 for {server.announce:g} seconds, then " if announced and server.announce else ""
     return (
         f"Stopping: {first}running calls have {server.drain:g} seconds; a second signal answers them with an error, a "

@@ -120,7 +120,7 @@ def with_running(running: Config, found: Config) -> Config:
     """
     made = found
     for path in {path for paths in RESTART.values() for path in paths}:
-        made = _replaced(made, path.split("."), _value(running, path))
+        made = _replace_at(made, path.split("."), _value(running, path))
     public, named = running.server.public_url, found.server.public_url
     auth = tuple(
         replace(method, audience=tuple(public if one == named else one for one in method.audience))
@@ -139,9 +139,9 @@ def _value(config: Config, path: str) -> object:
     return attrgetter(path)(config)
 
 
-def _replaced(value: Any, path: Sequence[str], new: object) -> Any:
+def _replace_at(value: Any, path: Sequence[str], new: object) -> Any:
     name, *rest = path
-    return replace(value, **{name: _replaced(getattr(value, name), rest, new) if rest else new})
+    return replace(value, **{name: _replace_at(getattr(value, name), rest, new) if rest else new})
 
 
 def same_connection(old: UpstreamSettings, new: UpstreamSettings) -> bool:

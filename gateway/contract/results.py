@@ -12,7 +12,7 @@ from gateway.caches import cache_by_headers
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.reading import exact_json, plainly_exact
 from gateway.jsontext.sizes import MAX_DEPTH, InvalidJson
-from gateway.jsontext.writing import DEL, SIZE, compact, compact_exact, plain_json, quote, written
+from gateway.jsontext.writing import DEL, SIZE, compact, compact_exact, plain_json, quote, write_pieces
 from gateway.model import BodyType, Headers, Json, Response
 
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
@@ -109,7 +109,7 @@ def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
     """
     body = content.get("body")
     if isinstance(body, str) and len(body) > SIZE and not structured_arrives:
-        return "".join(written(content, lambda value: compact_exact(value).decode()))
+        return "".join(write_pieces(content, lambda value: compact_exact(value).decode()))
     text = compact_exact(content)
     if len(text) > TEXT_BLOCK_LIMIT and structured_arrives:
         return f"An HTTP response of {len(text)} bytes, status {content['status']}: see the structured content."

@@ -157,17 +157,17 @@ class ApprovalDoor:
         timestamp, given = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
         with self._signing.place(request.remote or "") as free:
             if not free:
-                _SIGNED_ANSWERS.exceeded()
-                return _unread(503, "busy", "Too many signed answers are being read. Send it again.")
+                _SIGNED_ANSWERS.report()
+                return _read_error(503, "busy", "Too many signed answers are being read. Send it again.")
             try:
                 check_signed_fields(timestamp, given, time.time())  # before any of the body is read
                 body = await whole(request, SIGNED_BYTES, within=SIGNED_WITHIN, bound=_SIGNED_ANSWERS)
                 answer = signed_answer(webhook.secret, timestamp, given, body, time.time())
             except web.HTTPRequestEntityTooLarge:
-                _SIGNED_ANSWERS.exceeded()
-                return _unread(413, "request-too-large", f"A signed answer has {SIGNED_BYTES} bytes at most.")
+                _SIGNED_ANSWERS.report()
+                return _read_error(413, "request-too-large", f"A signed answer has {SIGNED_BYTES} bytes at most.")
             except ValueError as error:
-                return _unread(403, "bad-signature", str(error))
+                return _read_error(403, "bad-signature", str(error))
         try:
             state = await self._answers.answer_trusted(
                 answer.id, answer.approve, Door.WEBHOOK, ApprovalWay.WEBHOOK, answer.by, digest=answer.digest
@@ -199,7 +199,7 @@ def _describe_grant(grant: Grant) -> dict[str, Json]:
     }
 
 
-def _unread(status: int, code: str, detail: str) -> web.Response:
+def _read_error(status: int, code: str, detail: str) -> web.Response:
     """Return a refusal that closes the connection, since the rest of the request is not read."""
     answer = refusal_response(status, code, detail, {"retry-after": "1"} if status == 503 else None)
     answer.force_close()

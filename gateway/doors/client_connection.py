@@ -176,7 +176,7 @@ class HttpConnection(asyncio.Protocol):
         """aiohttp cannot read what came as a request, or it has a line or more fields than it reads."""
         self._server.limits.note_malformed(self.remote)
         if too_long:
-            _HEAD.exceeded(client=self.remote)
+            _HEAD.report(client=self.remote)
 
     @property
     def has_long_target(self) -> bool:
@@ -219,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
             # Data of a request whose head came before the last answer was complete is its body.
             self._head_size, self._head_end = 0, b"" if _FIRST_LINE.match(data) else HEAD_END
         if self._head_since is not None and self._is_too_long(data):
-            _HEAD.exceeded(client=self.remote)
+            _HEAD.report(client=self.remote)
             self._transport.write(_TOO_LONG)
             self._transport.close()
         else:

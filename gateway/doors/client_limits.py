@@ -89,7 +89,7 @@ class Peers:
         owner = str(next(self._alone) if shared else subscriber(address))
         if self._places.take(owner):
             return owner
-        CONNECTIONS.exceeded(client=str(address) if address is not None else None)
+        CONNECTIONS.report(client=str(address) if address is not None else None)
         return None
 
     def give(self, owner: str) -> None:
@@ -160,7 +160,7 @@ class InFlight:
             if free:
                 yield None
                 return
-            (_STANDING if stands else _REQUESTS).exceeded(principal.id)
+            (_STANDING if stands else _REQUESTS).report(principal.id)
             yield self._refusal(request, "standing streams" if stands else "requests in flight")
 
     def _refusal(self, request: web.Request, of: str) -> RefusedResponse:
@@ -227,7 +227,7 @@ class Unread:
             first = next(one for one, (whose, _) in self._waiting.items() if whose == greedy)
             if first is connection:
                 return  # a single response may be as large as its route allows
-            _ANSWERS.exceeded(greedy)
+            _ANSWERS.report(greedy)
             self.release(first)
             first.abort()
 
@@ -294,7 +294,7 @@ class _Watch:
             return
         total = self._content.total_bytes
         if total == self._seen or total < RATE * (self._loop.time() - self._began - SILENCE * 1.5):
-            _SLOW.exceeded()
+            _SLOW.report()
             self._give_up()
         else:
             self._wait()

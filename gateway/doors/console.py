@@ -127,7 +127,7 @@ class ConsoleDoor:
                 web.post("/api/links", self._changing(self._links.handle)),
                 web.post("/api/downloads", self._changing(self._downloads.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
-                web.get("/assets/{name:.+}", self._asset),
+                web.get("/assets/{name:.+}", self._asset_response),
             ]
         )
         app.on_response_prepare.append(self._secure)
@@ -136,7 +136,7 @@ class ConsoleDoor:
     async def _page(self, request: web.Request) -> web.StreamResponse:
         return file_response(request, self._index, {"cache-control": "no-cache"})
 
-    async def _asset(self, request: web.Request) -> web.StreamResponse:
+    async def _asset_response(self, request: web.Request) -> web.StreamResponse:
         """Serve a file whose name changes with its content."""
         return file_response(request, self._assets.get(request.match_info["name"]), {"cache-control": FOREVER})
 

@@ -83,7 +83,7 @@ class Events:
         """Serve one stream until the page or the gateway closes it. A slow page is disconnected, and reconnects."""
         with self._places.place(request[PRINCIPAL].person) as free:
             if not free:
-                _STREAMS.exceeded(request[PRINCIPAL].id)
+                _STREAMS.report(request[PRINCIPAL].id)
                 detail = f"{EACH} event streams of one person may be open, and {IN_ALL} of all. Close one of them."
                 return refusal_response(429, "too-many-streams", detail, {"retry-after": "5"})
             return await self._follow(request)

@@ -97,24 +97,24 @@ class Guard:
             if (seen := access_log.begin()) is not None:
                 request[access_log.ACCESS] = seen
             try:
-                answer = await guarded(request, handler)
+                answer = await respond(request, handler)
             except web.HTTPException as raised:
                 _end_unreadable(request, raised)
                 if (shown := readable(request, raised)) is raised:
                     raise
                 return shown
             except asyncio.CancelledError:
-                await noted(request, None)  # a caller refused on a socket may have disconnected
+                await note_refusal(request, None)  # a caller refused on a socket may have disconnected
                 raise
             _end_unreadable(request, answer)
-            await noted(request, answer)
+            await note_refusal(request, answer)
             return readable(request, answer)
 
-        async def noted(request: web.Request, answer: web.StreamResponse | None) -> None:
+        async def note_refusal(request: web.Request, answer: web.StreamResponse | None) -> None:
             site = self._listener.sites.get(request.headers.get("host", "").lower())
             await self._refused.note(request, answer, site, request.get(PRINCIPAL))
 
-        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def respond(request: web.Request, handler: Handler) -> web.StreamResponse:
             refused = _take_refused(request)
             if request.version not in (HttpVersion10, HttpVersion11):  # aiohttp would read others as one of these
                 return refusal_response(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")

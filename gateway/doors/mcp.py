@@ -40,11 +40,11 @@ def routes(everything: McpMount, *mounts: Mounts, admits: Admits = admit_all) ->
     return [
         web.route("*", "/mcp", all_apps),
         web.route("*", "/mcp/{app}", one),
-        web.route("*", "/mcp/{rest:.*}", _unknown),
+        web.route("*", "/mcp/{rest:.*}", _unknown_mount),
     ]
 
 
-async def _unknown(request: web.Request) -> web.StreamResponse:
+async def _unknown_mount(request: web.Request) -> web.StreamResponse:
     """Return a 404 answer that names the paths of MCP servers."""
     path = request.raw_path.partition("?")[0]
     plain = f" Write {path.rstrip('/')[:80]}, without the slash at the end." if path.endswith("/") else ""

@@ -104,7 +104,7 @@ async def json_of(request: web.Request) -> Json:
     try:
         value: Json = parse_json(await whole(request, SMALL, within=SOON, bound=_REST))
     except web.HTTPRequestEntityTooLarge:
-        _REST.exceeded()
+        _REST.report()
         raise
     return value
 

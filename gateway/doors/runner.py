@@ -148,7 +148,7 @@ class ClientConnections:
         for connection in tuple(self.open):
             late, stuck = connection.trickles(now - HEAD_WITHIN), connection.takes_nothing(now, now - TAKEN_WITHIN)
             if late or stuck:
-                (_HEAD if late else _UNTAKEN).exceeded(client=connection.remote)
+                (_HEAD if late else _UNTAKEN).report(client=connection.remote)
                 connection.transport.abort()
             elif connection.since < now - IDLE:
                 connection.close_if_idle()

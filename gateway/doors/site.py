@@ -155,7 +155,7 @@ class SiteDoor:
         try:
             asked = _read_request(request, await whole(request, largest, taken=taken))
         except (web.RequestPayloadError, web.HTTPException, NoRoom) as error:
-            refusal = _unread(error, largest)
+            refusal = _refuse_unread(error, largest)
             response = await self._exchange.refuse(refusal, self._caller(principal), request.method, request.raw_path)
         else:
             outcome = await self.open(asked, principal)
@@ -241,7 +241,7 @@ class _Whole(_Exact, web.Response):
     """The same, with its body."""
 
 
-def _unread(error: Exception, largest: int) -> Refusal:
+def _refuse_unread(error: Exception, largest: int) -> Refusal:
     """Return the refusal of a request whose body was not read to its end."""
     match error:
         case web.HTTPRequestEntityTooLarge():

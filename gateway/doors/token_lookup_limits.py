@@ -66,11 +66,11 @@ class LookupLimits:
             key = self._buckets.place(own, str(network), network if len(self._buckets) < IN_ALL else _ALL, now)
             owner = str(network) if key is own else None
             if owner is None:
-                _ADDRESSES.exceeded()
+                _ADDRESSES.report()
         taken = take(self._buckets.tats.get(key, 0.0), now, WRONG)
         self._buckets.put(key, taken.tat, now, owner)
         if not taken.allowed:
-            _WRONG.exceeded()
+            _WRONG.report()
             return None
         return key
 

@@ -102,9 +102,9 @@ class RoundRobin:
 
     def _look(self) -> None:
         self._worked = 0.0
-        asyncio.get_running_loop().call_soon(self._looked, perf_counter())
+        asyncio.get_running_loop().call_soon(self._check_busy, perf_counter())
 
-    def _looked(self, began: float) -> None:
+    def _check_busy(self, began: float) -> None:
         """The other work of this iteration is done: check how long it took."""
         if perf_counter() - began - self._worked > IDLE:
             self._busy = asyncio.get_running_loop().time() + LATELY

@@ -123,13 +123,13 @@ class MemoryApprovals:
                 return Pending(parked.question)
         self._refuse_the_insistent(caller, steady)
         if len(ask.body) > SHOWN:
-            _OPEN.exceeded(caller.principal.id)
+            _OPEN.report(caller.principal.id)
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE, f"A body of more than {SHOWN} bytes cannot be shown to a person."
             )
         of_view = [parked for parked in waiting if parked.caller.view == caller.view]
         if len(waiting) >= PER_PRINCIPAL or (caller.view is not None and len(of_view) >= PER_VIEW):
-            _OPEN.exceeded(caller.principal.id)
+            _OPEN.report(caller.principal.id)
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
             )
@@ -328,13 +328,13 @@ class MemoryApprovals:
     def _refuse_the_insistent(self, caller: Caller, now: float) -> None:
         declined = self._declined.get(_who(caller))
         if declined is not None and len(declined) == REFUSALS and now - declined[0] < REFUSAL_WINDOW:
-            _DECLINED.exceeded(caller.principal.id)
+            _DECLINED.report(caller.principal.id)
             raise Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
 
     def _refuse_the_hasty(self, who: str, now: float) -> None:
         taken = self._asked.take(who, now, ASKING)
         if not taken.allowed:
-            _ASKED.exceeded(who)
+            _ASKED.report(who)
             wait = math.ceil(taken.retry_after)
             detail = f"More than {ASKING.count} questions in {ASKING.period:g} seconds. Try again in {wait} s."
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))
@@ -392,7 +392,7 @@ class MemoryGrants:
         now = self._clock()
         mine = [grant for grant in self.now() if grant.principal.id == principal.id]
         for grant in mine[: max(0, len(mine) - MOST + 1)]:
-            _GRANTS.exceeded(principal.id)
+            _GRANTS.report(principal.id)
             del self._grants[grant.id]
         grant = Grant(
             id=secrets.token_hex(16),  # typed at a command line, like that of a question

@@ -62,7 +62,7 @@ class Turns:
             async with asyncio.timeout(seconds):
                 await turn
         except TimeoutError as error:
-            _TURNS.exceeded(key[0])
+            _TURNS.report(key[0])
             detail = f"{self._each} other requests of this caller to {key[2]!r} took all of its {seconds:g} s."
             raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
         except asyncio.CancelledError:

@@ -143,7 +143,7 @@ class Connecting:
         now = time.monotonic()
         taken = self._begun.take(person, now, BEGINNING)
         if not taken.allowed:
-            _BEGUN.exceeded(person)
+            _BEGUN.report(person)
             wait = math.ceil(taken.retry_after)
             detail = f"More than {BEGINNING.count} logins begun in {BEGINNING.period:g} s. Try again in {wait} s."
             raise Refusal(Reason.RATE_LIMITED, detail, headers=(("retry-after", str(wait)),))

@@ -86,7 +86,7 @@ class CookieJars:
         """Store the cookies of a backend's answer, for its own host alone: cookies with a `Domain` are ignored."""
         given = [value for name, value in headers if name == "set-cookie"]
         if any(len(value) > LONGEST for value in given):
-            _COOKIES.exceeded(key.principal)
+            _COOKIES.report(key.principal)
         fields = [_EPOCH.sub(r"\g<1>1", value) for value in given if _is_accepted(value)]
         if not fields:
             return
@@ -97,11 +97,11 @@ class CookieJars:
             self._count[key.principal] += 1
         known = {kept.key for kept in jar}
         if len(known | {field.partition("=")[0].strip() for field in fields}) > COOKIES:
-            _COOKIES.exceeded(key.principal)
+            _COOKIES.report(key.principal)
         jar.update_cookies_from_headers(fields, URL(url, encoded=True))
         self._jars.move_to_end(key)
         if self._count[key.principal] > EACH or len(self._jars) > JARS:
-            _JARS.exceeded(key.principal)
+            _JARS.report(key.principal)
         if self._count[key.principal] > EACH:
             self._drop(next(old for old in self._jars if old.principal == key.principal))
         elif len(self._jars) > JARS:

@@ -178,7 +178,7 @@ def replace_values(
 
 def _change_body(body: bytes, paths: Sequence[JsonPath], change: Callable[[Json], Json], *, numbers: bool) -> bytes:
     reading = _JsonWithPlaceholders()
-    value = found = reading.parsed(body)
+    value = found = reading.parse_body(body)
     for path in paths:
         value = path.replace(value, lambda one: change(one) if numbers or not reading.is_number(one) else one)
     return body if value is found and not reading.doubled else reading.written(value)
@@ -192,7 +192,7 @@ class _JsonWithPlaceholders:
         self._token = secrets.token_hex(16)
         self._numbers: list[str] = []
 
-    def parsed(self, body: bytes) -> Json:
+    def parse_body(self, body: bytes) -> Json:
         """Return the value of `body`; of duplicate keys the last one counts. Raises ValueError."""
         text = text_of(body)
         if is_bulky(text, MOST):

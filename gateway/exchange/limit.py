@@ -88,7 +88,7 @@ class MemoryRates:
         who = caller.principal.id
         place = self._buckets.place(key, who, (*key[:_PER], "views", who), now)
         if place is not key:
-            _BUCKETS.exceeded(who)
+            _BUCKETS.report(who)
         return place
 
 

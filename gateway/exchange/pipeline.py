@@ -241,7 +241,7 @@ class Exchange:
             target = await decide_request(app.policy, hop.request, caller, record, self._now(), hop.backend)
             decided = await self._limit(continue_at(decided, target), caller, record, stack)
             await self._hooks.check_request(decided.canonical, caller)
-        FOLLOWED.exceeded(caller.principal.id)
+        FOLLOWED.report(caller.principal.id)
         raise redirect_broken(f"The backend redirects more than {HOPS} times.")
 
 

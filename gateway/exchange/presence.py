@@ -76,7 +76,7 @@ class Presence:
         known = await self.keys(by)
         self._hold_to_login(by, known)
         if len(known) >= MOST:
-            _TOUCH_KEYS.exceeded(by.id)
+            _TOUCH_KEYS.report(by.id)
             raise _refusal(f"A person has {MOST} keys at most. Remove one first.")
         challenge = self._begin(by, "add")
         options = generate_registration_options(

@@ -66,19 +66,19 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
     if not location:  # as in browsers
         return None
     if request.redirect is Redirect.ERROR:
-        raise redirect_denied("The backend redirects, and the app asked for an error then.")
+        raise denial("The backend redirects, and the app asked for an error then.")
     if decided.obligations.redirects is Redirects.NONE:
-        raise redirect_denied("The backend redirects, and this route follows no redirects.")
+        raise denial("The backend redirects, and this route follows no redirects.")
     if leads_nowhere(policy, decided.canonical, location):
         raise redirect_broken("The backend redirects to an invalid HTTP URL.")
     place = redirect_location(policy, decided.canonical, location)
     for text in (unquote(location), unquote(place.url) if place is not None else ""):
         if SecretRedactor(answer.secrets).text(text) != text:
-            raise redirect_denied("The backend redirects to an address that holds a credential.")
+            raise denial("The backend redirects to an address that holds a credential.")
     if place is None:
-        raise redirect_denied("The backend redirects to a place outside of the policy.")
+        raise denial("The backend redirects to a place outside of the policy.")
     if _downgrades(policy, decided.canonical.backend, place.backend):
-        raise redirect_denied("The backend redirects from https to http.")
+        raise denial("The backend redirects from https to http.")
     if place.backend != decided.canonical.backend:  # as browsers at another origin (Fetch, HTTP-redirect fetch)
         request = replace(request, headers=without_authorization(request.headers))
     method = _method(decided.canonical.method, response.status)
@@ -88,7 +88,7 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
         followed = replace(request, method=method, url=place.url)
         return Hop(followed if method == decided.canonical.method else _without_body(followed), place.backend)
     if response.status not in _SAME_METHOD or decided.obligations.redirects is not Redirects.SAME_ROUTE:
-        raise redirect_denied(f"The backend redirects a {method}; it is not sent to another place.")
+        raise denial(f"The backend redirects a {method}; it is not sent to another place.")
     if request.leads and _may_be_repeated(policy, decided, place) and _can_be_asked_for(policy, decided, location):
         return None
     return Hop(replace(request, method=method, url=place.url), place.backend)
@@ -116,12 +116,12 @@ def continue_at(source: DecidedRequest, target: DecidedRequest) -> DecidedReques
     Raises `Refusal` (`redirect-denied`) if the target needs an approval, or is an unsafe request outside of the route.
     """
     if target.obligations.confirm is not None:
-        raise redirect_denied("The backend redirects to a place that needs an approval.")
+        raise denial("The backend redirects to a place that needs an approval.")
     if target.canonical.method in SAFE_METHODS:
         return target
     places = [(decided.canonical.backend, decided.decision.route) for decided in (source, target)]
     if places[0] != places[1]:
-        raise redirect_denied(f"The backend redirects a {target.canonical.method} out of its route.")
+        raise denial(f"The backend redirects a {target.canonical.method} out of its route.")
     return replace(target, key=source.key)
 
 
@@ -145,6 +145,6 @@ def redirect_broken(detail: str) -> Refusal:
     return Refusal(Reason.REDIRECT_BROKEN, detail)
 
 
-def redirect_denied(detail: str) -> Refusal:
+def denial(detail: str) -> Refusal:
     """Return the refusal of a redirect that is not followed."""
     return Refusal(Reason.REDIRECT_DENIED, detail)

@@ -235,7 +235,7 @@ class Streams:
         taken: tuple[_Key, ...] = (_who(caller), (caller.principal.person,), ())
         for key, (bound, whose) in zip(taken, _BOUNDS, strict=True):
             if self._taken[key] >= bound:
-                _STREAMS.exceeded(caller.principal.id)
+                _STREAMS.report(caller.principal.id)
                 raise Refusal(Reason.RATE_LIMITED, f"{bound} streams of {whose}.")
         self._taken.update(taken)
         try:

@@ -21,7 +21,7 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.streams import internal_error
 from gateway.jsontext.sizes import MAX_DEPTH, nests_deeper
-from gateway.jsontext.writing import compact_portable, is_large, plain_within, sorted_json_utf8, written
+from gateway.jsontext.writing import compact_portable, is_large, plain_within, sorted_json_utf8, write_pieces
 from gateway.model import Caller, Effect, Json, Tell, Visit
 from gateway.policy import Decision
 from gateway.ports.approvals import Ask
@@ -311,4 +311,4 @@ async def _size(arguments: Mapping[str, Any]) -> int:
 def _size_in_pieces(values: dict[str, Any]) -> int:
     if nests_deeper(values):
         raise ValueError("nested too deep")
-    return sum(len(piece.encode()) for piece in written(values, compact_portable))
+    return sum(len(piece.encode()) for piece in write_pieces(values, compact_portable))

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from gateway.eventloop.fair_share import MOMENT, TimeSlices
 from gateway.jsontext.reading import STRICT, SURROGATE
 from gateway.jsontext.sizes import AT_ONCE, Flaw, InvalidJson, Parts, is_bulky, nests_deeper, why
-from gateway.jsontext.writing import compact_ascii, gather, is_large, without_surrogates, written
+from gateway.jsontext.writing import compact_ascii, gather, is_large, without_surrogates, write_pieces
 
 DEPTH: Final = 128
 """Levels of nesting; the serializers on the other side fail a little beyond."""
@@ -92,13 +92,13 @@ def encode(value: object) -> bytes:
     return compact_ascii(value).encode("ascii")
 
 
-async def encoded(value: object) -> bytes:
+async def encode_in_thread(value: object) -> bytes:
     """Return the same, serialized in a thread if it is large."""
     return await asyncio.to_thread(_in_pieces, value) if is_large(value) else encode(value)
 
 
 def _in_pieces(value: object) -> bytes:
-    return b"".join(gather(written(value)))
+    return b"".join(gather(write_pieces(value)))
 
 
 def _text_of(raw: bytes) -> str:

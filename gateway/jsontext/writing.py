@@ -150,7 +150,7 @@ def is_large(value: object) -> bool:
     return False
 
 
-def written(value: object, compact: Callable[[object], str] = compact_ascii) -> Iterator[str]:
+def write_pieces(value: object, compact: Callable[[object], str] = compact_ascii) -> Iterator[str]:
     """Yield the JSON of a value, each small part as `compact` writes it. Raises as that does."""
     if not is_large(value):
         yield compact(value)
@@ -163,14 +163,14 @@ def written(value: object, compact: Callable[[object], str] = compact_ascii) -> 
         mark = "{"
         for key, one in value.items():
             yield f"{mark}{compact(key)}:"
-            yield from written(one, compact)
+            yield from write_pieces(one, compact)
             mark = ","
         yield "}"
     elif isinstance(value, list):
         mark = "["
         for one in value:
             yield mark
-            yield from written(one, compact)
+            yield from write_pieces(one, compact)
             mark = ","
         yield "]"
 

@@ -153,7 +153,7 @@ class Catalog:
         keeps = any(packed.keeps for packed in self._apps.values())
         return [
             *([_Entry(own_tools.storage_tool(), self._keep)] if keeps else []),
-            *(_Entry(define.open_tool(one), self._opening(one), one.id) for one in self._resources.values()),
+            *(_Entry(define.open_tool(one), self._open_handler(one), one.id) for one in self._resources.values()),
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
             _Entry(define.webmcp_attach(), self._attach),
@@ -169,7 +169,7 @@ class Catalog:
                 refusal = Refusal(
                     Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client does not declare that it shows them."
                 )
-                refused = await self._exchange.refuse(refusal, self._unknown(client), "", "")
+                refused = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
                 return await _answer(refused, client, arguments)
             return await entry.run(arguments, client)
         # The tool of a closed view still belongs to the app: the forwarder's refusal explains the remedy.
@@ -183,7 +183,7 @@ class Catalog:
         """Return whether the tool exists for a caller."""
         return entry.app is None or self._admits(principal, entry.app)
 
-    def _opening(self, packed: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
+    def _open_handler(self, packed: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
             refuse_others(arguments, "input")
             read_mapping(arguments, "input")
@@ -220,7 +220,7 @@ class Catalog:
             given = (arguments.get(name) for name in ("method", "url"))
             method, url = (value if isinstance(value, str) else "" for value in given)
             refusal = await self._explain(refusal, arguments, client)
-            response = await self._exchange.refuse(refusal, caller or self._unknown(client), method, url)
+            response = await self._exchange.refuse(refusal, caller or self._unknown_caller(client), method, url)
             if (
                 refusal.reason is Reason.VIEW_MOVED
             ):  # for the view itself, which repeats the call: no answer for its page
@@ -257,7 +257,7 @@ class Catalog:
                 response = await self._push_parts(response, caller, client.push)
         except Refusal as refusal:
             refusal = await self._explain(refusal, arguments, client)
-            response = await self._exchange.refuse(refusal, self._unknown(client), "", "")
+            response = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
             if refusal.reason is Reason.VIEW_MOVED:
                 raise refusal from None
         return await _answer(response, client, arguments)
@@ -323,7 +323,7 @@ class Catalog:
             return refusal
         return await self._views.explain(refusal, client.principal, proof)
 
-    def _unknown(self, client: MountClient) -> Caller:
+    def _unknown_caller(self, client: MountClient) -> Caller:
         """Return the caller while no view is proven."""
         return Caller(client.principal, self._app or "", client.door, Initiator.MODEL, "no-view")
 

@@ -199,7 +199,7 @@ class ElicitingCalls(Generic[Answer]):
         opens = _opens_pages(context.session.client_capabilities)
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if (not modern or params.request_state is None) and not self._room.take(principal.id):
-            _RUNS.exceeded(principal.id)
+            _RUNS.report(principal.id)
             return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_MANY))
         if not modern:
             return await self._within(context, self._begin(context, principal, work, moved, opens=opens))
@@ -284,7 +284,7 @@ class ElicitingCalls(Generic[Answer]):
         self._bytes.give(run.principal.id, run.held)
         run.held = size if self._bytes.take(run.principal.id, size) else 0
         if run.held < size:
-            _BYTES.exceeded(run.principal.id)
+            _BYTES.report(run.principal.id)
         return run.held == size
 
     def _forget(self, run: _Run[Answer]) -> None:

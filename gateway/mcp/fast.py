@@ -19,7 +19,7 @@ from gateway.contract import text_of_json
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.fair_share import Pieces
 from gateway.jsontext.reading import parse_json
-from gateway.jsontext.writing import DEL, compact, compact_ascii, escape_parts, gather, quote, written
+from gateway.jsontext.writing import DEL, compact, compact_ascii, escape_parts, gather, quote, write_pieces
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, EnvelopeReader, FastCall, Fields, Heads
 from gateway.mcp.mount_interfaces import MountClient
@@ -148,8 +148,8 @@ class FastPath:
     def _long_answer(self, id: str, response: Response) -> list[bytes]:
         values, is_error = content_of(response)
         start, middle, end = self._around(id, is_error=is_error)
-        text = escape_parts(written(values, lambda value: compact(value).decode()))
-        return gather(chain((start,), text, (middle,), written(values), (end,)))
+        text = escape_parts(write_pieces(values, lambda value: compact(value).decode()))
+        return gather(chain((start,), text, (middle,), write_pieces(values), (end,)))
 
     def _splice_result(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
         start, middle, end = self._around(id, is_error=is_error)

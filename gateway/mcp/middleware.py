@@ -74,7 +74,7 @@ class Readable:
 def _wrong(body: bytes, *, apart: bool) -> str | None:
     """Return the reason to refuse a message, or None; with `apart`, a large body was taken out of it."""
     if len(body) > BODY_LIMIT:
-        MESSAGES.exceeded()
+        MESSAGES.report()
         beside = ", beside a `body` in base64 or of text, without escapes" if apart else ""
         return f"A message has {BODY_LIMIT} bytes at most{beside}."
     return f"This message has {why(AT_ONCE)}." if is_bulky(body) else None

@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from gateway.contract import Handed, default_type
 from gateway.jsontext.reading import parse_json
-from gateway.jsontext.writing import compact_ascii, gather, is_large, written
+from gateway.jsontext.writing import compact_ascii, gather, is_large, write_pieces
 from gateway.mcp.asgi import LEFT_OUT, ending_of, put_in
 from gateway.mcp.envelope import TOOL
 from gateway.model import BodyType
@@ -162,7 +162,7 @@ def _placeholder(value: object, scope: Scope) -> object:
     made: object = word if isinstance(value, str) else [{word: 0}] if isinstance(value, list) else {word: 0}
     try:
         # Parts already left out of it are put in here, since the pieces are not searched again.
-        pieces = [piece for part in gather(written(value)) for piece in put_in(scope, part)]
+        pieces = [piece for part in gather(write_pieces(value)) for piece in put_in(scope, part)]
     except (ValueError, TypeError, RecursionError):
         return value
     scope.setdefault(LEFT_OUT, {})[compact_ascii(made).encode()] = pieces

@@ -285,7 +285,7 @@ class StorageTool:
         except OSError as error:
             raise Refusal(Reason.STATE_UNAVAILABLE, "What pages keep cannot be reached now.") from error
         if not kept:
-            _STORAGE.exceeded(person)
+            _STORAGE.report(person)
             raise Refusal(
                 Reason.QUOTA_EXCEEDED, f"The pages of an app keep at most {QUOTA:,} characters for one person."
             )
@@ -295,7 +295,7 @@ class StorageTool:
         now = time.monotonic()
         taken = self._asked.take((person, app), now, ASKING)
         if not taken.allowed:
-            _STORAGE.exceeded(person)
+            _STORAGE.report(person)
             raise Refusal(
                 Reason.RATE_LIMITED, f"The pages of an app may ask for what they keep {ASKING.count} times a second."
             )

@@ -104,7 +104,7 @@ def of_values(
     )
 
 
-def _connecting(refusal: Refusal) -> dict[str, Json]:
+def _connect_member(refusal: Refusal) -> dict[str, Json]:
     return {"connect_url": refusal.connect_url} if refusal.connect_url is not None else {}
 
 
@@ -112,7 +112,7 @@ def of_refusal(refusal: Refusal) -> types.CallToolResult:
     """Return the result of a refused call, with the reason in words and as a code."""
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}")],
-        structured_content={"reason": refusal.reason.value, "detail": refusal.detail, **_connecting(refusal)},
+        structured_content={"reason": refusal.reason.value, "detail": refusal.detail, **_connect_member(refusal)},
         is_error=True,
     )
 

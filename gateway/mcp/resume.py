@@ -109,10 +109,10 @@ class Room:
         share.used += size
         self._used += size
         while share.used > self._each:
-            _EVENTS.exceeded(owner)
+            _EVENTS.report(owner)
             self._drop_oldest(owner)
         if self._used > self.limit:
-            _EVENTS.exceeded(owner)
+            _EVENTS.report(owner)
             self._make_room()
 
     def note_removal(self, owner: str, id: str) -> None:

@@ -234,14 +234,14 @@ class McpMount:
         limit = self._body_limit()
         large = (request.content_length or 0) > limit
         if large:
-            MESSAGES.exceeded(principal.id)
+            MESSAGES.report(principal.id)
         if request.method != "POST" or large:  # a body over the limit is refused unread
             return await self._serve(request, principal, None)
         with reserve_room(self._room, principal.id) as taken:
             try:
                 body = await whole(request, limit, taken=taken)
             except web.HTTPRequestEntityTooLarge:
-                MESSAGES.exceeded(principal.id)
+                MESSAGES.report(principal.id)
                 return _unread(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")
             except NoRoom:
                 return _unread(503, types.INTERNAL_ERROR, "Too many large messages are under way. Try again.")
@@ -347,7 +347,7 @@ class McpMount:
         principal = principal_of(context.request)
         mine = sum(other == principal for other in self._listeners.values())
         if len(self._listeners) >= MAX_LISTENERS or mine >= LISTENERS_EACH:
-            _LISTENERS.exceeded(principal.id)
+            _LISTENERS.report(principal.id)
             raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
         listener = ListenHandler(_Bus(self._changes, principal))
         self._listeners[listener] = principal

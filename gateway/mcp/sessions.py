@@ -121,7 +121,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
             with self._sessions.use(session):
                 await self._serve_session(scope, receive, send)
         except _Full as full:
-            _SESSIONS.exceeded(full.by)
+            _SESSIONS.report(full.by)
             log.warning("no new session at %s: %s", scope["path"], full)
             await _refuse(503, INTERNAL_ERROR, f"Too many open sessions: {full}. {_REMEDY}")(scope, receive, send)
         except OSError as error:
@@ -173,7 +173,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         """Register the session before it is served. Raises `_Full` if the mount or the caller has too many."""
         id, first = str(http_transport.mcp_session_id), await receive()
         if len(first.get("body", b"")) > DECLARED:
-            _DECLARED.exceeded(_opener() or None)
+            _DECLARED.report(_opener() or None)
             await self._discard_session(id, http_transport)
             await _refuse(413, INVALID_REQUEST, _TOO_LONG)(scope, receive, send)
             return
@@ -312,7 +312,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
     async def note(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Middleware: store what the requests of a session set, for its next process."""
         if ctx.method == "initialize" and len(plain_json(ctx.params).encode()) > DECLARED:  # perhaps once more
-            _DECLARED.exceeded(_opener() or None)
+            _DECLARED.report(_opener() or None)
             raise MCPError(INVALID_REQUEST, _TOO_LONG)
         result = await call_next(ctx)
         change = _CHANGES.get(ctx.method)

@@ -294,7 +294,7 @@ class UiPeer:
         elif method not in self._answers.methods:
             await self._fail(id, types.METHOD_NOT_FOUND, f"Method not found: {method[:128]}")
         elif len(self._running) >= MAX_CALLS:
-            _CALLS.exceeded(self._owner)
+            _CALLS.report(self._owner)
             await self._fail(id, BUSY, "busy")
         else:
             task = self._tasks.create_task(self._answer(id, method, params, beside))

@@ -89,7 +89,7 @@ class Connection:
         if self.ended or not self._progress.is_open(frame.view):
             return self._not_sent(frame, jsonrpc.BUSY, "connection-lost")
         try:
-            text = _written(frame)
+            text = _encode(frame)
             verdict = self._conversation(frame).judge(self._role, frame.message)
         except MuxError as error:
             self._fail_answered(frame, error.code)
@@ -158,7 +158,7 @@ class ClientConnection(Connection):
         super().__init__(Role.HOST)
 
 
-def _written(frame: Message) -> str:
+def _encode(frame: Message) -> str:
     """Encode a message. Raises MuxError `bad-message` or `too-large`."""
     if nests_deeper({"frame": frame.message}):
         raise MuxError("bad-message", "nested deeper than 64 levels")

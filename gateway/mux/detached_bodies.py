@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from gateway.errors import MuxError
 from gateway.jsontext.sizes import nests_deeper
-from gateway.jsontext.writing import compact_portable, written
+from gateway.jsontext.writing import compact_portable, write_pieces
 from gateway.model import Json
 from gateway.mux.frames import parse_json
 
@@ -64,7 +64,7 @@ def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
 
 def _texts(value: Json) -> Iterator[str]:
     """Yield its JSON in pieces: in a thread, a long one lets the event loop run in between."""
-    return written(value, compact_portable)
+    return write_pieces(value, compact_portable)
 
 
 def _place(message: Mapping[str, Json]) -> str | None:

@@ -52,7 +52,7 @@ class Progress:
 
     def _advance_reference(self, speaker: Role, frame: Open | Opened | ErrorFrame, reference: str) -> None:
         state = ViewState.OPENING if reference in self._opening else ViewState.ABSENT
-        if _following(speaker, frame, state) is ViewState.OPENING:
+        if _next_state(speaker, frame, state) is ViewState.OPENING:
             self._opening.add(reference)
             return
         if isinstance(frame, Opened):
@@ -64,7 +64,7 @@ class Progress:
     def _advance_view(self, speaker: Role, frame: _ViewFrame) -> bool:
         view = str(frame.view)
         state = self._views.get(view, ViewState.CLOSED if view in self._closed else ViewState.ABSENT)
-        following = _following(speaker, frame, state)
+        following = _next_state(speaker, frame, state)
         if state is ViewState.CLOSED:
             return False
         if following is ViewState.OPEN or following is ViewState.RESUMING:
@@ -81,7 +81,7 @@ class Progress:
             self._closed.popitem(last=False)
 
 
-def _following(speaker: Role, frame: Frame, state: ViewState) -> ViewState:
+def _next_state(speaker: Role, frame: Frame, state: ViewState) -> ViewState:
     following = TRANSITIONS[speaker].get((state, kind_of(frame)))
     if following is None:
         raise MuxError("unexpected", f"the {speaker} may not send {kind_of(frame)} where the view is {state}")

@@ -52,12 +52,12 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
         _initiators(words),
         message,
         tuple(map(_finder, message.names)),
-        _lasting(rule, "grant", LONGEST_GRANT, "8h, such as 10m"),
-        _lasting(rule, "timeout", LONGEST_TIMEOUT, "1h, such as 5m"),
+        _read_duration(rule, "grant", LONGEST_GRANT, "8h, such as 10m"),
+        _read_duration(rule, "timeout", LONGEST_TIMEOUT, "1h, such as 5m"),
     )
 
 
-def _lasting(rule: Section, name: str, longest: float, words: str) -> float | None:
+def _read_duration(rule: Section, name: str, longest: float, words: str) -> float | None:
     if rule.get(name) is None:
         return None
     seconds = rule.duration(name, longest)
@@ -95,13 +95,13 @@ def _finder(name: str) -> Finder:
         return lambda source: source.request.query if source.request is not None else None
     find = facts.finder(path)
 
-    def shown(source: FactSource) -> object:
+    def show(source: FactSource) -> object:
         value = find(source)
         if isinstance(value, Missing):
             return f"({value.why})" if value.odd else None
         return value[0] if facts.is_repeated(path) and isinstance(value, list) and len(value) == 1 else value
 
-    return shown
+    return show
 
 
 def _initiators(words: tuple[str, ...]) -> frozenset[Initiator] | None:

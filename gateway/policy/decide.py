@@ -33,7 +33,7 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
             return Decision(Effect.DENY, (rule.deny, f"the rule {rule.shown} denies it"), rule.template.text)
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is None:
-        decision = _unrouted(policy, request, reporting=reporting)
+        decision = _decide_unrouted(policy, request, reporting=reporting)
     else:
         decision = route.decided
         if route.when is not None or route.schema is not None:
@@ -41,11 +41,11 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
     if decision.effect is Effect.DENY:
         return decision
     if route is not None and route.confirm is not None and route.confirm.applies(caller):
-        decision = _asking(decision, route.confirm, FactSource(caller, request, route.template), _ASKS)
+        decision = _require_approval(decision, route.confirm, FactSource(caller, request, route.template), _ASKS)
     elif caller.initiator is Initiator.MODEL and not caller.proven and request.method not in SAFE_METHODS:
-        decision = _asking(decision, _UNPROVEN, FactSource(caller, request), _UNPROVEN_REASON)
+        decision = _require_approval(decision, _UNPROVEN, FactSource(caller, request), _UNPROVEN_REASON)
     for rule in above:
-        decision = _under(decision, rule, FactSource(caller, request, rule.template))
+        decision = _within_rule(decision, rule, FactSource(caller, request, rule.template))
         if decision.effect is Effect.DENY:
             return decision
     if reporting:
@@ -72,18 +72,18 @@ def decide_tool(
     )
     failure = rule.when.failure(source) if rule.when is not None else None
     if failure is not None:
-        decision = _failed(decision, f"the condition of the tool rule {tool} ({rule.place})", failure)
+        decision = _deny_failed(decision, f"the condition of the tool rule {tool} ({rule.place})", failure)
         if not reporting:
             return decision
-        decision = _reported(policy, decision, _tool_obligations(rule))
+        decision = _allow_reported(policy, decision, _tool_obligations(rule))
     if rule.confirm is not None and rule.confirm.applies(caller):
-        decision = _asking(decision, rule.confirm, source, _ASKS)
+        decision = _require_approval(decision, rule.confirm, source, _ASKS)
     for one in rule.also:
         failure = one.when.failure(source) if one.when is not None else None
         if failure is not None:
-            return _failed(decision, f"the organisation's condition for the tool {tool} ({one.place})", failure)
+            return _deny_failed(decision, f"the organisation's condition for the tool {tool} ({one.place})", failure)
         if one.confirm is not None and one.confirm.applies(caller):
-            decision = _asked_above(decision, one.confirm, source, one.place)
+            decision = _require_approval_above(decision, one.confirm, source, one.place)
     if reporting:
         decision = replace(decision, obligations=replace(decision.obligations, report=True))
     return decision
@@ -112,7 +112,7 @@ def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:
     decision = Decision(Effect.ALLOW, (f"the link {found.text} allows it",), found.text)
     if policy.links.confirm is None or not policy.links.confirm.applies(caller):
         return decision
-    return _asking(decision, policy.links.confirm, FactSource(caller, link=url), _ASKS)
+    return _require_approval(decision, policy.links.confirm, FactSource(caller, link=url), _ASKS)
 
 
 def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tuple[str, ...]:
@@ -131,14 +131,14 @@ def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tu
     return (f"no route allows {method} {path[:200]}: {hint}",)
 
 
-def _unrouted(policy: Policy, request: CanonicalRequest, *, reporting: bool) -> Decision:
+def _decide_unrouted(policy: Policy, request: CanonicalRequest, *, reporting: bool) -> Decision:
     reasons = no_route_reasons(policy, request.method, request.path, request.backend)
     decision = Decision(Effect.DENY, reasons)
     backend = policy.backends.get(request.backend)
     if not reporting or backend is None:
         return decision
     obligations = replace(policy.defaults, circuit=backend.circuit, cookies=backend.cookies)
-    return _reported(policy, decision, obligations)
+    return _allow_reported(policy, decision, obligations)
 
 
 def _conditional(
@@ -149,42 +149,42 @@ def _conditional(
     if route.schema is not None:
         failure = route.schema.failure(request.json) if request.body else Failure("there is no body")
         if failure is not None:
-            return _failed(decision, f"the body schema of the route {route.shown}", failure)
+            return _deny_failed(decision, f"the body schema of the route {route.shown}", failure)
     if route.when is None:
         return decision
     failure = route.when.failure(FactSource(caller, request, route.template))
     if failure is None:
         return decision
-    denied = _failed(decision, f"the condition of the route {route.shown}", failure)
-    return _reported(policy, denied, decision.obligations) if reporting else denied
+    denied = _deny_failed(decision, f"the condition of the route {route.shown}", failure)
+    return _allow_reported(policy, denied, decision.obligations) if reporting else denied
 
 
-def _failed(decision: Decision, rule: str, failure: Failure) -> Decision:
+def _deny_failed(decision: Decision, rule: str, failure: Failure) -> Decision:
     return Decision(Effect.DENY, (f"{rule} does not hold: {failure.why}",), decision.route, reason=failure.reason)
 
 
-def _reported(policy: Policy, denied: Decision, obligations: Obligations) -> Decision:
+def _allow_reported(policy: Policy, denied: Decision, obligations: Obligations) -> Decision:
     """Turn a denial into an allowed decision of report mode."""
     until = policy.mode.date if policy.mode is not None else ""
     reasons = (*denied.reasons, f"report mode lets it through until {until}")
     return replace(denied, effect=Effect.ALLOW, reasons=reasons, obligations=replace(obligations, reported=True))
 
 
-def _under(decision: Decision, rule: OrganisationRule, source: FactSource) -> Decision:
+def _within_rule(decision: Decision, rule: OrganisationRule, source: FactSource) -> Decision:
     """Return an allowed decision within a rule of the organisation; report mode relaxes none of them."""
     failure = rule.when.failure(source) if rule.when is not None else None
     if failure is not None:
-        return _failed(decision, f"the condition of the rule {rule.shown}", failure)
+        return _deny_failed(decision, f"the condition of the rule {rule.shown}", failure)
     decision = replace(decision, obligations=rule.ceilings.apply(decision.obligations))
     if rule.confirm is None or not rule.confirm.applies(source.caller):
         return decision
-    return _asked_above(decision, rule.confirm, source, rule.shown)
+    return _require_approval_above(decision, rule.confirm, source, rule.shown)
 
 
-def _asked_above(decision: Decision, confirm: Confirm, source: FactSource, place: str) -> Decision:
+def _require_approval_above(decision: Decision, confirm: Confirm, source: FactSource, place: str) -> Decision:
     """Return a decision with the organisation's question, or the app's own, whose grant lasts no longer than that."""
     if decision.obligations.confirm is None:
-        return _asking(decision, confirm, source, f"{_ASKS}: {place}")
+        return _require_approval(decision, confirm, source, f"{_ASKS}: {place}")
     lasting = decision.obligations.grant
     shorter = None if lasting is None or confirm.grant is None else min(lasting, confirm.grant)
     return replace(decision, obligations=replace(decision.obligations, grant=shorter, no_store=True))
@@ -200,7 +200,7 @@ def _tool_obligations(rule: ToolRule) -> Obligations:
     )
 
 
-def _asking(decision: Decision, confirm: Confirm, source: FactSource, reason: str) -> Decision:
+def _require_approval(decision: Decision, confirm: Confirm, source: FactSource, reason: str) -> Decision:
     asked, lasting = confirm.question(source), confirm.grant
     obligations = replace(
         decision.obligations, confirm=asked, grant=lasting, question_timeout=confirm.timeout, no_store=True

@@ -220,7 +220,7 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
         if secret and route.confirm is not None and reads_body(route.confirm.message):
             text = f"{route.template.text}: its question shows the body, which `secret` keeps from people"
             found.append(Problem(route.file or policy.file, route.line, 1, text))
-        lines = _deciding(policy, route)
+        lines = _deciding_places(policy, route)
         if lines:
             plain = all(place.startswith("line ") for place in lines)
             numbers = ", ".join(place.removeprefix("line ") for place in lines)
@@ -235,7 +235,7 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def _deciding(policy: Policy, route: Route) -> list[str]:
+def _deciding_places(policy: Policy, route: Route) -> list[str]:
     """Return the places of the routes that together decide on everything that `route` matches; else nothing."""
     places: dict[tuple[str, int], str] = {}
     before = [one for one in policy.routes.covering(route.template) if one.index < route.index and _takes(one, route)]

@@ -42,7 +42,7 @@ def canonical_query(query: str) -> str:
     control = next((char for char in query if char < " " or char == "\x7f"), None)
     if control is not None:
         raise ValueError(f"the query has the control character U+{ord(control):04X}: percent-encode it")
-    return _PERCENT.sub(_normalised, _NOT_QUERY.sub(_percent_encoded, query))
+    return _PERCENT.sub(_normalise, _NOT_QUERY.sub(_percent_encode, query))
 
 
 def query_of_backend(query: str) -> str:
@@ -76,7 +76,7 @@ def normalised_path(path: str) -> str:
         raise ValueError("the path has a character outside ASCII: percent-encode it as UTF-8")
     if any(char < " " or char == "\x7f" for char in path):
         raise ValueError("the path has a control character")
-    found = _PERCENT.sub(_normalised, _NOT_PATH.sub(_percent_encoded, path))
+    found = _PERCENT.sub(_normalise, _NOT_PATH.sub(_percent_encode, path))
     if "%" in found:
         _check_encoded(found)
     return found
@@ -124,7 +124,7 @@ def decode(segment: str) -> str:
     return unquote_to_bytes(segment).decode(errors="replace")
 
 
-def _normalised(match: re.Match[str]) -> str:
+def _normalise(match: re.Match[str]) -> str:
     digits = match[1] or ""
     if not _HEX.fullmatch(digits):
         raise ValueError(f'"%{digits}" is not a percent-encoding: write %25 for a percent sign')
@@ -132,7 +132,7 @@ def _normalised(match: re.Match[str]) -> str:
     return char if char in _UNRESERVED else f"%{digits.upper()}"
 
 
-def _percent_encoded(match: re.Match[str]) -> str:
+def _percent_encode(match: re.Match[str]) -> str:
     try:
         return "".join(f"%{byte:02X}" for byte in match[0].encode())
     except UnicodeEncodeError:

@@ -71,7 +71,7 @@ def _request(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
         return None  # refused at a door, before the policy decided
     then = _then(fields, str(method), str(url), fields.get("route"))
     if not isinstance(method, str) or not isinstance(url, str) or not _is_whole(url, decided=size is not None):
-        return _lacking(then, "the whole URL")
+        return _without(then, "the whole URL")
     caller = _caller(fields)
     backend = fields.get("backend")
     try:
@@ -81,7 +81,7 @@ def _request(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
     route = policy.routes.find(request.method, request.path, request.backend)
     lacks = _lacks(route, has_body=size != 0) if route is not None else None
     if lacks is not None:
-        return _lacking(then, lacks)
+        return _without(then, lacks)
     decision = decide(policy, request, caller)
     return _with_decision(then, _effect(decision), decision.route, decision.reasons)
 
@@ -102,7 +102,7 @@ def _tool(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
         if lacks is None and rule.when.reads("arguments") and not _are_whole(arguments):
             lacks = "the arguments of the tool"
         if lacks is not None:
-            return _lacking(then, lacks)
+            return _without(then, lacks)
     decision = decide_tool(policy, tool, _caller(fields), arguments if isinstance(arguments, dict) else None)
     return _with_decision(then, _effect(decision), decision.route, decision.reasons)
 
@@ -144,7 +144,7 @@ def _with_decision(then: Replayed, would: str, rule: str | None, reasons: tuple[
     return Replayed(*told, would, rule, reasons)
 
 
-def _lacking(then: Replayed, what: str) -> Replayed:
+def _without(then: Replayed, what: str) -> Replayed:
     told = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
     return Replayed(*told, lacks=what)
 

@@ -119,7 +119,7 @@ def restore(backup: Path, state: State) -> dict[str, Json]:
     with tarfile.open(backup, "r:") as tar, TemporaryDirectory(dir=state.journal.parent, prefix=".restore-") as scratch:
         places = {member.name: _place(member.name, state) for member in tar if member.name not in (MANIFEST, DATABASE)}
         there = [str(place) for place in places.values() if place.exists()]
-        there += _existing(state.database)
+        there += _find_existing(state.database)
         if there:
             raise BackupUnusable(f"{', '.join(there)} exist already: a backup is restored into an empty state")
         lite = state.database.startswith("sqlite:")
@@ -301,7 +301,7 @@ async def _dump(url: str, to: Path) -> int:
     return version
 
 
-def _existing(url: str) -> list[str]:
+def _find_existing(url: str) -> list[str]:
     """Return the database, if it has anything."""
     if url.startswith("sqlite:"):
         path = url.partition(":///")[2]

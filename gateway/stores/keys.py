@@ -71,6 +71,6 @@ async def _make_room(connection: AsyncConnection, owner: str) -> None:
     mine = table.c.owner == owner
     count = (await connection.execute(select(func.count()).where(mine))).scalar_one()
     if count > PER_OWNER:
-        _KEYS.exceeded()
+        _KEYS.report()
         oldest = select(table.c.key).where(mine).order_by(table.c.expires).limit(count - PER_OWNER)
         await connection.execute(table.delete().where(table.c.key.in_(oldest)))

@@ -91,7 +91,7 @@ class DatabaseQuotas:
 async def _count(connection: AsyncConnection, quota: Quota, caller: Caller, now: float) -> int:
     owner = caller.principal.id if quota.per is Per.VIEW and caller.proven and caller.view else None
     if owner is not None and await _has_too_many(connection, owner, quota.key(caller, now), now):
-        _ROWS.exceeded(owner)
+        _ROWS.report(owner)
         caller = replace(caller, view=f"{_OTHERS} {owner}")
     row = {"bucket": quota.key(caller, now), "used": 1, "ends": quota.ends(now), "owner": owner}
     again = {"used": QUOTAS.c.used + 1}

@@ -139,7 +139,7 @@ class DatabaseSessions:
             "created": now,
         }
         if await whole(self._put(row, now)):
-            _LOGINS.exceeded(principal.id)
+            _LOGINS.report(principal.id)
         return Secret(shown)
 
     @as_whole

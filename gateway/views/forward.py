@@ -408,7 +408,7 @@ class BackgroundCalls:
                 Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
             )
         if not await _wait_finished(kept, ASKED_AGAIN):
-            return _running(id, kept)
+            return _running_result(id, kept)
         self._kept.pop(id, None)
         if kept.task.cancelled():
             raise Refusal(Reason.CANCELLED, "This call was cancelled. It may have run: look at the view's state.")
@@ -417,12 +417,12 @@ class BackgroundCalls:
     def _keep(self, kept: _Kept) -> mcp.CallToolResult:
         mine = [id for id, other in self._kept.items() if other.principal == kept.principal]
         for id in mine[: max(0, len(mine) - MOST_KEPT + 1)]:
-            _KEPT_CALLS.exceeded(kept.principal.id)
+            _KEPT_CALLS.report(kept.principal.id)
             self._kept.pop(id).task.cancel()
         id = secrets.token_urlsafe(16)
         self._kept[id] = kept
         kept.task.add_done_callback(lambda _: self._end(id, kept))
-        return _running(id, kept)
+        return _running_result(id, kept)
 
     def _end(self, id: str, kept: _Kept) -> None:
         """Keep the result of a call that has ended for a while."""
@@ -441,7 +441,7 @@ class BackgroundCalls:
             if held <= KEPT_BYTES:
                 break
             if key != id:
-                _KEPT_CALLS.exceeded(kept.principal.id)
+                _KEPT_CALLS.report(kept.principal.id)
                 self._kept.pop(key)
                 held -= count
 
@@ -459,7 +459,7 @@ async def _wait_finished(kept: _Kept, shortest: float = 0.0) -> bool:
     return True
 
 
-def _running(id: str, kept: _Kept) -> mcp.CallToolResult:
+def _running_result(id: str, kept: _Kept) -> mcp.CallToolResult:
     waits = "It waits for a person's approval." if kept.asks() else "The page has not answered yet."
     text = f'{waits} Collect its answer with call_view_tool {{"call": "{id}"}}.'
     return mcp.CallToolResult(

@@ -185,7 +185,7 @@ class Taints:
             self._left[key] = taint
         elif not self._full:
             self._full = True
-            _TAINTS.exceeded(key[0])
+            _TAINTS.report(key[0])
             log.error("more than %d apps of principals are the model's: every new view is, from now on", MOST)
         self._touch(key)
 

@@ -188,7 +188,7 @@ class Launches:
         while len(mine) >= EACH:
             oldest = next(iter(mine))
             if not self._given[oldest].attached:
-                _LAUNCHES.exceeded(launch.principal.id)
+                _LAUNCHES.report(launch.principal.id)
             self._drop(oldest)
         self._given[value] = launch
         mine[value] = None

@@ -449,7 +449,7 @@ class Views:
         """Evict the lost, unproven or quiet view that was silent longest. Raises `Refusal` if there is none."""
         quiet = self._clock() - QUIET
         spare = [view for view in mine if view.lost or not view.proven or (not view.bridged and view.used < quiet)]
-        _LIVE_VIEWS.exceeded(mine[0].principal.id)
+        _LIVE_VIEWS.report(mine[0].principal.id)
         if not spare:
             raise Refusal(Reason.RATE_LIMITED, f"{self.each} views are open already. Close one of them.")
         self.close(min(spare, key=lambda view: view.used))

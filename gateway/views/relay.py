@@ -129,7 +129,7 @@ class Relay:
         call in the page.
         """
         if len(self._calls) >= MOST_CALLS:
-            _CALLS.exceeded(self._owner)
+            _CALLS.report(self._owner)
             raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
         id = secrets.token_urlsafe(16)
         try:
@@ -176,7 +176,7 @@ class Relay:
         taken = take(self._asked, self._loop.time(), ASKING)
         self._asked = taken.tat
         if not taken.allowed:
-            _ASKING.exceeded(self._owner)
+            _ASKING.report(self._owner)
             detail = f"A view may ask for calls, and answer them, {ASKING.count} times a second."
             raise Refusal(Reason.RATE_LIMITED, detail)
 

@@ -106,7 +106,7 @@ class PageSession:
         if not self._ready:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
         if len(self._asked) >= MOST_CALLS:
-            _CALLS.exceeded(self._owner)
+            _CALLS.report(self._owner)
             raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
         started()
         params: JsonObject = {"name": tool.page_name, "arguments": dict(arguments)}
@@ -223,7 +223,7 @@ class PageSession:
     def _say(self, message: JsonObject) -> bool:
         """Queue a message; False if the queue is full."""
         if self._unsaid.full():
-            _UNSAID.exceeded(self._owner)
+            _UNSAID.report(self._owner)
             return False
         self._unsaid.put_nowait(message)
         return True

@@ -199,10 +199,10 @@ def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool], owner: str
         if rule is None or rule.deny is not None or not _NAME.fullmatch(tool.name):
             continue
         if len(tools) == MOST:
-            _TOOLS.exceeded(owner)
+            _TOOLS.report(owner)
             break
         if not _schema_fits(tool.input_schema):
-            _TOOLS.exceeded(owner)
+            _TOOLS.report(owner)
             continue
         if rule.pin is not None and rule.pin != (pin := _pin(tool)):
             log.warning("%s: the page changed its tool %s, which is held back; it is %s now", app, tool.name, pin)

@@ -184,12 +184,12 @@ class SharedTaints:
 
     def start_call(self, view: View, id: str) -> None:
         """Taint `view` before its page may begin with a model's call."""
-        for one in self._sharing(view):
+        for one in self._taint_group(view):
             one.taint.call_started(id)
 
     def end_call(self, view: View, id: str) -> None:
         """Note that the call has its answer, or will have none."""
-        for one in self._sharing(view):
+        for one in self._taint_group(view):
             if one is view or id in one.taint.running:
                 one.taint.call_ended(id, self._clock())
         self.kept.over((view.principal.id, view.app))
@@ -200,7 +200,7 @@ class SharedTaints:
 
     def report(self, view: View) -> None:
         """Taint `view`, because its page reports a model as the cause, or a model chose its content."""
-        for one in self._sharing(view):
+        for one in self._taint_group(view):
             one.taint.model_reported(self._clock())
 
     def choose(self, principal: Principal, app: str) -> None:
@@ -246,7 +246,7 @@ class SharedTaints:
                 return other.taint
         return None
 
-    def _sharing(self, view: View) -> list[View]:
+    def _taint_group(self, view: View) -> list[View]:
         """Return the view, and those that share its taint."""
         others = () if view.bridged else self._launched_views(view.principal, view.app)
         return [view, *(other for other in others if other is not view)]
@@ -267,6 +267,6 @@ class Openings:
         """Count a view that opens at `now`, in seconds. Raises `Refusal` (`rate-limited`)."""
         taken = self._buckets.take(principal, now, OPENING)
         if not taken.allowed:
-            _OPENED_VIEWS.exceeded(principal)
+            _OPENED_VIEWS.report(principal)
             detail = f"More than {OPENING.count} views were opened within {OPENING.period:g} seconds. Wait a moment."
             raise Refusal(Reason.RATE_LIMITED, detail)

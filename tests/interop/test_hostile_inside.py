@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from gateway.jsontext.writing import SIZE, written
+from gateway.jsontext.writing import SIZE, write_pieces
 from tests.interop import hostile_inside
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
@@ -69,7 +69,7 @@ async def test_a_large_answer_is_written_beside_the_event_loop(tmp_path: Path, m
     sizes: dict[bool, list[int]] = {True: [0], False: [0]}
 
     def counted(value: object) -> Iterator[str]:
-        for piece in written(value):
+        for piece in write_pieces(value):
             sizes[threading.current_thread() is threading.main_thread()].append(len(piece))
             yield piece
 

@@ -26,7 +26,7 @@ from gateway.jsontext.messages import (
     decode,
     decoder,
     encode,
-    encoded,
+    encode_in_thread,
     read,
 )
 from gateway.jsontext.sizes import AT_ONCE
@@ -213,7 +213,7 @@ def test_nesting_has_an_end(one: str, levels: int, read: bool) -> None:
 @pytest.mark.parametrize("value", [{"a": "x"}, {"é": ["y\ud800\x7f" * SIZE, None, 1.5]}, [{"a": 1}] * PARTS])
 async def test_what_is_large_is_written_beside_all_else(value: object) -> None:
     """The text is the one that a single call would write."""
-    writing = asyncio.ensure_future(encoded(value))
+    writing = asyncio.ensure_future(encode_in_thread(value))
     await asyncio.sleep(0)
     assert writing.done() is not is_large(value)
     assert json.loads(await writing) == json.loads(encode(value))

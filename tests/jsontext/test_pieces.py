@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.jsontext import writing
-from gateway.jsontext.writing import SIZE, compact_stable, escape_parts, gather, is_large, written
+from gateway.jsontext.writing import SIZE, compact_stable, escape_parts, gather, is_large, write_pieces
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
@@ -25,9 +25,9 @@ def test_it_is_the_same_json(value: Any, size: int, parts: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "SIZE", size)
         patch.setattr(writing, "PARTS", parts)
-        plain = list(written(value, lambda one: compact_stable(one).decode()))
+        plain = list(write_pieces(value, lambda one: compact_stable(one).decode()))
         assert "".join(plain) == compact_stable(value).decode()
-        assert json.loads(b"".join(gather(written(value)))) == value
+        assert json.loads(b"".join(gather(write_pieces(value)))) == value
         assert json.loads(b"".join(gather(escape_parts(plain)))) == compact_stable(value).decode()
 
 
@@ -44,7 +44,7 @@ def test_it_is_the_same_json(value: Any, size: int, parts: int) -> None:
 def test_no_piece_is_large(value: object) -> None:
     """Strings, arrays and objects, still in few pieces."""
     assert is_large(value)
-    texts = list(written(value))
+    texts = list(write_pieces(value))
     assert max(map(len, texts)) <= 12 * SIZE
     whole = gather(texts)
     assert json.loads(b"".join(whole)) == value
@@ -56,4 +56,4 @@ def test_no_piece_is_large(value: object) -> None:
 def test_what_is_small_is_written_in_one_go(value: object) -> None:
     """As most values are."""
     assert not is_large(value)
-    assert len(list(written(value))) == 1
+    assert len(list(write_pieces(value))) == 1

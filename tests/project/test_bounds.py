@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.bounds import Bound
-from scripts.bounds_doc import PAGE, declared, page
+from scripts.bounds_doc import PAGE, declared_bounds, page
 
 TESTS = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def test_the_table_of_bounds_is_made_from_the_code() -> None:
     assert text == page(text)
 
 
-@pytest.mark.parametrize("bound", declared(), ids=lambda bound: bound.what)
+@pytest.mark.parametrize("bound", declared_bounds(), ids=lambda bound: bound.what)
 def test_a_test_drives_each_bound(bound: Bound) -> None:
     """The test goes up to the bound and beyond it, in real parts of the gateway, and is marked with its name."""
     assert driven().get(bound.what), f'no test is marked @pytest.mark.bound("{bound.what}")'
@@ -49,6 +49,6 @@ def test_a_test_drives_each_bound(bound: Bound) -> None:
 
 def test_every_driven_bound_is_declared_once() -> None:
     """A test marked with a renamed bound drives nothing."""
-    names = Counter(bound.what for bound in declared())
+    names = Counter(bound.what for bound in declared_bounds())
     assert set(driven()) <= set(names)
     assert [name for name, count in names.items() if count > 1] == []

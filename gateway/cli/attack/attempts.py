@@ -100,7 +100,7 @@ async def attempts(connections: Connections, target: Target, cases: Sequence[Cas
     async with asyncio.TaskGroup() as group:
         tried = []
         for case in cases:
-            for door, ask in _asking(target, case):
+            for door, ask in _requests_at_doors(target, case):
                 await room.acquire()
                 tried.append(group.create_task(attempt(door, ask, case)))
                 await asyncio.sleep(pause)
@@ -144,7 +144,7 @@ async def _try_case(door: AttackedDoor, ask: Ask, connections: Connections, targ
         return _attempt(case, door, 0, None, held=False)
 
 
-def _asking(target: Target, case: CaseData) -> list[tuple[AttackedDoor, Ask]]:
+def _requests_at_doors(target: Target, case: CaseData) -> list[tuple[AttackedDoor, Ask]]:
     """Return the doors that can express a case, with their requests."""
     doors = [AttackedDoor.MCP, *([AttackedDoor.SITE] if target.site is not None else [])]
     if "raw" in case:

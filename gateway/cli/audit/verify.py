@@ -146,7 +146,7 @@ def _judge(where: RecordSource, rules: Rules) -> Iterator[Judged]:
     yield from found
     # Nothing of it was copied yet; of a journal of before nobody can say that.
     behind = {copied.chain} if copied.hash == NO_HASH or (copied.hash is None and not copies) else set[str]()
-    yield from _missing(found, {*database, *rules.gone, *behind}, filled=filled)
+    yield from _missing_lines(found, {*database, *rules.gone, *behind}, filled=filled)
 
 
 def _read_copied(path: Path) -> CopiedLine:
@@ -173,7 +173,7 @@ def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
         copy.problems.append(LineProblem(copy.last_place, say))
 
 
-def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator[Judged]:
+def _missing_lines(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator[Judged]:
     """Report journals missing from the database although other heads name them, or their files exist."""
     told: set[str] = set()
     for one in judged:

@@ -67,10 +67,10 @@ class Tickets:
             del self._tickets[token]
         mine = [token for token, ticket in self._tickets.items() if ticket.principal == principal]
         for token in mine[: max(0, len(mine) - TICKETS_EACH + 1)]:
-            _UNUSED.exceeded(principal.id)
+            _UNUSED.report(principal.id)
             del self._tickets[token]
         if len(self._tickets) >= TICKETS:
-            _UNUSED.exceeded(principal.id)
+            _UNUSED.report(principal.id)
             (most, _), *_ = Counter(ticket.principal.id for ticket in self._tickets.values()).most_common(1)
             del self._tickets[next(token for token, one in self._tickets.items() if one.principal.id == most)]
         token = secrets.token_urlsafe(32)

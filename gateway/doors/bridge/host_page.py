@@ -154,7 +154,7 @@ class HostPage:
                 await self._serve(self._ticket.principal)
         except MuxError as error:
             if error.code == TOO_LARGE:
-                mux.FRAMES.exceeded(self.principal.id if self.principal is not None else None)
+                mux.FRAMES.report(self.principal.id if self.principal is not None else None)
             await self._flush()
         finally:
             await self._leave()
@@ -166,7 +166,7 @@ class HostPage:
             self._state.revocations.hold(principal, self._cut_off, needs="bridge"),
         ):
             if not free:
-                CONNECTIONS.exceeded(principal.id)
+                CONNECTIONS.report(principal.id)
                 await self._say(mux.ErrorFrame("too-many", "Too many host pages of this person are open. Close one."))
             while free and await self._receive(None):
                 pass
@@ -189,7 +189,7 @@ class HostPage:
         try:
             message = await self._socket.receive(timeout=seconds)
         except TimeoutError:
-            _GREETING.exceeded()
+            _GREETING.report()
             return False
         self._frames += 1
         if not self._frames % BATCH:
@@ -211,7 +211,7 @@ class HostPage:
             return True
         failed = message.data if message.type is WSMsgType.ERROR else None
         if isinstance(failed, WebSocketError) and failed.code == WSCloseCode.MESSAGE_TOO_BIG:
-            mux.FRAMES.exceeded(self.principal.id if self.principal is not None else None)
+            mux.FRAMES.report(self.principal.id if self.principal is not None else None)
         if message.type is WSMsgType.BINARY:
             raise MuxError("bad-frame", "frames are text")
         return False

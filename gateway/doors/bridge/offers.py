@@ -85,7 +85,7 @@ class OfferRates:
         person = view.principal.person
         taken = self._taken.take((person, view.app), self._clock(), OFFERS)
         if not taken.allowed:
-            _OFFERS.exceeded(view.principal.id)
+            _OFFERS.report(view.principal.id)
             detail = f"The pages of an app may offer {OFFERS.count} links and downloads in {OFFERS.period:g} seconds."
             raise Refusal(Reason.RATE_LIMITED, detail)
 
@@ -167,7 +167,7 @@ class LinkDoor:
             older.append(self._drop_oldest(count.most_common(1)[0][0]))
         self._asked[view] = asked
         for one in older:
-            _LINKS.exceeded(one.principal)
+            _LINKS.report(one.principal)
             await one.end(ApprovalState.EXPIRED, Reason.APPROVAL_EXPIRED)
 
     def _drop_oldest(self, principal: str) -> _Asked:

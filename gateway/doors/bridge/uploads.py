@@ -152,7 +152,7 @@ class Bodies:
         if not _ID.fullmatch(id) or id in self._bodies:
             return None
         if not self._places.take(principal):
-            _BODIES.exceeded(principal)
+            _BODIES.report(principal)
             raise NoRoom
         body = self._bodies[id] = _Body(principal, float("inf"))
         return body
@@ -160,6 +160,6 @@ class Bodies:
     def _grow(self, id: str, body: _Body, count: int) -> None:
         if not self.room.take(body.principal, count):
             self.release(id)
-            _ROOM.exceeded(body.principal)
+            _ROOM.report(body.principal)
             raise NoRoom
         body.size += count

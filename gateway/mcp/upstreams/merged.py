@@ -278,14 +278,14 @@ class Merged:
         not listed theirs yet, as they may be starting. Raises `Refusal` if one does not answer.
         """
 
-        def found() -> T | None:
+        def find() -> T | None:
             return known(client.principal).get(public)
 
-        if found() is None:
+        if find() is None:
             await self._lists.remember(client.principal, method)
         silent = self._names.silent(method, client.principal, public)
-        await self._lists.hear(client, (method,), silent, lambda: found() is not None)
-        return found()
+        await self._lists.hear(client, (method,), silent, lambda: find() is not None)
+        return find()
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
         found = await self._owner(client, str(params.get("uri")))
@@ -392,7 +392,7 @@ def _find_uri(things: list[Message], uri: str) -> str | None:
     return uri if any(one.get("uri") == uri for one in things) else None
 
 
-def _covering(templates: list[Message], uri: str) -> str | None:
+def _template_of(templates: list[Message], uri: str) -> str | None:
     """Return the template that may match `uri`, judged by the text before its first variable."""
     addresses = (str(template.get("uriTemplate", "")) for template in templates)
     return next((one for one in addresses if (start := one.partition("{")[0]) and uri.startswith(start)), None)
@@ -400,7 +400,7 @@ def _covering(templates: list[Message], uri: str) -> str | None:
 
 _MEANS: Mapping[str, Callable[[list[Message], str], str | None]] = {
     "resources/list": _find_uri,
-    "resources/templates/list": _covering,
+    "resources/templates/list": _template_of,
 }
 """The lists that contain addresses, and the function that finds an address in each."""
 

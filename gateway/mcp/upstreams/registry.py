@@ -151,7 +151,7 @@ class Upstreams:
         unknown = [
             f"{name}: its policy names tools that it does not have: {', '.join(missing)[:200]}"
             for name, one in self.mounted.items()
-            if (missing := _unknown(one.upstream))
+            if (missing := _unknown_names(one.upstream))
         ]
         texts = dict.fromkeys((*failed, *changed, *held, *large, *full, *unknown))
         problems = [Problem(self._file, 1, 1, text[:500]) for text in texts]
@@ -276,7 +276,7 @@ class Upstreams:
         await record.close(status=200)
 
 
-def _unknown(upstream: Upstream) -> list[str]:
+def _unknown_names(upstream: Upstream) -> list[str]:
     """Return the tools that the policy names and the upstream lacks, if it listed all its tools to everyone."""
     policy, offers = upstream.spec.policy, upstream.offers.all()
     if policy is None or upstream.spec.personal or not any(offer.whole for offer in offers):

@@ -152,7 +152,7 @@ class Upstream:
         most, calls, id = max(1, self.spec.calls // SHARE), self._calls, principal.id
         before = calls.get(id, 0)
         if before >= most:
-            _CALLS.exceeded(id)
+            _CALLS.report(id)
             raise Refusal(Reason.RATE_LIMITED, f"{most} calls of yours to {self.spec.name} are in flight already.")
         calls[id] = before + 1
         try:
@@ -227,7 +227,7 @@ class Upstream:
         greedy = mine >= max(1, most // SHARE)
         if len(self._links) < most and not greedy:
             return
-        _CALLS.exceeded(owner)
+        _CALLS.report(owner)
         resting = [
             key
             for key, joined in self._links.items()

@@ -18,7 +18,7 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from msgspec import Struct
 
 from gateway.jsontext.messages import Written
-from gateway.jsontext.writing import compact_json, gather, is_large, plain_json, sorted_json, written
+from gateway.jsontext.writing import compact_json, gather, is_large, plain_json, sorted_json, write_pieces
 from gateway.mcp.envelope import TRACE, VERSION, ClientDescriptions, Fields, Heads, read_capabilities, tool_call
 from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
@@ -152,7 +152,7 @@ class UpstreamFast:
 
 
 def _pieces(id: str, result: Message) -> list[bytes]:
-    return gather(chain((f'{{"jsonrpc":"2.0","id":{id},"result":',), written(result), ("}",)))
+    return gather(chain((f'{{"jsonrpc":"2.0","id":{id},"result":',), write_pieces(result), ("}",)))
 
 
 def _describe_client(meta: Message) -> _Client | None:

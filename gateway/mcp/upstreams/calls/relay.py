@@ -257,7 +257,7 @@ class UpstreamRelay:
                 return modern_result(method, parked.task.result())
             mine = [other for other in self._parked.values() if other.owner == parked.owner]
             if len(mine) >= MAX_PARKED:
-                _PARKED_CALLS.exceeded(parked.owner)
+                _PARKED_CALLS.report(parked.owner)
                 raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
             parked.bound = _call_digest(method, params)  # only now: hashing may be slow, and most calls never park
             self._park(parked)

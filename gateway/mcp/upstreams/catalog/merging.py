@@ -100,7 +100,7 @@ class Names:
         if public in self._given:
             return
         if self._kept[upstream] >= MOST_NAMES:
-            _NAMES_KEPT.exceeded()
+            _NAMES_KEPT.report()
             return
         self._given[public] = (upstream, name)
         self._kept[upstream] += 1

@@ -127,7 +127,7 @@ class Feed:
                 return  # it was removed meanwhile
             new = set(uris) - follower.uris
             if not self._places.take(follower.owner, len(new)):
-                _FOLLOWED.exceeded(follower.owner or None)
+                _FOLLOWED.report(follower.owner or None)
                 raise MCPError(-32603, "Too many resources of this upstream are followed already.")
             follower.uris |= new
             for uri in new:

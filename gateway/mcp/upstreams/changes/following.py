@@ -73,7 +73,7 @@ class News:
     def _has_room(self, most: int) -> bool:
         if len(self._waiting) < most:
             return True
-        _NEWS.exceeded()
+        _NEWS.report()
         return False
 
     async def get(self) -> tuple[str, Message]:
@@ -96,7 +96,7 @@ class ListenStreams:
         """Register a stream; yield the event that ends it. Raises `MCPError` beyond the limits."""
         mine = sum(other == principal for other in self._open.values())
         if len(self._open) >= MAX_STREAMS or mine >= STREAMS_EACH:
-            _STREAMS.exceeded(principal.id)
+            _STREAMS.report(principal.id)
             raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
         over = asyncio.Event()
         self._open[over] = principal

@@ -342,7 +342,7 @@ class UpstreamConversation:
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
         self._count_unwanted(ASKED)
         if len(self._asked) >= MAX_REPLIES:
-            _ASKED.exceeded()
+            _ASKED.report()
             return
         if method == "ping":
             self._spawn(partial(self._reply, id, {}))
@@ -351,7 +351,7 @@ class UpstreamConversation:
         if call is None or call.asker is None:
             self._spawn(partial(self._refuse, id, types.INVALID_REQUEST, "No client is known for this request."))
         elif len(self._asked) >= MAX_ASKED:
-            _ASKED.exceeded()
+            _ASKED.report()
             self._spawn(partial(self._refuse, id, types.INTERNAL_ERROR, "Too many requests of yours wait already."))
         else:
             self._spawn(partial(self._ask, call, call.asker, id, method, params))

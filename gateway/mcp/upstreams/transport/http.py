@@ -19,7 +19,7 @@ from gateway.backends.http1 import Lost
 from gateway.errors import Reason
 from gateway.event_stream import Event
 from gateway.eventloop.fair_share import TimeSlices
-from gateway.jsontext.messages import TooLarge, encoded
+from gateway.jsontext.messages import TooLarge, encode_in_thread
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost, is_answer
 from gateway.mcp.upstreams.transport.requests import EVENTS, Credentials, HttpAnswer, Requests, StreamPosition
 
@@ -111,7 +111,7 @@ class StreamableHttp:
             self._session = self._version = None
         stream = StreamPosition(related, RESUMES if method == "subscriptions/listen" else None)
         try:
-            answer = await self._exchange("POST", await encoded(message), headers, stream)
+            answer = await self._exchange("POST", await encode_in_thread(message), headers, stream)
         except Lost as error:
             # Safe requests may be repeated; a tool could run twice.
             raise UpstreamLost("the connection to the upstream broke", unsent=method != "tools/call") from error
@@ -322,7 +322,7 @@ class OlderSse:
             """Ignore the body: the answer comes on the stream."""
             return False
 
-        answer = await self._ask("POST", await encoded(message), _SAYS, nothing, endpoint)
+        answer = await self._ask("POST", await encode_in_thread(message), _SAYS, nothing, endpoint)
         text = answer.reading.body().decode("utf-8", "replace")
         if answer.status in (404, 410) or (answer.status == 400 and knows_no_session(text)):
             raise SessionEnded

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.jsontext.messages import read
-from gateway.jsontext.writing import is_large, written
+from gateway.jsontext.writing import is_large, write_pieces
 from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, Unreadable, UpstreamLost
 
@@ -128,6 +128,6 @@ async def _staying(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
 def _write(message: JSONRPCMessage) -> str:
     """Return the message as a remote server would write it; "" if it is nested too deeply."""
     try:
-        return "".join(written(message.model_dump(by_alias=True, mode="json", exclude_unset=True)))
+        return "".join(write_pieces(message.model_dump(by_alias=True, mode="json", exclude_unset=True)))
     except (ValueError, RecursionError):
         return ""

@@ -87,7 +87,7 @@ class CallNotifier:
     def add(self, method: str, params: dict[str, Any], count: int) -> None:
         """Add a notification; must not block."""
         if self._size >= MOST:
-            _NEWS.exceeded()
+            _NEWS.report()
             return
         self._size += count + BESIDE
         self._news.put_nowait((method, params, count + BESIDE))

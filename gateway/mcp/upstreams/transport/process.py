@@ -15,7 +15,7 @@ from time import perf_counter
 from gateway.backends.reaper import Reaper
 from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.exchange.filter import SecretRedactor
-from gateway.jsontext.messages import LONG, encoded, read
+from gateway.jsontext.messages import LONG, encode_in_thread, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, Unreadable, UpstreamLost
 
@@ -77,7 +77,7 @@ class Process:
         if process is None or process.stdin is None or process.stdin.is_closing():
             raise UpstreamLost(await self._why("the process is not running"), unsent=True)
         try:
-            line = await encoded(message) + b"\n"
+            line = await encode_in_thread(message) + b"\n"
             async with self._writing:
                 process.stdin.write(line)
                 async with asyncio.timeout(STUCK):

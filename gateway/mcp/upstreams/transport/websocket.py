@@ -13,7 +13,7 @@ from gateway.backends.connect import OpenSession, Redirected
 from gateway.backends.websocket_frames import NORMAL, Handler
 from gateway.errors import Refusal
 from gateway.eventloop.fair_share import RoundRobin, TimeSlices
-from gateway.jsontext.messages import encoded, read
+from gateway.jsontext.messages import encode_in_thread, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, Unreadable, UpstreamLost
 from gateway.mcp.upstreams.transport.requests import Credentials, RedirectTrail
@@ -44,7 +44,7 @@ class WebSocket:
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         socket = await asyncio.shield(self._socket)
         try:
-            text = (await encoded(message)).decode("ascii")
+            text = (await encode_in_thread(message)).decode("ascii")
             async with asyncio.timeout(STUCK):
                 await socket.send_str(text)
         except (OSError, aiohttp.ClientError) as error:  # TimeoutError is an OSError
