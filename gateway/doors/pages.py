@@ -44,11 +44,12 @@ def local(path: str | None) -> str:
     return path if path is not None and _LOCAL.fullmatch(path) else "/"
 
 
-def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None = None, note: str = "") -> web.Response:
-    """Return a page with one text; `link` is a URL or a path of the site, and its label. `note` is for developers."""
+def page(title: str, text: str, status: int = 200, *links: tuple[str, str], note: str = "") -> web.Response:
+    """Return a page with one text; a link is a URL or a path of the site, and its label. `note` is for developers."""
     words = _CODE.sub(r"<code>\1</code>", escape(text))
     html = f"{_HEAD}<title>{escape(title)}</title><main><h1>{escape(title)}</h1><p>{words}</p>"
-    html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
+    for url, label in links:
+        html += f'<p><a href="{escape(url)}">{escape(label)}</a></p>'
     html += f"<p><small>{escape(note)}</small></p>" if note else ""
     html += "</main>"
     fields: dict[str, Any] = {"status": status, "text": html, "content_type": "text/html", "headers": _HEADERS}
@@ -106,7 +107,7 @@ def readable(request: web.Request, answer: web.StreamResponse | web.HTTPExceptio
         title,
         problem.get("detail", title),
         answer.status,
-        link=(url, "Connect the account") if isinstance(url, str) else None,
+        *([(url, "Connect the account")] if isinstance(url, str) else []),
         note=_note(problem),
     )
     for name, value in answer.headers.items():

@@ -150,11 +150,11 @@ class LoginDoor:
     def _choice(self, to: str) -> web.Response:
         """Return the page that offers several logins, or explains that there is none."""
         if issuers := self._issuers:
-            rows = "; ".join(
-                f"{spec.issuer}: {self._console}/login?issuer={number}&to={quote(to, safe='')}"
+            links = [
+                (f"/login?issuer={number}&to={quote(to, safe='')}", spec.issuer)
                 for number, (spec, _) in enumerate(issuers.values())
-            )
-            return page("Log in", f"Log in at one of {rows}")
+            ]
+            return page("Log in", "Choose where you have an account.", 200, *links)
         if any(isinstance(method, TokenAuth) for method in self._rules().methods):
             return page("Log in", _LINK_HELP)
         return page(
@@ -163,7 +163,7 @@ class LoginDoor:
 
     async def _by_link(self, request: web.Request) -> web.Response:
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            return page("Log in?", _LED_HERE, link=(request.raw_path, "Log in with this link"))
+            return page("Log in?", _LED_HERE, 200, (request.raw_path, "Log in with this link"))
         now = self._clock()
         session = await self._sessions.take(SessionKind.LINK, request.query.get("code", ""), now)
         if session is None or not any(isinstance(method, TokenAuth) for method in self._rules().methods):
@@ -247,7 +247,7 @@ def _with_auth_time(person: Principal, now: float) -> Principal:
 
 
 async def _logout_page(request: web.Request) -> web.Response:
-    return page("Logged out", "This browser is logged out of the gateway.", link=("/login", "Log in again"))
+    return page("Logged out", "This browser is logged out of the gateway.", 200, ("/login", "Log in again"))
 
 
 def to_console(request: web.Request, origin: str, app: str, console: str) -> web.Response:

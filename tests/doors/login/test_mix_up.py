@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
@@ -123,3 +125,16 @@ def test_each_issuer_has_a_name_of_its_own() -> None:
         ["https://login.example.com/realms/main", "https://a.example/b", "https://a.example-b", "https://Ä"]
     )
     assert told == ["login-example-com-realms-main", "a-example-b", "a-example-b-2", "issuer"]
+
+
+async def test_a_person_chooses_the_issuer_by_a_link(two: Two) -> None:
+    """The page to log in has a link to each, which leads on to where the person wanted to go."""
+    async with two.place.world.client() as browser:
+        async with browser.get(f"{two.place.world.console}/login?to=/%23a", headers=NAVIGATION) as got:
+            links = re.findall('href="(/login[^"]+)">([^<]+)<', await got.text())
+        assert [label for _, label in links] == [two.place.provider.issuer, two.evil.url]
+        for link, label in links:
+            url = f"{two.place.world.console}{unescape(link)}"
+            async with browser.get(url, headers=NAVIGATION, allow_redirects=False) as got:
+                assert got.headers["location"].startswith(label), link
+            assert "to=%2F%23a" in url
