@@ -234,7 +234,14 @@ PARTS = {
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
     **dict.fromkeys(
         _ADDS_SCRIPTS,
-        ("files/files.js", "seldom/seldom.js", "shims/shims.js", "tools/tools.js", "xhr/xhr.js"),
+        (
+            "files/files.js",
+            "integrity/integrity.js",
+            "seldom/seldom.js",
+            "shims/shims.js",
+            "tools/tools.js",
+            "xhr/xhr.js",
+        ),
     ),
     **dict.fromkeys(_MAKES_CODE, ("code/code.js", "tools/tools.js")),
     **dict.fromkeys(("alert(", "confirm(", "prompt("), ("dialogs/dialogs.js",)),
