@@ -100,7 +100,7 @@ const bundles: Record<string, InlineConfig> = {
   /** with `XMLHttpRequest`, */
   xhr: part("parts/xhr-part", "xhr"),
   /** with `WebSocket`, */
-  sockets: part("page/sockets", "sockets"),
+  sockets: part("parts/sockets-part", "sockets"),
   /** with `alert`, `confirm` or `prompt`, */
   dialogs: part("parts/dialogs-part", "dialogs"),
   /** with code in strings, */

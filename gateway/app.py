@@ -67,6 +67,7 @@ from gateway.exchange.page_tokens import PageTokens
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.refusals import ExceededBounds
 from gateway.exchange.send import Sender
+from gateway.exchange.sockets import Sockets
 from gateway.exchange.streams import Streams
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.fastpath.connection import FastConnection
@@ -186,6 +187,7 @@ class _Gateway:
         )
         self._apps = Apps()
         self._packed = self._apps.part(lambda app: app.packed)
+        self._sockets = Sockets(limiter, self._metrics, self._calls, self._revocations.hold)
         self._exchange = Exchange(
             self._apps.part(lambda app: app.guarded),
             limiter=limiter,
@@ -204,6 +206,7 @@ class _Gateway:
             proof=lambda: self._settings.now.identity,
             admits=admits,
             running=self._calls,
+            sockets=self._sockets,
         )
         self._views = Views(
             self._apps.part(lambda app: app.rules),
@@ -250,6 +253,7 @@ class _Gateway:
             load_keys=self._accounts.ring.load,
             live=self._live,
             room=self._bodies.room,
+            in_turn=self._connections.in_turn,
             admits=admits,
         )
         served, broken = self._serving.start(config.apps)
@@ -295,6 +299,7 @@ class _Gateway:
             tasks=self._tasks,
             entitlements=self._entitlements,
             revocations=self._revocations,
+            exchange=self._exchange,
         )
         self._reloader = Reloader(
             replace(config, apps={id: app.config for id, app in served.items()}),
@@ -403,6 +408,7 @@ class _Gateway:
                     self._metrics.sockets: bridge,
                     self._metrics.sessions: self._mcp_sessions,
                     self._metrics.streams: self._streams,
+                    self._metrics.app_sockets: self._sockets,
                     self._metrics.calls: self._calls,
                 },
             )

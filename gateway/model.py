@@ -22,6 +22,12 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 """A JSON value."""
 
+WEBSOCKET: Final = "WEBSOCKET"
+"""The method of a request that opens a WebSocket, in `http_request`, in the record and in tests of policies.
+
+It is sent as a GET with `Upgrade` (RFC 6455, 4.1).
+"""
+
 LARGEST_BODY: Final = 64 * 1024 * 1024
 """Bytes of the largest request body at any door; policies set lower limits."""
 
@@ -198,6 +204,8 @@ class Request(Struct, frozen=True):
 
     `url` is unchanged: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds. `anonymous`
     omits the backend's credential. `leads` says that the client itself follows redirects back to this door.
+    `protocols` are the subprotocols that a WebSocket may have; `once` makes each WebSocket a call of its own, so that
+    two callers never share one after an approval.
     """
 
     method: str
@@ -211,13 +219,16 @@ class Request(Struct, frozen=True):
     stream: bool = False
     anonymous: bool = False
     leads: bool = False
+    protocols: tuple[str, ...] = ()
+    once: str = ""
 
 
 class CanonicalRequest(Struct, frozen=True):
     """A request in canonical form: the bytes that are decided on are the bytes that are sent.
 
     `path` is percent-encoded and absolute; `query` has no `?`; `backend` is its name in the policy. `json` is the
-    parsed body if a rule reads it; `body` is then its serialisation.
+    parsed body if a rule reads it; `body` is then its serialisation. `protocols` are the subprotocols of a WebSocket
+    that is to be opened; None for an ordinary request.
     """
 
     method: str
@@ -230,6 +241,18 @@ class CanonicalRequest(Struct, frozen=True):
     redirect: Redirect = Redirect.FOLLOW
     timeout: float | None = None
     json: Json = None
+    protocols: tuple[str, ...] | None = None
+    once: str = ""
+
+    @property
+    def opens_socket(self) -> bool:
+        """True if the request opens a WebSocket."""
+        return self.protocols is not None
+
+    @property
+    def shown_method(self) -> str:
+        """The method as people read it: `WEBSOCKET` for the GET that opens one."""
+        return self.method if self.protocols is None else WEBSOCKET
 
     @property
     def url(self) -> str:
@@ -241,6 +264,8 @@ class CanonicalRequest(Struct, frozen=True):
         """SHA-256 in hex over backend, method, URL, headers and body, each prefixed by its length."""
         sha = hashlib.sha256()
         parts = [self.backend, self.method, self.url, *(part for pair in self.headers for part in pair)]
+        if self.protocols is not None:
+            parts += [WEBSOCKET, self.once, *self.protocols]
         for part in (*(text.encode() for text in parts), self.body):
             sha.update(b"%d:" % len(part))
             sha.update(part)
@@ -341,6 +366,65 @@ class StreamingBackend(Protocol):
         """Yield the answer until the context ends. `timeout` applies to the head, then to each wait for a part.
 
         A body for which `says_by_and_by` is true may be silent for longer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SocketEnd:
+    """The end of a WebSocket as a page sees it: `code` and `reason` of its close frame (RFC 6455, 7.1.5).
+
+    `clean` is false if the connection ended without one.
+    """
+
+    code: int
+    reason: str = ""
+    clean: bool = True
+
+
+class BackendSocket(Protocol):
+    """An open WebSocket to a backend. One task receives at a time, and one sends."""
+
+    @property
+    def protocol(self) -> str:
+        """The subprotocol that the backend has chosen, empty without one."""
+        ...
+
+    async def receive(self) -> str | bytes | SocketEnd:
+        """Return the next message; after the last one its end, again and again."""
+        ...
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message; return once there is room for another. Raises ConnectionError after the end."""
+        ...
+
+    async def close(self, code: int | None, reason: str) -> None:
+        """Begin the closing handshake; without `code` the close frame is empty. `receive` returns how it ends."""
+        ...
+
+    def abort(self) -> None:
+        """End the connection now; `receive` returns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """The answer to the opening request of a WebSocket: `socket` is None if the backend refused it."""
+
+    head: Response
+    socket: BackendSocket | None = None
+
+
+@runtime_checkable
+class SocketBackend(Protocol):
+    """A backend that also opens WebSockets."""
+
+    def upgrade(
+        self, request: Outbound, protocols: Sequence[str], message: int
+    ) -> AbstractAsyncContextManager[Upgraded]:
+        """Open a WebSocket until the context ends; a message of the backend has at most `message` bytes.
+
+        Raises `Refusal` as `Backend.send` does.
         """
         ...
 

@@ -133,6 +133,8 @@ class Metrics:
         self.authentications = counts("authentications", "Checks of a caller's credential.", "method", "outcome")
         self.connections = gauge("connections", "Open connections of clients.")
         self.sockets = gauge("sockets", "Open WebSockets of host pages.")
+        self.app_sockets = gauge("app_sockets", "Open WebSockets of apps.")
+        self.socket_messages = counts("app_socket_messages", "Messages of WebSockets of apps.", "app", "direction")
         self.sessions = gauge("mcp_sessions", "Open MCP sessions with a handshake.")
         self.streams = gauge("streams", "Answers that are being streamed.")
         self.calls = gauge("calls_running", "Requests of apps and tool calls that run now.")

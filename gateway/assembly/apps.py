@@ -33,6 +33,7 @@ from gateway.doors.console import AppCard
 from gateway.doors.sandbox import SandboxDoor, declared_csp
 from gateway.doors.site import SiteDoor
 from gateway.errors import DocumentError, Problem, StartError
+from gateway.eventloop.fair_share import RoundRobin
 from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.snapshot import Snapshot
 from gateway.hooks import make_plugin
@@ -302,8 +303,8 @@ BODY = 16 * 1024 * 1024
 class Serving:
     """Prepares apps. `face` makes a mount, `proxies` returns the upstreams, `load_keys` loads the encryption keys.
 
-    `live` logs notes for the app's author. `room` is the memory shared by all request bodies. `admits` are the access
-    rules.
+    `live` logs notes for the app's author. `room` is the memory shared by all request bodies, `in_turn` the turns of
+    large ones. `admits` are the access rules.
     """
 
     def __init__(
@@ -320,8 +321,10 @@ class Serving:
         load_keys: Callable[[], None],
         live: bool,
         room: Shares,
+        in_turn: RoundRobin,
         admits: Admits,
     ) -> None:
+        self._in_turn = in_turn
         self._admits = admits
         self._config = config
         self._apps = apps
@@ -420,6 +423,7 @@ class Serving:
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
             ruled=lambda path: self._apps.has_rule(app.id, path),
             room=self._room,
+            in_turn=self._in_turn,
             admits=self._admits,
         )
         sandbox_url = self._sandbox.url(origins.console, resource.meta, external=resource.external)

@@ -21,6 +21,7 @@ from gateway.doors.identify import CallerRules, Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.revocation import Revocations
 from gateway.errors import DocumentError, Problem, StartError
+from gateway.exchange.pipeline import Exchange
 from gateway.mcp.server import McpMount
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Mounted, Upstreams
@@ -153,7 +154,9 @@ class Changing:
         tasks: asyncio.TaskGroup,
         entitlements: Entitlements,
         revocations: Revocations,
+        exchange: Exchange,
     ) -> None:
+        self._exchange = exchange
         self._entitlements = entitlements
         self._revocations = revocations
         self._apps = apps
@@ -204,6 +207,7 @@ class Changing:
         self._apps.replace(apps)
         for id, app in apps.items():
             self._renew(before.get(id), app)
+        self._exchange.recheck_sockets()
         self._merged.forget(())
         self._everything.renew()
         self._events.apps_changed()

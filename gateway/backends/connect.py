@@ -162,7 +162,7 @@ class Connections:
     ) -> aiohttp.ClientSession:
         """Return aiohttp's session; each connection goes to an address that `network` allows, `each` to one origin.
 
-        It is for WebSockets of upstreams, which the gateway's own client does not speak, for `AiohttpClient`, and for
+        It is for WebSockets, which the gateway's own client does not speak, for `AiohttpClient`, and for
         commands that are clients of a gateway, in a process of their own where speed does not count: `stdio`,
         `approvals`, `attack`.
 

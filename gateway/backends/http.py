@@ -7,11 +7,12 @@ import re
 import ssl
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import lru_cache
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from functools import lru_cache, partial
 from typing import Final, Protocol
 
+from msgspec.structs import replace
 from yarl import URL
 
 from gateway.backends.aiohttp_client import AiohttpClient
@@ -20,8 +21,9 @@ from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connectio
 from gateway.backends.connection_pool import ConnectionPool
 from gateway.backends.fields import FRAMING, NAME, kept_length, length_is_of_body, response_head, silence_timeout
 from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseHead, ResponseReader
+from gateway.backends.websocket import upgraded
 from gateway.errors import Reason, Refusal
-from gateway.model import Arriving, Outbound, Response
+from gateway.model import Arriving, Outbound, Response, Upgraded
 from gateway.policy.headers import EVENT_ID, LAST_EVENT_ID
 
 BUFFER_BYTES: Final = 256 * 1024
@@ -214,6 +216,18 @@ class HttpBackend:
                 decoder.expect(length)
             yield Arriving(answer, self._pieces(response, decoder, silence_timeout(answer, request.timeout)))
 
+    def upgrade(
+        self, request: Outbound, protocols: Sequence[str], message: int
+    ) -> AbstractAsyncContextManager[Upgraded]:
+        """Open a WebSocket until the context ends; see `SocketBackend`."""
+        origin, _ = _request_head(request)  # refuses what cannot be sent
+        own = ("origin", _origin_text(origin))
+        headers = (*(field for field in request.headers if field[0] not in _OF_UPGRADE), own)
+        session = partial(self._connections.open, self._spec.network, self._tls, 0)
+        return upgraded(
+            session, self._connections.in_turn, replace(request, headers=headers), protocols, message, self._spec.name
+        )
+
     def _pool(self, origin: Origin, pools: dict[Origin, HttpClient], size: int) -> HttpClient:
         pool = pools.get(origin)
         if pool is None:
@@ -273,6 +287,20 @@ class HttpBackend:
         except Malformed as error:
             detail = f"backend {self._spec.name!r} broke off, or answered with something that is not HTTP: {error}"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
+
+
+_OF_UPGRADE: Final = FRAMING | {"accept-encoding", "origin", "upgrade", "sec-websocket-extensions"}
+"""Fields that the opening request of a WebSocket has of its own."""
+
+
+def _origin_text(origin: Origin) -> str:
+    """Return the value of `Origin` for a page of the backend's own site (RFC 6454, 6.2)."""
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    port = "" if origin.port == _PORTS[origin.scheme] else f":{origin.port}"
+    return f"{origin.scheme}://{host}{port}"
+
+
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 def _is_sendable(name: str, value: str) -> bool:

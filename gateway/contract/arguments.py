@@ -12,9 +12,12 @@ from typing import Final, TypeGuard, TypeVar
 
 from gateway.contract.request_bodies import Handed, WrongBody, encode_body
 from gateway.errors import Reason, Refusal
-from gateway.model import LARGEST_BODY, BodyType, Headers, Json, Redirect, Request
+from gateway.model import LARGEST_BODY, WEBSOCKET, BodyType, Headers, Json, Redirect, Request
 
-METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", WEBSOCKET)
+
+PROTOCOLS: Final = "webmcp-gateway-protocols"
+"""The header in which a page names the subprotocols of a WebSocket; `sec-` headers are closed to pages."""
 CREDENTIALS: Final = ("omit", "same-origin", "include")
 
 _BODY_TYPES: Final[list[Json]] = [kind.value for kind in BodyType]
@@ -67,7 +70,7 @@ def parse_arguments(arguments: Mapping[str, object]) -> Request:
     method = _method(arguments)
     headers = _headers(arguments)
     body, body_type = b"", BodyType.NONE
-    if method not in ("GET", "HEAD"):
+    if method not in ("GET", "HEAD", WEBSOCKET):
         body_type = _body_type(arguments)
         body, headers = _body(body_type, arguments.get("body"), headers)
     timeout, stream = arguments.get("timeoutMs"), arguments.get("stream")
@@ -85,7 +88,13 @@ def parse_arguments(arguments: Mapping[str, object]) -> Request:
         send_cookies=_credentials(arguments) != "omit",
         timeout=None if timeout is None else timeout / 1000,
         stream=stream or False,
+        protocols=_protocols(headers) if method == WEBSOCKET else (),
     )
+
+
+def _protocols(headers: Headers) -> tuple[str, ...]:
+    named = ",".join(value for name, value in headers if name == PROTOCOLS)
+    return tuple(part.strip() for part in named.split(",") if part.strip())
 
 
 def _url(arguments: Mapping[str, object]) -> str:

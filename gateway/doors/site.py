@@ -23,13 +23,28 @@ from gateway.doors.authorization import refuse_without
 from gateway.doors.client_connection import received_headers
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, refusal_response
+from gateway.doors.site_socket import carry
 from gateway.errors import Reason, Refusal
 from gateway.event_stream import unbuffered_headers
+from gateway.eventloop.fair_share import RoundRobin
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.page_tokens import without_authorization
 from gateway.exchange.pipeline import Exchange
+from gateway.exchange.sockets import OpenSocket
 from gateway.exchange.streams import Stream
-from gateway.model import BodyType, Caller, Door, FolderSite, Headers, Initiator, Principal, Request, Response
+from gateway.model import (
+    WEBSOCKET,
+    BodyType,
+    Caller,
+    Door,
+    FolderSite,
+    Headers,
+    Initiator,
+    Principal,
+    Request,
+    Response,
+)
+from gateway.policy import asked_protocols
 from gateway.shares import Shares
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
@@ -50,8 +65,8 @@ class SiteDoor:
     """The site of one app. `source` is its folder, or one HTML file. `largest` returns the current limit of a body in
     bytes; a larger one is not read. `ruled` tells whether a rule matches the beginning of a path: other paths belong to
     the page's own router, and a browser that navigates to one gets the page. `start` is where the app begins, and
-    `folder` where its files are. `room` limits the bytes of large bodies together with those of other doors. `admits`
-    are the access rules.
+    `folder` where its files are. `room` limits the bytes of large bodies together with those of other doors, and
+    `in_turn` lets connections read frames in turn. `admits` are the access rules.
     """
 
     def __init__(
@@ -65,6 +80,7 @@ class SiteDoor:
         largest: Callable[[], int],
         ruled: Callable[[str], bool],
         room: Shares,
+        in_turn: RoundRobin | None = None,
         admits: Admits = admit_all,
     ) -> None:
         self.app = app
@@ -79,6 +95,7 @@ class SiteDoor:
         self._largest = largest
         self._ruled = ruled
         self._room = room
+        self._in_turn = in_turn or RoundRobin()
         self._admits = admits
 
     def admits(self, principal: Principal) -> bool:
@@ -124,6 +141,8 @@ class SiteDoor:
             return refusal
         if not self._admits(request[PRINCIPAL], self.app):
             return refusal_response(403, "not-allowed", "This app is not for this person: its `access` excludes them.")
+        if _is_upgrade(request):
+            return await self._open_socket(request)
         if request.method in ("GET", "HEAD"):
             file = None
             if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)
@@ -144,6 +163,20 @@ class SiteDoor:
                 403, "foreign-page", "A link of another site leads to the app's pages, not to its API."
             )
         return await self._forward(request)
+
+    async def _open_socket(self, request: web.Request) -> web.StreamResponse:
+        """Carry a WebSocket; the guard has checked that the page is the site's own."""
+        if not web.WebSocketResponse().can_prepare(request).ok:
+            return refusal_response(426, "websocket-needed", "This is no valid opening of a WebSocket (RFC 6455, 4.1).")
+        caller = self._caller(request[PRINCIPAL])
+        outcome = await self._exchange.open(_read_opening(request), caller, wait=AS_LONG_AS_IT_IS_OPEN)
+        if not isinstance(outcome, OpenSocket):
+            response = outcome if isinstance(outcome, Response) else outcome.head
+            return _set_headers(_Whole(status=response.status, body=response.body or None), response)
+        try:
+            return await carry(request, outcome, caller, self._in_turn)
+        finally:
+            await outcome.aclose()
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         with reserve_room(self._room, request[PRINCIPAL].id) as taken:
@@ -310,6 +343,15 @@ def site_headers(headers: Headers, length: int | None) -> list[tuple[str, str]]:
     """Return the header fields of an answer at the site: those of the backend, and the gateway's own."""
     own = {**_SECURE, "content-length": str(length)} if length is not None else _SECURE
     return [*((name, value) for name, value in headers if name not in own), *own.items()]
+
+
+def _is_upgrade(request: web.Request) -> bool:
+    return request.method == "GET" and request.headers.get("upgrade", "").strip().lower() == "websocket"
+
+
+def _read_opening(request: web.Request) -> Request:
+    headers = received_headers(request.raw_headers)
+    return Request(WEBSOCKET, request.raw_path, headers, protocols=asked_protocols(headers))
 
 
 def _read_request(request: web.Request, body: bytes) -> Request:

@@ -144,8 +144,8 @@ class RequestApprovals:
             ask = _ask(message, decided, policy)
             if await self._step.is_granted(ask, caller, record):
                 return None
-            # An answer that several callers may poll is not streamed.
-            request = structs.replace(decided.request, stream=False)
+            # An answer that several callers may poll is not streamed; a WebSocket has one caller.
+            request = structs.replace(decided.request, stream=decided.canonical.opens_socket)
             return Pending(await self._step.park(ask, caller, record, request))
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
         await self._approvals.dispatch(parked, decided.canonical.digest, policy.version)
@@ -220,7 +220,7 @@ def _ask(message: str, decided: DecidedRequest, policy: Policy) -> Ask:
     canonical = decided.canonical
     return Ask(
         message=message,
-        method=canonical.method,
+        method=canonical.shown_method,
         target=canonical.url,
         digest=canonical.digest,
         policy_version=policy.version,
@@ -228,5 +228,5 @@ def _ask(message: str, decided: DecidedRequest, policy: Policy) -> Ask:
         body=SECRET if decided.obligations.secret and canonical.body else canonical.body,
         grant=decided.obligations.grant,
         question_timeout=decided.obligations.question_timeout,
-        rule=f"{canonical.method} {decided.decision.route or ''}",
+        rule=f"{canonical.shown_method} {decided.decision.route or ''}",
     )

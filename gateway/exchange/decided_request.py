@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gateway.crypto import frame_parts
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
-from gateway.model import Caller, CanonicalRequest, Effect, Request, Response
+from gateway.model import BackendSocket, Caller, CanonicalRequest, Effect, Request, Response
 from gateway.policy import SAFE_METHODS, Decision, Obligations, Policy, canonicalise, canonicalise_in_steps, decide
 
 
@@ -30,7 +30,7 @@ class BackendAnswer(Struct, frozen=True):
     """A backend's answer: `response` has its body, unless `parts` yield it; `close` discards what was not read.
 
     `credentialed` is true if the gateway added a credential or cookies to the request; `secrets` maps each text that
-    must not reach the app to the name of its credential.
+    must not reach the app to the name of its credential. `socket` is the WebSocket that the backend opened.
     """
 
     response: Response
@@ -38,6 +38,7 @@ class BackendAnswer(Struct, frozen=True):
     parts: AsyncIterator[bytes] | None = None
     close: Callable[[], Awaitable[None]] = do_nothing
     credentialed: bool = False
+    socket: BackendSocket | None = None
 
 
 LONG: Final = 256 * 1024
@@ -60,12 +61,13 @@ class DecidedRequest(Struct, frozen=True):
     def streams(self) -> bool:
         """True if the answer may be sent before it is complete; values can be changed in a complete answer only."""
         whole = self.obligations.mask or self.obligations.vault
-        return self.request.stream and self.obligations.stream and not whole
+        return (self.request.stream and self.obligations.stream and not whole) or self.canonical.opens_socket
 
     @property
     def wants_events(self) -> bool:
-        """True if an event stream is requested, as by `EventSource`: such an answer has no end to wait for."""
-        return any(name == "accept" and "text/event-stream" in value for name, value in self.canonical.headers)
+        """True if an event stream or a WebSocket is requested: such an answer has no end to wait for."""
+        events = any(name == "accept" and "text/event-stream" in value for name, value in self.canonical.headers)
+        return events or self.canonical.opens_socket
 
 
 async def decide_request(
@@ -82,7 +84,7 @@ async def decide_request(
     decision = decide(policy, canonical, caller, now)
     obligations = decision.obligations
     record.note(
-        method=canonical.method,
+        method=canonical.shown_method,
         url=canonical.url,
         backend=canonical.backend,
         request_size=len(canonical.body),
@@ -90,6 +92,8 @@ async def decide_request(
         decision=decision.effect,
         reasons=list(decision.reasons),
     )
+    if canonical.protocols is not None:
+        record.note(protocols=list(canonical.protocols))
     record.mark("decide")
     if decision.effect is Effect.DENY:
         raise decision.refusal()

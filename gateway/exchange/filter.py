@@ -255,7 +255,7 @@ def filter_answer(
     )
     if record.fields.get("authorization") == DROPPED:
         response = replace(response, headers=(*response.headers, ("gateway-dropped", "authorization")))
-    _report(echo, answer, decided, record)
+    report_echo(echo, answer, decided, record)
     parts = _masked_parts(answer, answer.parts, echo, decided, record) if answer.parts is not None else None
     return BackendAnswer(response, answer.secrets, parts, answer.close, answer.credentialed)
 
@@ -274,14 +274,14 @@ async def _masked_parts(
 ) -> AsyncIterator[bytes]:
     async for part in parts:
         shown = echo.part(part)
-        _report(echo, answer, decided, record)  # at once: the rest may never come
+        report_echo(echo, answer, decided, record)  # at once: the rest may never come
         if shown:
             yield shown
     if rest := echo.rest():
         yield rest
 
 
-def _report(echo: SecretRedactor, answer: BackendAnswer, decided: DecidedRequest, record: Record) -> None:
+def report_echo(echo: SecretRedactor, answer: BackendAnswer, decided: DecidedRequest, record: Record) -> None:
     """Name in record and log which secrets a backend echoed, without their values."""
     if not echo.heard:
         return

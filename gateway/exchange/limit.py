@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -129,6 +130,16 @@ class Limiter:
                 raise
             return (str(refusal),)
         return ()
+
+    async def pace(self, limits: Sequence[Limit], caller: Caller) -> None:
+        """Wait until one more call is within `limits`, and count it."""
+        while limits:
+            taken = self._rates.take(limits, caller)
+            if not isinstance(taken, TakenRates):
+                taken = await taken
+            if taken.exceeded is None:
+                return
+            await asyncio.sleep(taken.retry_after)
 
     async def _take_quotas(self, obligations: Obligations, caller: Caller, taken: TakenRates) -> None:
         now = self._now()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +29,10 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.redirect import FOLLOWED, HOPS, continue_at, next_hop, redirect_broken
 from gateway.exchange.send import Sender
-from gateway.exchange.streams import PREFIX, Stream, Streams, internal_error
+from gateway.exchange.sockets import Message, OpenSocket, Sockets
+from gateway.exchange.streams import PREFIX, SOCKET, Stream, Streams, internal_error
 from gateway.hooks import Hooks
-from gateway.model import Backend, Caller, Part, Request, Response, Tell
+from gateway.model import WEBSOCKET, Backend, Caller, Part, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy, without
 from gateway.ports.approvals import Parked, Pending
 from gateway.traces import Trace, read_trace
@@ -74,6 +76,7 @@ class Exchange:
         proof: Callable[[], frozenset[str]] = frozenset,
         admits: Admits = admit_all,
         running: RunningCalls | None = None,
+        sockets: Sockets | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._apps = apps
@@ -87,6 +90,7 @@ class Exchange:
         self._proof = proof
         self._admits = admits
         self._running = running or RunningCalls()
+        self._sockets = sockets or Sockets(limiter, recorder.metrics, self._running)
         self._now = now
 
     async def run(self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None) -> Response:
@@ -107,11 +111,12 @@ class Exchange:
     ) -> Response | Stream:
         """Run a request for a caller that can read a stream itself, and closes it."""
         with self._running.call():
-            outcome = await self._run_steps(self._without_proof(request), caller, None, tell)
+            outcome = await self._run_steps(_prepared(self._without_proof(request)), caller, None, tell)
             if isinstance(outcome, Pending):
                 try:
                     with self._running.refusing_cuts:
-                        return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
+                        answer = await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
+                        return self._streams.release(answer) or answer
                 except Refusal as refusal:
                     return await self.refuse(refusal, caller, request.method, request.url)
             return outcome
@@ -126,11 +131,36 @@ class Exchange:
                 with self._running.refusing_cuts:
                     if not self._admits(caller.principal, caller.app):
                         raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
-                    if id.startswith(PREFIX):
+                    if id.startswith((PREFIX, SOCKET)):
                         return await self._streams.next(id, caller, wait=wait, cancel=cancel)
                     return await self._waiting.resume(id, caller, wait, cancel, self._take_up)
             except Refusal as refusal:
                 return await self.refuse(refusal, caller, "", "")
+
+    async def send(self, id: str, caller: Caller, number: int, messages: Sequence[Message]) -> None:
+        """Send the messages of a page on its WebSocket `id`: they are numbered from 0 on, and `number` is the first.
+
+        Returns once there is room for more. Raises `Refusal`, `connection-lost` for a WebSocket that is not open.
+        """
+        with self._running.call(), self._running.refusing_cuts:
+            if not self._admits(caller.principal, caller.app):
+                raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
+            socket = self._streams.find(id, caller)
+            if not isinstance(socket, OpenSocket):
+                raise Refusal(Reason.CONNECTION_LOST, "This WebSocket is not open any more.")
+            try:
+                await socket.send_numbered(number, messages, caller)
+            except ConnectionError as error:
+                raise Refusal(Reason.CONNECTION_LOST, "This WebSocket is not open any more.") from error
+
+    def recheck_sockets(self) -> None:
+        """End the WebSockets that the policies of now do not allow."""
+
+        def policy(app: str) -> Policy | None:
+            found = self._apps.get(app)
+            return found.policy if found is not None else None
+
+        self._sockets.recheck(policy, self._now())
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         """Record a refusal by a door that could not build a request, and return its answer."""
@@ -143,6 +173,8 @@ class Exchange:
         outcome = await self._run_steps(request, parked.caller, parked)
         if isinstance(outcome, Response):
             return outcome
+        if isinstance(outcome, OpenSocket):
+            return self._streams.keep(outcome, parked.caller)
         raise Refusal(Reason.APPROVAL_EXPIRED, "The call needs another approval than the one that it had.")
 
     def _without_proof(self, request: Request) -> Request:
@@ -185,6 +217,9 @@ class Exchange:
                     await self._hooks.check_request(decided.canonical, caller)
                     await record.open(lasting=decided.streams)
                     last, answer = await self._send(app, decided, caller, record, stack, tell)
+                    if answer.socket is not None and stack is not None:
+                        rest = stack.pop_all()
+                        return self._sockets.open(policy, last, answer, answer.socket, caller, record, rest)
                     answer = filter_answer(policy, last, answer, record, redirected=last is not decided)
                     if last.obligations.mask:
                         answer = await mask_answer(answer, last.obligations.mask)
@@ -232,7 +267,7 @@ class Exchange:
         for _ in range(HOPS + 1):
             spec = app.policy.backends[decided.canonical.backend]
             answer = await self._sender.send(decided, app.backends[spec.name], spec, caller, record, stack, tell)
-            hop = next_hop(app.policy, decided, answer)
+            hop = next_hop(app.policy, decided, answer) if not decided.canonical.opens_socket else None
             if hop is None:
                 record.note(response_size=len(answer.response.body))
                 return decided, answer
@@ -243,6 +278,13 @@ class Exchange:
             await self._hooks.check_request(decided.canonical, caller)
         FOLLOWED.report(caller.principal.id)
         raise redirect_broken(f"The backend redirects more than {HOPS} times.")
+
+
+def _prepared(request: Request) -> Request:
+    """Return the request as it is decided: that for a WebSocket is answered by a stream, for one caller."""
+    if request.method.upper() != WEBSOCKET:
+        return request
+    return replace(request, method=WEBSOCKET, body=b"", stream=True, once=secrets.token_urlsafe(16))
 
 
 def _own_file(app: ExchangeApp, request: Request) -> tuple[Path, str, str, int] | None:

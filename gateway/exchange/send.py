@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -18,11 +18,22 @@ from msgspec import Struct, structs
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected, MissingAccounts
 from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
-from gateway.exchange.cookies import CookieJars, jar_key
+from gateway.exchange.cookies import CookieJars, JarKey, jar_key
 from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
 from gateway.exchange.page_tokens import NAME, PageTokens
 from gateway.exchange.record import Record
-from gateway.model import Backend, Caller, Headers, Json, Outbound, Response, StreamingBackend, Tell
+from gateway.model import (
+    Backend,
+    Caller,
+    Headers,
+    Json,
+    Outbound,
+    Response,
+    SocketBackend,
+    StreamingBackend,
+    Tell,
+    Upgraded,
+)
 from gateway.policy import SAFE_METHODS, BackendSpec, without
 
 Attempt = Callable[[float], Awaitable[BackendAnswer]]
@@ -242,6 +253,8 @@ class Sender:
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         request = outbound_request(url, way.decided, injected.headers + cookies, timeout, trace)
+        if way.decided.canonical.protocols is not None:
+            return await self._open_socket(way, request, injected, jar, secrets)
         if self._page_tokens is not None and way.decided.obligations.vault is not None:
             body, opened = self._page_tokens.open_body(way.decided, way.spec, way.caller)
             request = structs.replace(request, body=body)
@@ -263,6 +276,28 @@ class Sender:
         if jar is not None:
             self._jars.keep(jar, url, headers)
         return answer, await self._authenticator.take_response(name, principal, injected, url, status, headers)
+
+    async def _open_socket(
+        self, way: SendTarget, request: Outbound, injected: Injected, jar: JarKey | None, secrets: Mapping[str, str]
+    ) -> tuple[BackendAnswer, bool]:
+        """Return the answer to the opening request of a WebSocket, and the same as `_once`."""
+        opened, close = await _upgrade(way, request)
+        head = opened.head
+        if jar is not None:
+            self._jars.keep(jar, way.url, head.headers)
+        name, principal = way.spec.credential, way.caller.principal
+        changed = await self._authenticator.take_response(name, principal, injected, way.url, head.status, head.headers)
+        return BackendAnswer(head, secrets, None, close, True, opened.socket), changed
+
+
+async def _upgrade(way: SendTarget, request: Outbound) -> tuple[Upgraded, Callable[[], Awaitable[None]]]:
+    rule, protocols = way.decided.obligations.socket, way.decided.canonical.protocols
+    if way.stack is None or rule is None or protocols is None or not isinstance(way.backend, SocketBackend):
+        detail = f"backend {way.spec.name!r}: backends of the type {way.spec.type} open no WebSockets"
+        raise Refusal(Reason.BACKEND_PROTOCOL, detail)
+    stack = await way.stack.enter_async_context(AsyncExitStack())
+    opened = await stack.enter_async_context(way.backend.upgrade(request, protocols, rule.message))
+    return opened, stack.aclose
 
 
 def outbound_request(

@@ -36,6 +36,9 @@ class Stream:
     Iterating raises `Refusal` if the rest does not arrive.
     """
 
+    is_socket = False
+    """True for an open WebSocket."""
+
     def __init__(
         self,
         head: Response,
@@ -45,6 +48,7 @@ class Stream:
         running: RunningCalls | None = None,
     ) -> None:
         self.head = head
+        self.name = ""
         self._running = running or RunningCalls()
         self.id = record.id
         self._parts = parts
@@ -132,6 +136,9 @@ BOUNDS: Final = (
 PREFIX: Final = "stream-"
 """The prefix of a stream's id."""
 
+SOCKET: Final = "socket-"
+"""The prefix of the id of a WebSocket, by which host pages tell its calls from others."""
+
 
 _BOUNDS: Final = (
     (PER_VIEW, "this view are open already. Close one of them"),
@@ -153,8 +160,10 @@ class _OpenStream:
     task: asyncio.Task[None] = field(init=False)
     buffer: bytearray = field(default_factory=bytearray)
     ended: bool = False
+    released: bool = False
     failure: Refusal | None = None
     holding: int = 0
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     room: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -251,10 +260,8 @@ class Streams:
 
         The head of a body whose parts are independent, such as an event stream, is returned at once.
         """
-        opened = _OpenStream(stream, caller, self._clock())
-        id = PREFIX + secrets.token_urlsafe(16)
-        self._open[id] = opened
-        opened.task = self._tasks.create_task(self._read(opened))
+        id, opened = self._add(stream, caller)
+        opened.wanted.set()
         try:
             await asyncio.sleep(0)  # let the task begin: a task that is cancelled before would not close its stream
             if stream.head.says_by_and_by():
@@ -273,6 +280,33 @@ class Streams:
             return replace(stream.head, part=Part(id, last=False))
         return await self._part(id, opened)
 
+    def keep(self, stream: Stream, caller: Caller) -> Response:
+        """Return the head of a stream that nobody reads yet: `next` begins, or `release` takes it out."""
+        id, _ = self._add(stream, caller)
+        return replace(stream.head, part=Part(id, last=False))
+
+    def release(self, head: Response) -> Stream | None:
+        """Return the stream of a head that `keep` returned, for a caller that reads and closes it itself."""
+        opened = self._open.pop(head.part.stream, None) if head.part is not None else None
+        if opened is None:
+            return None
+        opened.released = True
+        opened.task.cancel()
+        return opened.stream
+
+    def find(self, id: str, caller: Caller) -> Stream | None:
+        """Return an open stream of `caller`."""
+        opened = self._open.get(id)
+        return opened.stream if opened is not None and _who(opened.caller) == _who(caller) else None
+
+    def _add(self, stream: Stream, caller: Caller) -> tuple[str, _OpenStream]:
+        opened = _OpenStream(stream, caller, self._clock())
+        id = (SOCKET if stream.is_socket else PREFIX) + secrets.token_urlsafe(16)
+        self._open[id] = opened
+        stream.name = id
+        opened.task = self._tasks.create_task(self._read(opened))
+        return id, opened
+
     async def next(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
         """Return the next part, empty if none arrives within `wait` seconds; `cancel` ends the stream.
 
@@ -285,6 +319,7 @@ class Streams:
         if cancel:
             await self._end(id)
             return replace(opened.stream.head, part=Part(id, last=True))
+        opened.wanted.set()
         opened.holding += 1
         try:
             async with asyncio.timeout(wait):
@@ -322,6 +357,7 @@ class Streams:
     async def _read(self, opened: _OpenStream) -> None:
         """Read ahead as far as there is room."""
         try:
+            await opened.wanted.wait()
             async for part in opened.stream:
                 await opened.put(part)
         except Refusal as refusal:
@@ -331,7 +367,8 @@ class Streams:
             opened.failure = internal_error()
         finally:
             opened.end()
-            await _close_stream(opened.stream)
+            if not opened.released:
+                await _close_stream(opened.stream)
 
     async def _part(self, id: str, opened: _OpenStream) -> Response:
         """Return the buffered part; after the last one, the error that broke the stream, if any."""

@@ -16,10 +16,11 @@ from gateway.callers.entitlements import Admits, admit_all
 from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, CALLER_WAIT
+from gateway.exchange.sockets import read_messages
 from gateway.mcp import own_tools
 from gateway.mcp import tools as define
 from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Push, Views
-from gateway.mcp.own_tools import read_flag, read_mapping, read_optional_text, read_text, refuse_others
+from gateway.mcp.own_tools import read_flag, read_mapping, read_number, read_optional_text, read_text, refuse_others
 from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.ports.views import LiveView
@@ -156,6 +157,7 @@ class Catalog:
             *(_Entry(define.open_tool(one), self._open_handler(one), one.id) for one in self._resources.values()),
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
+            _Entry(define.webmcp_send(), self._send),
             _Entry(define.webmcp_attach(), self._attach),
             *(_Entry(tool, self._relaying(tool.name)) for tool in (own_tools.poll_tool(), own_tools.result_tool())),
             _Entry(define.list_view_tools(), self._list_view_tools),
@@ -261,6 +263,12 @@ class Catalog:
             if refusal.reason is Reason.VIEW_MOVED:
                 raise refusal from None
         return await _answer(response, client, arguments)
+
+    async def _send(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
+        caller = self._caller(arguments, client)
+        id, number = read_text(arguments, "id"), read_number(arguments, "number")
+        await self._exchange.send(id, caller, number, read_messages(arguments.get("messages")))
+        return of_values({"sent": True})
 
     async def _push_parts(self, response: Response, caller: Caller, push: Push) -> Response:
         """Push small parts; return the answer: the last part, a large or empty one, or the last that may be pushed."""

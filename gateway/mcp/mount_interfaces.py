@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import mcp_types as types
@@ -11,6 +11,7 @@ from msgspec import Struct
 from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.eventloop.model_priority import ModelPriority
+from gateway.exchange.sockets import Message
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.ports.views import LiveView, OpenedView
@@ -131,6 +132,10 @@ class Exchange(Protocol):
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         """Return the recorded answer to input that is no valid request."""
+        ...
+
+    async def send(self, id: str, caller: Caller, number: int, messages: Sequence[Message]) -> None:
+        """Send messages on a WebSocket. Raises `Refusal`."""
         ...
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response: ...

@@ -146,7 +146,7 @@ class RelayTools:
     async def poll(self, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Wait for the view's next calls."""
         proof = _proof(arguments, client)
-        after, wait = _number(arguments, "after"), _number(arguments, "wait")
+        after, wait = read_number(arguments, "after"), read_number(arguments, "wait")
         listed = _read_listing(arguments)
         closing, leaving = read_flag(arguments, "closing"), read_flag(arguments, "leaving")
         if closing or leaving:
@@ -185,7 +185,7 @@ def _proof(arguments: Arguments, client: MountClient) -> str:
     return proof
 
 
-def _number(arguments: Arguments, name: str) -> int:
+def read_number(arguments: Arguments, name: str) -> int:
     value = arguments.get(name, 0)
     if type(value) is int and 0 <= value < 2**53:
         return value

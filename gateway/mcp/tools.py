@@ -78,6 +78,30 @@ def http_stream() -> types.Tool:
     )
 
 
+def webmcp_send() -> types.Tool:
+    """Return the tool that sends messages on a WebSocket of a view."""
+    properties = {
+        "id": {"type": "string", "description": "Value of the field stream of the answer that opened the WebSocket."},
+        "number": {"type": "integer", "minimum": 0, "description": "The number of the first message, from 0 on."},
+        "messages": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Each has text, bytes in base64, or close with code and reason. Numbers that were sent "
+            "already are left out.",
+        },
+        "_view": {"type": "string", "description": "View proof."},
+    }
+    return types.Tool(
+        name="webmcp_send",
+        title="WebSocket, messages",
+        description="Sends messages of the app on a WebSocket that http_request opened with the method WEBSOCKET; "
+        "returns once there is room for more. http_stream returns the backend's.",
+        input_schema={"type": "object", "properties": properties, "required": ["id", "number", "messages"]},
+        output_schema=_object({"sent": {"type": "boolean"}}),
+        _meta=APP_ONLY,
+    )
+
+
 def webmcp_attach() -> types.Tool:
     """Return the tool by which a view proves that it is the one that was opened."""
     properties = {

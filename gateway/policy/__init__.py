@@ -28,6 +28,7 @@ from gateway.policy.obligations import (
     Quota,
     Redirects,
     Retry,
+    SocketRule,
     Window,
 )
 from gateway.policy.organisation import load_organisation, parse_organisation
@@ -48,7 +49,7 @@ from gateway.policy.rules import (
     Route,
     ToolRule,
 )
-from gateway.policy.testing import Coverage, TestFile, TestResult, coverage, run_tests
+from gateway.policy.testing import Coverage, TestFile, TestResult, asked_protocols, coverage, run_tests
 from gateway.policy.tools import tool_pin
 from gateway.token_buckets import Rate, Taken, take
 
@@ -84,6 +85,7 @@ __all__ = [
     "ReportMode",
     "Retry",
     "Route",
+    "SocketRule",
     "Step",
     "Taken",
     "TestFile",
@@ -92,6 +94,7 @@ __all__ = [
     "Window",
     "answer_headers",
     "any_tool",
+    "asked_protocols",
     "canonicalise",
     "canonicalise_in_steps",
     "check_part",

@@ -7,16 +7,17 @@ for a body too large for a rule to read.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Final
 
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.sizes import MOST, is_bulky, why
-from gateway.model import BodyType, CanonicalRequest, Request
+from gateway.model import WEBSOCKET, BodyType, CanonicalRequest, Request
 from gateway.policy import paths
 from gateway.policy.bodies import canonical_json
 from gateway.policy.destinations import canonical_origin
 from gateway.policy.headers import filter_request_headers
+from gateway.policy.obligations import is_protocol
 from gateway.policy.overrides import method_override
 from gateway.policy.policy import Policy, opaque_segments
 from gateway.policy.rules import METHODS, Route
@@ -25,6 +26,9 @@ MAX_URL: Final = 8 * 1024
 
 REMEMBERED: Final = 256
 """Canonical requests in a policy's cache: without a body, at most `SHORT` characters of URL and `FEW` headers."""
+
+PROTOCOLS: Final = 16
+"""Subprotocols that one WebSocket may ask for."""
 
 SHORT: Final = 512
 FEW: Final = 12
@@ -39,7 +43,7 @@ def canonicalise(policy: Policy, request: Request, backend: str | None = None) -
 
     Small requests without a body are cached: pages repeat them.
     """
-    if request.body or len(request.url) > SHORT or len(request.headers) > FEW:
+    if request.body or len(request.url) > SHORT or len(request.headers) > FEW or request.method == WEBSOCKET:
         return _worked_out(policy, request, backend)
     # A key of plain tuples and strings, compared in C; `Request` objects are not.
     asked = request.method, request.url, request.headers, request.body_type, request.redirect, request.timeout, backend
@@ -71,7 +75,12 @@ def canonicalise_in_steps(
 
 
 def _canonicalising(policy: Policy, request: Request, backend: str | None) -> Generator[None, None, CanonicalRequest]:
-    method = request.method if request.method in METHODS else canonical_method(request.method)
+    opens_socket = request.method.upper() == WEBSOCKET
+    method = "GET" if opens_socket else request.method
+    if method not in METHODS:
+        method = canonical_method(method)
+    if opens_socket:
+        _check_protocols(request.protocols)
     meant, path, query = target(policy, request.url)
     path = paths.canonical_path(path)
     if query:  # the backend is already known if a backend wrote the query
@@ -105,7 +114,20 @@ def _canonicalising(policy: Policy, request: Request, backend: str | None) -> Ge
         redirect=request.redirect,
         timeout=request.timeout,
         json=json,
+        protocols=request.protocols if opens_socket else None,
+        once=request.once if opens_socket else "",
     )
+
+
+def _check_protocols(protocols: Sequence[str]) -> None:
+    """Refuse subprotocols that no browser would ask for (RFC 6455, 4.1)."""
+    if len(protocols) > PROTOCOLS:
+        raise ValueError(f"protocols: {len(protocols)} subprotocols: at most {PROTOCOLS} are taken")
+    for protocol in protocols:
+        if not is_protocol(protocol):
+            raise ValueError(f"protocols: {protocol[:40]!a} is not a subprotocol: send a word")
+    if len({protocol.lower() for protocol in protocols}) != len(protocols):
+        raise ValueError("protocols: a subprotocol is named twice")
 
 
 def _check_size(route: Route, body: bytes) -> None:

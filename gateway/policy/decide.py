@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +10,7 @@ from gateway.model import Caller, CanonicalRequest, Effect, Initiator, Principal
 from gateway.policy.conditions import Failure
 from gateway.policy.confirm import ROUTE_MESSAGE, question
 from gateway.policy.facts import FactSource
-from gateway.policy.obligations import SAFE_METHODS, Obligations
+from gateway.policy.obligations import SAFE_METHODS, Obligations, SocketRule
 from gateway.policy.policy import Policy
 from gateway.policy.rules import Confirm, Decision, OrganisationRule, Route, ToolRule
 
@@ -19,6 +19,7 @@ TOOL_TIMEOUT: Final = 30.0
 _UNPROVEN: Final = question(None, ROUTE_MESSAGE)
 _UNPROVEN_REASON: Final = "the call has no view proof, so a person is asked before it changes anything"
 _ASKS: Final = "its rule asks a person"
+_MASKED: Final = "values of answers are masked here, and cannot be found in the messages of a WebSocket"
 
 
 def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float | None = None) -> Decision:
@@ -40,14 +41,20 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
             decision = _conditional(policy, route, request, caller, reporting=reporting)
     if decision.effect is Effect.DENY:
         return decision
+    if request.protocols is not None:
+        decision = _socket(policy, decision, route, request.protocols, reporting=reporting)
+        if decision.effect is Effect.DENY:
+            return decision
     if route is not None and route.confirm is not None and route.confirm.applies(caller):
         decision = _require_approval(decision, route.confirm, FactSource(caller, request, route.template), _ASKS)
-    elif caller.initiator is Initiator.MODEL and not caller.proven and request.method not in SAFE_METHODS:
+    elif caller.initiator is Initiator.MODEL and not caller.proven and not _is_safe(request):
         decision = _require_approval(decision, _UNPROVEN, FactSource(caller, request), _UNPROVEN_REASON)
     for rule in above:
         decision = _within_rule(decision, rule, FactSource(caller, request, rule.template))
         if decision.effect is Effect.DENY:
             return decision
+    if request.opens_socket and decision.obligations.mask:
+        return Decision(Effect.DENY, (_MASKED,), decision.route)
     if reporting:
         decision = replace(decision, obligations=replace(decision.obligations, report=True))
     if request.timeout is not None and request.timeout < decision.obligations.timeout:
@@ -139,6 +146,34 @@ def _decide_unrouted(policy: Policy, request: CanonicalRequest, *, reporting: bo
         return decision
     obligations = replace(policy.defaults, circuit=backend.circuit, cookies=backend.cookies)
     return _allow_reported(policy, decision, obligations)
+
+
+def _is_safe(request: CanonicalRequest) -> bool:
+    """Return whether the request changes nothing; a WebSocket may carry any change."""
+    return request.method in SAFE_METHODS and not request.opens_socket
+
+
+def _socket(
+    policy: Policy, decision: Decision, route: Route | None, protocols: Sequence[str], *, reporting: bool
+) -> Decision:
+    """Decide whether the WebSocket may be opened that an allowed GET asks for."""
+    rule = decision.obligations.socket
+    shown = route.shown if route is not None else ""
+    if rule is None:
+        denied = Decision(Effect.DENY, (f"the route {shown} carries no WebSocket",), decision.route)
+        if not reporting:
+            return denied
+        obligations = replace(decision.obligations, socket=SocketRule())
+        if decision.obligations.reported:
+            return replace(decision, obligations=obligations)
+        return _allow_reported(policy, denied, obligations)
+    other = [protocol for protocol in protocols if rule.protocols is not None and protocol not in rule.protocols]
+    if rule.protocols is None or (protocols and not other):
+        return decision
+    asked = f"the subprotocol {other[0]}" if other else "no subprotocol"
+    reason = f"the route {shown} carries WebSockets with {', '.join(rule.protocols)}, and this one asks for {asked}"
+    denied = Decision(Effect.DENY, (reason,), decision.route)
+    return _allow_reported(policy, denied, decision.obligations) if reporting else denied
 
 
 def _conditional(

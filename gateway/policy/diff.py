@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 from gateway.jsontext.writing import sorted_json
 from gateway.policy.conditions import Condition
 from gateway.policy.links import Links
-from gateway.policy.obligations import AppAuthorization, Limit, Obligations, Quota, Redirects
+from gateway.policy.obligations import AppAuthorization, Limit, Obligations, Quota, Redirects, SocketRule
 from gateway.policy.policy import Policy, ReportMode
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, OrganisationRule, Route, ToolRule, rule_place
 from gateway.policy.schemas import BodySchema
@@ -257,9 +257,31 @@ def _obligations(old: Obligations, new: Obligations) -> Iterator[Difference]:
         yield (Turn.CLOSED, "bodies are secret") if new.secret else (Turn.OPENED, "bodies are no longer secret")
     order = list(Redirects)
     yield from _numbers(order.index(old.redirects), order.index(new.redirects), f"redirects: {new.redirects}")
+    yield from _sockets(old.socket, new.socket)
     for name in ("timeout", "idempotent", "retry", "circuit", "cookies", "stream"):
         if getattr(old, name) != getattr(new, name):
             yield Turn.CHANGED, f"{name}: {getattr(new, name)} (was {getattr(old, name)})"
+
+
+def _sockets(old: SocketRule | None, new: SocketRule | None) -> Iterator[Difference]:
+    if old is None or new is None:
+        if new is not None:
+            yield Turn.OPENED, "WebSockets are carried"
+        elif old is not None:
+            yield Turn.CLOSED, "WebSockets are carried no more"
+        return
+    if old.protocols is None or new.protocols is None:
+        if new.protocols is not None:
+            yield Turn.CLOSED, f"WebSockets only with the subprotocols {', '.join(new.protocols)}"
+        elif old.protocols is not None:
+            yield Turn.OPENED, "WebSockets with any subprotocol"
+    else:
+        yield from _sets(old.protocols, new.protocols, "subprotocols of WebSockets")
+    yield from _numbers(old.message, new.message, "messages of WebSockets of up to {} bytes (was {})")
+    yield from _count(old.limits, new.limits, "rate of messages of WebSockets", _rate)
+    if old.model != new.model:
+        who = "messages of WebSockets while the page acts for the model"
+        yield (Turn.OPENED, who) if new.model else (Turn.CLOSED, f"no {who}")
 
 
 def _numbers(old: int, new: int, text: str) -> Iterator[Difference]:

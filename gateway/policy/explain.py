@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.errors import Refusal
 from gateway.jsontext.writing import lenient_json
-from gateway.model import Caller, CanonicalRequest, Effect, Request
+from gateway.model import WEBSOCKET, Caller, CanonicalRequest, Effect, Request
 from gateway.policy import paths
 from gateway.policy.canonical import canonical_method, canonicalise, target
 from gateway.policy.conditions import Condition, Failure
@@ -120,7 +120,11 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
     """Return the normalisation steps up to a refusal."""
     steps = [Step("as given", f"{request.method} {request.url}")]
     try:
-        steps.append(Step("method in upper case", canonical_method(request.method)))
+        if request.method.upper() == WEBSOCKET:
+            asked = f", subprotocols {', '.join(request.protocols)}" if request.protocols else ""
+            steps.append(Step("opens a WebSocket", f"by a GET with Upgrade{asked}"))
+        else:
+            steps.append(Step("method in upper case", canonical_method(request.method)))
         backend, path, query = target(policy, request.url)
         named = f"backend {backend}, named by the URL's origin; " if backend else ""
         steps.append(Step("split, fragment dropped", f"{named}path {path}, query {query or '(none)'}"))
@@ -137,7 +141,8 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
             steps.append(Step("headers dropped", ", ".join(dropped)))
         if "authorization" in dropped:
             steps.append(Step("authorization of the page", _authorization(policy, canonical.backend)))
-        steps.append(Step("canonical", f"{canonical.method} {canonical.url} to {canonical.backend or '(no backend)'}"))
+        named = canonical.backend or "(no backend)"
+        steps.append(Step("canonical", f"{canonical.shown_method} {canonical.url} to {named}"))
     except ValueError as error:
         steps.append(Step("refused", str(error)))
     except Refusal as refusal:
@@ -232,6 +237,12 @@ def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> st
     if route is not None and route.deny is not None:
         where = _where(route)
         return f"the rule {where} denies this on purpose: a route for it must come before that line"
+    if route is not None and request.protocols is not None:
+        rule = route.decided.obligations.socket
+        if rule is None:
+            return f"add `websocket: true` to {route.template.text} ({route.place})"
+        if rule.protocols is not None and not (request.protocols and set(request.protocols) <= set(rule.protocols)):
+            return f"add what the page asks for to `websocket.protocols` of {route.template.text} ({route.place})"
     if route is not None:
         return f"change the request, or the conditions of {route.template.text} ({route.place})"
     allowed = next((route for route in policy.routes.matching(request.path) if route.deny is None), None)
@@ -239,7 +250,8 @@ def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> st
         return f"add {request.method} to `methods` of {allowed.template.text} ({allowed.place})"
     template = _template(request.path)
     alone = f' (the path "{request.path}" allows it for this one alone)' if template != request.path else ""
-    return f'add to `routes`: {{path: "{template}", methods: [{request.method}]}}{alone}'
+    carries = ", websocket: true" if request.opens_socket else ""
+    return f'add to `routes`: {{path: "{template}", methods: [{request.method}]{carries}}}{alone}'
 
 
 def _template(path: str) -> str:

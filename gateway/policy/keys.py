@@ -55,6 +55,7 @@ _LIMITS: Final[Keys] = {
     "rate": (_RATES, "At most so many in a while, such as 30/minute per principal."),
     "quota": (_QUOTAS, "At most so many in a calendar window in UTC, such as 20/day per principal."),
 }
+_SOCKET: Final[Json] = {"anyOf": [_FLAG, _of("websocket")]}
 _CONFIRM: Final[Json] = {"anyOf": [{"const": "always"}, _of("confirm")]}
 
 KEYS: Final[Mapping[str, Keys]] = {
@@ -112,7 +113,14 @@ KEYS: Final[Mapping[str, Keys]] = {
         "stream": (_FLAG, "Stream the response to the app as it arrives."),
         "vault": (_TEXTS, "JSON paths of tokens in the answer, for which the page gets handles; needs such a backend."),
         "secret": (_FLAG, "The body is reported to no model, and shown to no person."),
+        "websocket": (_SOCKET, "Whether the route carries WebSockets: true, or their rules."),
         "snapshot": (_SNAPSHOT, "Put the answer into the page, for hosts that carry no requests: true, or URLs."),
+    },
+    "websocket": {
+        "protocols": (_TEXTS, "The subprotocols that a page may ask for, at least one of them."),
+        "message": (_SIZE, "The largest message in either direction, 1MiB by default, at most 16MiB."),
+        "rate": (_RATES, "At most so many messages of the page in a while; further ones wait."),
+        "model": ({"enum": ["deny", "allow"]}, "Whether messages may be sent while the page acts for the model."),
     },
     "body": {"schema": (_TEXT, "A file with a JSON Schema, beside this one.")},
     "confirm": {
@@ -159,7 +167,7 @@ KEYS: Final[Mapping[str, Keys]] = {
     "mode": {"report": (_of("report"), "Let through what no rule allows, and write it down.")},
     "report": {"until": ({"type": "string", "format": "date"}, "The last day, at most 30 days away.")},
     "test": {
-        "request": ({"type": "string", "pattern": "^[A-Za-z]+ [^ ]+$"}, "Method and URL."),
+        "request": ({"type": "string", "pattern": "^[A-Za-z]+ [^ ]+$"}, "Method and URL; WEBSOCKET opens one."),
         "headers": (_OBJECT, "Headers of the request."),
         "body": (True, "The JSON body of the request."),
         "tool": (_TEXT, "Instead of a request: the page's name of a tool."),

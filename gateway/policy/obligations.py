@@ -140,6 +140,34 @@ class Circuit:
     reset: float
 
 
+SOCKET_MESSAGE: Final = 1024 * 1024
+"""Bytes of the largest message of a WebSocket, if its route does not say otherwise."""
+
+LARGEST_MESSAGE: Final = 16 * 1024 * 1024
+"""Bytes of the largest message that a route may allow: it is held in memory."""
+
+_PROTOCOL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}", re.ASCII)
+
+
+def is_protocol(text: str) -> bool:
+    """Return whether a text is a subprotocol of WebSockets (RFC 6455, 4.1)."""
+    return _PROTOCOL.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SocketRule:
+    """What a route allows its WebSockets: `protocols` None is any subprotocol, or none at all.
+
+    `message`: the bytes of the largest message, in either direction. `limits`: the rates of messages of the page, which
+    wait. `model`: messages may be sent while the page's requests count as the model's.
+    """
+
+    protocols: tuple[str, ...] | None = None
+    message: int = SOCKET_MESSAGE
+    limits: tuple[Limit, ...] = ()
+    model: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Obligations:
     """The obligations of an allowed call.
@@ -157,6 +185,7 @@ class Obligations:
     `reads_body`: the request's body was parsed and must be buffered.
     `report`: report mode is on: exceeded limits and quotas are recorded, not refused.
     `reported`: only report mode allows this call; the reasons contain the denial.
+    `socket`: what WebSockets of the route may do; None if it carries none.
     """
 
     confirm: str | None = None
@@ -182,6 +211,7 @@ class Obligations:
     reads_body: bool = False
     report: bool = False
     reported: bool = False
+    socket: SocketRule | None = None
 
 
 NO_OBLIGATIONS: Final = Obligations()

@@ -75,7 +75,8 @@ def _request(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
     caller = _caller(fields)
     backend = fields.get("backend")
     try:
-        request = canonicalise(policy, Request(method, url), str(backend) if backend in policy.backends else None)
+        asked = Request(method, url, protocols=_protocols(fields))
+        request = canonicalise(policy, asked, str(backend) if backend in policy.backends else None)
     except Refusal as refusal:
         return _with_decision(then, DENY, None, (refusal.detail,))
     route = policy.routes.find(request.method, request.path, request.backend)
@@ -125,6 +126,12 @@ def _find_unrecorded(when: Condition) -> str | None:
     if when.reads("principal", "roles") or when.reads("principal", "claims"):
         return "roles and claims of the caller"
     return None
+
+
+def _protocols(fields: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the subprotocols that a WebSocket asked for."""
+    asked = fields.get("protocols")
+    return tuple(one for one in asked if isinstance(one, str)) if isinstance(asked, list) else ()
 
 
 def _then(fields: Mapping[str, Json], method: str, target: str, rule: Json) -> Replayed:

@@ -17,7 +17,9 @@ from gateway.policy.confirm import ROUTE_MESSAGE, read_confirm, reads_body
 from gateway.policy.facts import Vocabulary
 from gateway.policy.masks import JsonPath, parse_json_path
 from gateway.policy.obligations import (
+    LARGEST_MESSAGE,
     SAFE_METHODS,
+    SOCKET_MESSAGE,
     AppAuthorization,
     Circuit,
     Cookies,
@@ -26,6 +28,8 @@ from gateway.policy.obligations import (
     Quota,
     Redirects,
     Retry,
+    SocketRule,
+    is_protocol,
     parse_text,
     read_quotas,
     read_rates,
@@ -194,6 +198,7 @@ def _route(
         no_store=confirm is not None,
         reads_body=body_read,
         **_duties(section, defaults, backends.get(backend or ""), f"{' '.join(sorted(methods or ()))} {template.text}"),
+        socket=_read_socket(section, defaults, methods, template.text, body_read=body_read),
     )
     if deny is not None:
         alone(section, "path", "methods", "backend", "deny")
@@ -269,6 +274,41 @@ def _vault(section: Section, backend: BackendSpec | None) -> tuple[JsonPath, ...
         section.problem("values can be replaced in a complete answer only: leave `stream` out", "vault")
     found = (parse_text(section, "vault", parse_json_path, text) for text in section.texts("vault"))
     return tuple(path for path in found if path is not None)
+
+
+def _read_socket(
+    section: Section, defaults: Obligations, methods: frozenset[str] | None, path: str, *, body_read: bool
+) -> SocketRule | None:
+    """Read `websocket`: true, or a mapping; None if the route carries none."""
+    node = section.get("websocket")
+    if node is None or node.value is False:
+        return None
+    if methods is not None and "GET" not in methods:
+        section.problem("a WebSocket is opened by a GET, which this route does not take", "websocket")
+    if body_read:
+        section.problem("a rule of this route reads the body, and messages of a WebSocket are not read", "websocket")
+    if defaults.mask:
+        section.problem("`responses.mask` hides values, and messages of a WebSocket are not searched", "websocket")
+    if node.value is True:
+        return SocketRule()
+    if not isinstance(node.value, Mapping):
+        allowed = "true, or a mapping with protocols, message, rate or model"
+        section.problem(f"must be {allowed}, not {node.kind}", "websocket")
+        return None
+    rule = section.section("websocket")
+    protocols = rule.texts("protocols", empty="name at least one subprotocol, or leave it out") or None
+    for text in protocols or ():
+        if not is_protocol(text):
+            rule.problem(f'"{text[:80]}" is not a subprotocol: write a word such as graphql-transport-ws', "protocols")
+    message = rule.size("message", SOCKET_MESSAGE)
+    if message > LARGEST_MESSAGE:
+        rule.problem(f"no door carries messages of more than {LARGEST_MESSAGE // 2**20}MiB", "message")
+    return SocketRule(
+        protocols=tuple(dict.fromkeys(protocols)) if protocols else None,
+        message=message,
+        limits=read_rates(rule, f"WEBSOCKET {path}"),
+        model=rule.choice("model", ("deny", "allow"), "deny") == "allow",
+    )
 
 
 def _retry(backend: BackendSpec | None, *, idempotent: bool) -> Retry | None:

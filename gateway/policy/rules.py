@@ -23,6 +23,7 @@ from gateway.policy.obligations import (
     Obligations,
     Quota,
     Retry,
+    SocketRule,
 )
 from gateway.policy.schemas import BodySchema
 from gateway.policy.templates import Template
@@ -140,8 +141,13 @@ class Ceilings:
             limits=(*to.limits, *self.limits),
             quotas=(*to.quotas, *self.quotas),
             mask=(*to.mask, *(path for path in self.mask if path not in to.mask)),
+            socket=None if to.socket is None else self._of_socket(to.socket),
             response_headers=to.response_headers if self.headers is None else to.response_headers & self.headers,
         )
+
+    def _of_socket(self, rule: SocketRule) -> SocketRule:
+        """Return the rule of WebSockets whose messages are no larger than bodies may be."""
+        return replace(rule, message=min(rule.message, self.request or rule.message, self.response or rule.message))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.documents import Section, read_document
 from gateway.documents.nodes import quote
 from gateway.errors import Refusal
-from gateway.model import BodyType, Caller, Door, Headers, Initiator, Json, Principal, Request
+from gateway.model import WEBSOCKET, BodyType, Caller, Door, Headers, Initiator, Json, Principal, Request
 from gateway.policy.bodies import write_json
 from gateway.policy.canonical import canonical_method, canonicalise
 from gateway.policy.decide import decide, decide_tool
@@ -84,7 +84,8 @@ def _request(section: Section) -> tuple[str, str]:
         section.problem("must be a method and a URL, such as GET /api/products", "request")
         return method, url
     try:
-        canonical_method(method)
+        if method.upper() != WEBSOCKET:
+            canonical_method(method)
     except ValueError as error:
         section.problem(str(error).removeprefix("method: "), "request")
     if not _URL.match(url):
@@ -207,9 +208,15 @@ def _caller(test: PolicyTest) -> Caller:
     )
 
 
+def asked_protocols(headers: Headers) -> tuple[str, ...]:
+    """Return the subprotocols that `sec-websocket-protocol` names (RFC 6455, 11.3.4)."""
+    values = ",".join(value for name, value in headers if name == "sec-websocket-protocol")
+    return tuple(part.strip() for part in values.split(",") if part.strip())
+
+
 def _request_of(test: PolicyTest) -> Request:
     if test.body is None:
-        return Request(test.method, test.url, test.headers)
+        return Request(test.method, test.url, test.headers, protocols=asked_protocols(test.headers))
     headers: Headers = test.headers
     if not any(name == "content-type" for name, _ in headers):
         headers = (*headers, ("content-type", "application/json"))

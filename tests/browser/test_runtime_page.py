@@ -1,5 +1,6 @@
 """Page features besides requests, in an opaque frame without storage: rewritten documents, older APIs, shims."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -95,9 +96,11 @@ async def test_a_click_may_be_stopped_by_the_method_of_a_frame(host: Host, tmp_p
 
 
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:
-    """It fails as a native one does, with a message."""
+    """It fails as a native one does, with a message that names the remedy."""
+    problem = {"status": 403, "headers": {"gateway-reason": "policy-denied"}, "bodyType": "json", "body": "{}"}
+    await host.answers(f"return {json.dumps(problem)};")
     frame = await show_page(host, tmp_path, f"{PAGE}<script>WebSocket</script>")
-    async with host.page.expect_console_message(lambda message: "no WebSocket" in message.text):
+    async with host.page.expect_console_message(lambda message: "policy explain WEBSOCKET" in message.text):
         failed = await frame.evaluate(
             "() => new Promise((done) => { const socket = new WebSocket('wss://cart.example/live');"
             " socket.onerror = ({ type }) => done([type, socket.readyState]); })"

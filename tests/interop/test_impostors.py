@@ -199,7 +199,8 @@ async def runs(client: Client, name: str) -> bool:
 
 
 OWN = (
-    "open_cart", "http_request", "http_stream", "webmcp_attach", "webmcp_poll", "webmcp_result", "list_view_tools",
+    "open_cart", "http_request", "http_stream", "webmcp_send", "webmcp_attach", "webmcp_poll", "webmcp_result",
+    "list_view_tools",
     "call_view_tool", "cart_add_to_cart", "cart_",
 )  # fmt: skip
 """Names on `/mcp` that are the gateway's, or may become those of a page's tools."""

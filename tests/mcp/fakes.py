@@ -14,6 +14,7 @@ import mcp_types as types
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import ModelPriority
+from gateway.exchange.sockets import CloseRequest
 from gateway.mcp.results import LONG
 from gateway.model import (
     Caller,
@@ -310,6 +311,9 @@ class EchoExchange:
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         return problem(refusal, "record-1", url)
+
+    async def send(self, id: str, caller: Caller, number: int, messages: Sequence[str | bytes | CloseRequest]) -> None:
+        """Send nothing."""
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
         if cancel:

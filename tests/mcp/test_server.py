@@ -19,7 +19,7 @@ from tests.mcp.mounts import MODES, Mount, Served, as_app, principal_of, result_
 ADA = "issuer|client|ada"
 
 MODEL_TOOLS = ["open_cart", "open_todo", "list_view_tools", "call_view_tool"]
-APP_TOOLS = ["http_request", "http_stream", "webmcp_attach", "webmcp_poll", "webmcp_result"]
+APP_TOOLS = ["http_request", "http_stream", "webmcp_send", "webmcp_attach", "webmcp_poll", "webmcp_result"]
 
 
 @pytest.fixture

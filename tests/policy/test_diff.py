@@ -22,6 +22,7 @@ from gateway.policy.obligations import (
     Quota,
     Redirects,
     Retry,
+    SocketRule,
     Window,
 )
 from gateway.token_buckets import Rate
@@ -244,6 +245,7 @@ OTHER: dict[str, Any] = {
     "mask": (parse_json_path("$.secret"),),
     "vault": (parse_json_path("$.token"),),
     "secret": True,
+    "socket": SocketRule(),
 }
 """Another value than by default for each of the other obligations."""
 

@@ -23,6 +23,7 @@ PLACES = {
     "limits": "version: 1\nlimits: {zzz: 1}",
     "route": "version: 1\nroutes: [{zzz: 1}]",
     "body": "version: 1\nroutes: [{body: {zzz: 1}}]",
+    "websocket": "version: 1\nroutes: [{websocket: {zzz: 1}}]",
     "confirm": "version: 1\nroutes: [{confirm: {zzz: 1}}]",
     "responses": "version: 1\nresponses: {zzz: 1}",
     "tool": "version: 1\ntools: {a: {zzz: 1}}",

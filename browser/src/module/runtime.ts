@@ -9,5 +9,5 @@ import "../view/parts/integrity-part";
 import "../view/parts/seldom-part";
 import "../view/parts/sheets-part";
 import "../view/parts/shims-part";
-import "../view/page/sockets";
+import "../view/parts/sockets-part";
 import "../view/parts/xhr-part";

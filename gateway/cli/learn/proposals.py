@@ -14,7 +14,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from gateway.cli.init import network_of, yaml_text
 from gateway.jsontext.writing import indented_json_utf8
-from gateway.model import Json
+from gateway.model import WEBSOCKET, Json
 from gateway.policy import METHODS, SAFE_METHODS, Policy
 from gateway.policy.templates import parse_template, region
 
@@ -136,7 +136,7 @@ class LearnedRoute:
     @property
     def unsafe(self) -> bool:
         """True if it can change something: a model's call then needs an approval."""
-        return not SAFE_METHODS.issuperset(self.methods)
+        return not SAFE_METHODS.union({WEBSOCKET}).issuperset(self.methods)  # messages of a model are refused
 
     @property
     def shown(self) -> str:
@@ -159,9 +159,12 @@ def undecided_routes(policy: Policy, learned: Iterable[Learned]) -> tuple[list[L
         backend = one.backend if one.backend in policy.backends else None
         template = parse_template(one.path)
         path = region(template, template, len(template.segments)).witnesses[-1]
-        route = policy.routes.find(one.method, path, backend)
+        opens_socket = one.method == WEBSOCKET
+        route = policy.routes.find("GET" if opens_socket else one.method, path, backend)
         if route is None:
             fresh.append(one)
+        elif opens_socket and route.deny is None and route.decided.obligations.socket is None:
+            left.append(LeftOut(one.shown, f"line {route.line} decides it: add `websocket: true` there"))
         elif route.deny is None:
             left.append(LeftOut(one.shown, f"line {route.line} allows it already"))
         else:
@@ -174,7 +177,7 @@ def group_routes(learned: Sequence[Learned], several_backends: bool, folder: str
     groups: dict[tuple[str, str | None, bool, str | None], list[Learned]] = {}
     for one in learned:
         name = one.body.name if one.body is not None else None
-        groups.setdefault((one.path, one.backend, one.method in SAFE_METHODS, name), []).append(one)
+        groups.setdefault((one.path, one.backend, one.method in (*SAFE_METHODS, WEBSOCKET), name), []).append(one)
     return [
         LearnedRoute(
             path=path,
@@ -237,7 +240,10 @@ def _list(document: Any, key: str) -> CommentedSeq:
 
 
 def _route(route: LearnedRoute) -> CommentedMap:
-    entry = CommentedMap(path=_quote(route.path), methods=_flow(route.methods))
+    methods = dict.fromkeys("GET" if method == WEBSOCKET else method for method in route.methods)
+    entry = CommentedMap(path=_quote(route.path), methods=_flow(methods))
+    if WEBSOCKET in route.methods:
+        entry["websocket"] = True
     if route.backend is not None:
         entry["backend"] = route.backend
     if route.schema is not None:
@@ -250,7 +256,7 @@ def _route(route: LearnedRoute) -> CommentedMap:
 
 def _tests(route: LearnedRoute) -> list[CommentedMap]:
     """Return tests without any recorded value."""
-    method = route.methods[0]
+    method = WEBSOCKET if WEBSOCKET in route.methods else route.methods[0]
     request = f"{method} {Learned(method, route.path, '').example}"
     if route.schema is not None:
         return [_flow_map(request=request, expect="deny")]  # the request has no body
@@ -289,7 +295,7 @@ def _flow_map(**entries: str) -> CommentedMap:
 
 def sort_routes(learned: Iterable[Learned]) -> list[Learned]:
     """Sort by path; literal segments before parameters, since the first matching route decides."""
-    methods = sorted(METHODS, key=lambda method: (method not in SAFE_METHODS, method))
+    methods = sorted((*METHODS, WEBSOCKET), key=lambda method: (method not in SAFE_METHODS, method))
 
     def place(one: Learned) -> tuple[list[tuple[bool, str]], int]:
         return [(part.startswith("{"), part) for part in one.path.split("/")], methods.index(one.method)

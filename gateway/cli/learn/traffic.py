@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.cli.learn.proposals import ENCODED, Findings, Learned, LeftOut, path_problem, singular, unique
-from gateway.model import AuditRecord, Json
+from gateway.model import WEBSOCKET, AuditRecord, Json
 from gateway.policy import METHODS, SAFE_METHODS
 
 MOST: Final = 5000
@@ -108,7 +108,8 @@ def generalise(path: str) -> str:
 def _objection(fields: Mapping[str, Json]) -> str | None:
     """Return why a request is not learned from, None if it is."""
     initiator, status = fields.get("initiator"), fields.get("status")
-    if initiator != "person":
+    opens = fields.get("method") == WEBSOCKET and initiator == "page"  # pages open sockets when they load
+    if initiator != "person" and not opens:
         return f"caused by the {initiator}"
     if fields.get("decision") != "allow":
         return "that were denied"
@@ -116,7 +117,7 @@ def _objection(fields: Mapping[str, Json]) -> str | None:
         return f"that ended with {fields['reason']}"
     if not isinstance(status, int) or status >= 400:
         return f"answered with {status}"
-    return None if fields.get("method") in METHODS else "with another method"
+    return None if fields.get("method") in (*METHODS, WEBSOCKET) else "with another method"
 
 
 Key = tuple[str, str, str | None]

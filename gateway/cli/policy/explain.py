@@ -17,7 +17,7 @@ from gateway.cli.output import FAILED, console, json_option, problems_as_json, w
 from gateway.cli.policy.sources import access_rules, one_policy, policies_option
 from gateway.jsontext.reading import parse_json
 from gateway.model import BodyType, Caller, Door, Initiator, Json, Principal, Request
-from gateway.policy import Explanation, Obligations, Policy, explain_tool
+from gateway.policy import Explanation, Obligations, Policy, SocketRule, asked_protocols, explain_tool
 from gateway.policy import explain as explain_request
 
 STYLES: Final = {"allow": "bold green", "confirm": "bold yellow", "deny": "bold red"}
@@ -79,6 +79,7 @@ def explain(
 
     \b
     Examples: webmcp-gateway policy explain DELETE /api/cart/7 --initiator model
+              webmcp-gateway policy explain WEBSOCKET /chat -H sec-websocket-protocol:chat
               webmcp-gateway policy explain POST /api/checkout --role buyer --body '{"total": 20}'
               webmcp-gateway policy explain --tool add_to_cart --arguments '{"item": "7"}'
     """
@@ -132,7 +133,7 @@ def _call(
 def _request(method: str, url: str, headers: tuple[str, ...], body: str | None) -> Request:
     fields = tuple(_field(text) for text in headers)
     if body is None:
-        return Request(method=method, url=url, headers=fields)
+        return Request(method=method, url=url, headers=fields, protocols=asked_protocols(fields))
     _value(body, "--body")
     if not any(name == "content-type" for name, _ in fields):
         fields = (*fields, ("content-type", "application/json"))
@@ -225,7 +226,16 @@ def _duties(found: Explanation) -> list[tuple[str, str]]:
     if found.request is None:
         return rows
     sizes = f"request {duties.request_limit} bytes, response {duties.response_limit} bytes, {duties.timeout:g} s"
+    if found.request.opens_socket and duties.socket is not None:
+        rows += _socket(duties.socket)
     return [*rows, ("at most", sizes), *_flags(duties)]
+
+
+def _socket(rule: SocketRule) -> list[tuple[str, str]]:
+    asked = ", ".join(rule.protocols) if rule.protocols is not None else "any subprotocol"
+    model = "also while the page acts for the model" if rule.model else "none while the page acts for the model"
+    rates = [f"{limit.rate.count} in {limit.rate.period:g} s per {limit.per}" for limit in rule.limits]
+    return [("WebSocket", "; ".join([asked, f"messages of up to {rule.message} bytes", model, *rates]))]
 
 
 def _flags(duties: Obligations) -> list[tuple[str, str]]:

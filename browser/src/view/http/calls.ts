@@ -16,8 +16,8 @@ export const TOOL = "http_request";
 /** The `_meta` key of a progress notification that carries a part of a stream. */
 const PART = "webmcp-gateway/part";
 
-/** Persists the page's storage, for a proven view only. */
-const STORAGE = "webmcp_storage";
+/** The beginning of the tools that serve the page itself, of a proven view only: `webmcp_storage`, and `webmcp_send`. */
+const OWN = "webmcp_s";
 
 /** A host's gateway takes 64 calls at a time: further ones are queued here, and some places are left for other calls. */
 const MAX_CALLS = 48;
@@ -117,7 +117,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
   const currentCause = (): Cause => ({ model: activity.isRunning(), gesture: gestures.take() });
 
   /** Only the runtime may set `_view`, `_initiator` and `_gesture`: the page's values are removed. */
-  async function signRequest(args: Params, cause: Cause, host: Host | undefined): Promise<Params> {
+  async function signRequest(args: Params, cause: Cause, host?: Host): Promise<Params> {
     const { _view: _, _initiator: __, _gesture: ___, ...own } = args;
     const full = await withProof(own);
     // Our own host attests gestures itself.
@@ -215,7 +215,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
       if (!full["_view"]) throw new UnprovenError();
       return deliver(name, full, { signal, timeout });
     },
-    callTool: (name, args) => call(name, name === STORAGE ? withProof(args) : Promise.resolve(args)),
+    callTool: (name, args) => call(name, name.startsWith(OWN) ? signRequest(args, currentCause()) : Promise.resolve(args)),
     inFlight,
     acceptsBlobs: async () => !!(await handshake.host())?.ours,
     stream,

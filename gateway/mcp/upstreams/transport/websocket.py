@@ -10,7 +10,8 @@ from time import perf_counter
 import aiohttp
 
 from gateway.backends.connect import OpenSession, Redirected
-from gateway.backends.websocket_frames import NORMAL, Handler
+from gateway.backends.websocket import connect_websocket, handler_of, leave_websocket
+from gateway.backends.websocket_frames import Handler
 from gateway.errors import Refusal
 from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.jsontext.messages import encode_in_thread, read
@@ -18,14 +19,8 @@ from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, Unreadable, UpstreamLost
 from gateway.mcp.upstreams.transport.requests import Credentials, RedirectTrail
 
-HEARTBEAT = 30.0
-"""Seconds between two pings of the connection; a missing pong ends it."""
-
 STUCK = 10.0
 """Seconds that sending may take."""
-
-FAREWELL = 2.0
-"""Seconds that sending the close frame may take."""
 
 
 class WebSocket:
@@ -56,13 +51,11 @@ class WebSocket:
     async def run(self, receive: Receive) -> None:
         try:
             socket = await self._open_socket()
-            connection = socket._response.connection  # there is no public name
-            handler = connection.protocol if connection is not None else None
             try:
                 self._socket.set_result(socket)
-                await self._read(socket, handler if isinstance(handler, Handler) else None, receive)
+                await self._read(socket, handler_of(socket), receive)
             finally:
-                await _leave(socket)
+                await leave_websocket(socket)
         except Refusal as refusal:
             raise self._fail(UpstreamLost.of_refusal(refusal)) from refusal
         except UpstreamLost as lost:
@@ -80,13 +73,12 @@ class WebSocket:
         trail, url = RedirectTrail(self._url), self._url
         while True:
             try:
-                return await self._open().ws_connect(
+                return await connect_websocket(
+                    self._open,
                     url,
                     protocols=("mcp",),
-                    heartbeat=HEARTBEAT,
-                    max_msg_size=self._limit,
                     headers=await self._credentials.headers("GET", url),
-                    autoping=False,  # aiohttp answers all pending pings at once
+                    limit=self._limit,
                 )
             except Redirected as led:
                 url = trail.follow(led.code, led.location)
@@ -126,12 +118,3 @@ class WebSocket:
             self._socket.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
             self._socket.exception()  # marks the exception as retrieved
         return lost
-
-
-async def _leave(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Send a close frame, if the upstream accepts it, and stop reading: `close` alone reads all pending data."""
-    with suppress(aiohttp.ClientError, OSError):  # TimeoutError is an OSError
-        async with asyncio.timeout(FAREWELL):
-            await socket.send_frame(NORMAL, aiohttp.WSMsgType.CLOSE)
-    socket._response.close()  # there is no public name
-    await socket.close()
