@@ -66,6 +66,8 @@ async def fill_placeholders(place: Workshop, words: str, stack: AsyncExitStack) 
         words = words.replace("81234", str(verified["records"][0]["proven_to_head"]))
         (place.folder / "backup").mkdir(exist_ok=True)
         shutil.copy(place.folder / "gateway.journal", place.folder / "backup")  # later: the journal grows meanwhile
+    if words.startswith("attack"):
+        words += " --rate 500"  # the last one counts; at the usual pace it takes a minute
     if words.startswith("token revoke"):
         await place.run("token", "create", "claude", folder=place.folder / "tokens")
     return words
