@@ -95,6 +95,8 @@ const bundles: Record<string, InlineConfig> = {
   integrity: part("parts/integrity-part", "integrity"),
   /** with passwords or `Authorization` fields, */
   logins: part("parts/logins-part", "logins"),
+  /** with `indexedDB`, */
+  indexeddb: part("../libraries/indexeddb-part", "indexeddb"),
   /** with bodies read as one buffer, */
   buffers: part("parts/buffers-part", "buffers"),
   /** with `XMLHttpRequest`, */

@@ -157,7 +157,7 @@ SECRET_ROUTES = '"secret":['  # noqa: S105  no password
 SNAPSHOT = "webmcp-gateway-snapshot"
 """The id of the element in which the view runtime finds snapshot responses."""
 
-_ABSENT = ("indexedDB", ".locks", ".storage")
+_ABSENT = (".locks", ".storage")
 _REFUSED = (
     "localStorage",
     "sessionStorage",
@@ -232,6 +232,7 @@ PARTS = {
     "WebSocket": ("sockets/sockets.js",),
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
+    "indexedDB": ("shims/shims.js", "indexeddb/indexeddb.js"),
     **dict.fromkeys(
         _ADDS_SCRIPTS,
         (

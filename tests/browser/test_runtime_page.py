@@ -158,7 +158,7 @@ async def test_a_message_is_of_the_origin_that_a_page_reads(host: Host, tmp_path
 
 @pytest.mark.parametrize("names", ["sessionStorage", "document.cookie", 'document.createElement( "script" )'])
 async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, names: str) -> None:
-    """Scripts that use it unconditionally run; feature detection finds no service workers and no databases.
+    """Scripts that use it unconditionally run; feature detection finds no service workers and no caches.
 
     This holds for pages that name some of it, or add scripts that may.
     """
