@@ -1,4 +1,7 @@
-"""Trace propagation from the model's call to the backend's answer (W3C Trace Context, OpenTelemetry)."""
+"""The context of the current request: its trace (W3C Trace Context, OpenTelemetry), and facts for the logs.
+
+Each door sets these, and tasks inherit them. A trace reaches from the model's call to the backend's answer.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
@@ -171,3 +176,21 @@ def _context(place: Trace) -> context.Context:
     state = otel.TraceState.from_header([place.state]) if place.state else None
     found = otel.SpanContext(int(place.id, 16), int(place.span, 16), True, flags, state)
     return otel.set_span_in_context(otel.NonRecordingSpan(found), context.Context())
+
+
+CLIENT: Final[ContextVar[str | None]] = ContextVar("client", default=None)
+"""The client address; None outside a request, or if a trusted proxy does not name its client."""
+
+
+@dataclass(slots=True)
+class RequestFacts:
+    """The facts of a request for the access log; the exchange adds its app and trace. `since` is monotonic."""
+
+    client: str | None
+    since: float
+    app: str | None = None
+    trace: str | None = None
+
+
+SEEN: Final[ContextVar[RequestFacts | None]] = ContextVar("seen", default=None)
+"""None if the request is not logged."""

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from gateway import __version__
+from gateway.assembly.otlp import Collector, OtlpLogs
 from gateway.backends.connect import Connections
-from gateway.backends.otlp import Collector
 from gateway.config import Config, Notice, NoticeKind, Notices, SinkName
 from gateway.errors import Problem, StartError
 from gateway.exchange.record import OnFailure, Recorder
@@ -20,7 +20,6 @@ from gateway.stores.copying import Sink
 from gateway.stores.filler import Filler, FillProcess, filling
 from gateway.stores.heads import JournalKey, key_in, key_of, keys_beside, remember
 from gateway.stores.journal import Journal, Keeping
-from gateway.stores.otlp_logs import OtlpLogs
 from gateway.stores.records import Records
 from gateway.stores.retention import Retention
 from gateway.telemetry import Metrics

@@ -14,10 +14,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
 from gateway import __version__
-from gateway.backends.otlp import Collector
+from gateway.assembly.otlp import Collector, otlp_value
 from gateway.bounds import Area, Bound
 from gateway.model import Json
-from gateway.stores.otlp_logs import otlp_value as told
 from gateway.telemetry import Metrics
 
 EVERY: Final = 2.0
@@ -116,4 +115,8 @@ def _span_json(span: ReadableSpan) -> dict[str, Json]:
 
 def _attributes(values: object) -> list[Json]:
     items: Sequence[tuple[str, object]] = list(values.items())  # type: ignore[attr-defined]  # a mapping of the SDK's
-    return [{"key": name, "value": told(value)} for name, value in items if isinstance(value, str | int | float | bool)]
+    return [
+        {"key": name, "value": otlp_value(value)}
+        for name, value in items
+        if isinstance(value, str | int | float | bool)
+    ]

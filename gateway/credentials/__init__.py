@@ -10,11 +10,6 @@ from gateway.credentials.grants import refresh as refresh
 from gateway.credentials.grants import revoke as revoke
 from gateway.credentials.grants import start_attempt as start_attempt
 from gateway.credentials.grants import token_exchange as token_exchange
-from gateway.credentials.signing import ALGORITHMS as ALGORITHMS
-from gateway.credentials.signing import offered_nonce as offered_nonce
-from gateway.credentials.signing import proof as proof
-from gateway.credentials.signing import signing_key as signing_key
-from gateway.credentials.signing import wants_nonce as wants_nonce
 from gateway.credentials.specs import Account as Account
 from gateway.credentials.specs import AuthorizationCode as AuthorizationCode
 from gateway.credentials.specs import Basic as Basic
@@ -35,3 +30,8 @@ from gateway.credentials.specs import Token as Token
 from gateway.credentials.specs import TokenExchange as TokenExchange
 from gateway.credentials.specs import Tokens as Tokens
 from gateway.credentials.specs import token_source as token_source
+from gateway.credentials.token_requests import ALGORITHMS as ALGORITHMS
+from gateway.credentials.token_requests import offered_nonce as offered_nonce
+from gateway.credentials.token_requests import proof as proof
+from gateway.credentials.token_requests import signing_key as signing_key
+from gateway.credentials.token_requests import wants_nonce as wants_nonce

@@ -14,9 +14,8 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from gateway.credentials.flow_steps import Flow, ask, check_id_token, failure, parse_jwt_part
 from gateway.credentials.metadata import Endpoints, discover_endpoints, find_endpoints
-from gateway.credentials.signing import assertion, new_key
 from gateway.credentials.specs import Account, JwtBearer, OAuth, Token, TokenExchange
-from gateway.credentials.token_requests import client_request, request_token
+from gateway.credentials.token_requests import assertion, client_request, new_key, request_token
 from gateway.errors import GrantEnded, Reason, Refusal
 from gateway.model import Json, Secret
 

@@ -10,10 +10,9 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.client_address import CLIENT, SEEN, RequestFacts
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
-from gateway.traces import read_trace
+from gateway.traces import CLIENT, SEEN, RequestFacts, read_trace
 
 log: Final = logging.getLogger("gateway.access")
 """The logger; the log's limit of lines does not apply to it."""

@@ -15,7 +15,6 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDict
 
-from gateway.client_address import CLIENT
 from gateway.doors import access_log
 from gateway.doors.access import SIGNED, Access, Challenges, IncomingRequest, Site, access, is_metadata
 from gateway.doors.client_connection import HttpConnection
@@ -28,6 +27,7 @@ from gateway.doors.responses import refusal_response
 from gateway.doors.revocation import Revocations
 from gateway.errors import DatabaseUnavailable, Unidentified
 from gateway.model import Principal
+from gateway.traces import CLIENT
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 """The caller, for the handlers behind the guard; absent on open routes."""

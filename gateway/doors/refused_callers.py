@@ -7,7 +7,6 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.client_address import CLIENT
 from gateway.doors.access import SCRAPED, SIGNED, Site
 from gateway.doors.responses import RefusedResponse
 from gateway.exchange.record import Recorder
@@ -15,6 +14,7 @@ from gateway.exchange.refusals import CALLER
 from gateway.model import Door, Json, Principal
 from gateway.telemetry import Metrics
 from gateway.throttle import ThrottledLog
+from gateway.traces import CLIENT
 
 REFUSED: Final = web.RequestKey("refused", RefusedResponse)
 """The refusal of a caller that was sent otherwise than in the HTTP answer, as on a WebSocket."""

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 from anyio import CancelScope
 
-from gateway.client_address import CLIENT, SEEN
 from gateway.crypto import Randomness
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.refusals import KIND, LINES, PERIOD, Refusals
@@ -23,7 +22,7 @@ from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
 from gateway.telemetry import Metrics, status_class
 from gateway.throttle import ThrottledLog
-from gateway.traces import Span, Trace, Tracer, current
+from gateway.traces import CLIENT, SEEN, Span, Trace, Tracer, current
 
 
 class Measure:

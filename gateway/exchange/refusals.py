@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.bounds import Area, Bound
-from gateway.client_address import CLIENT
 from gateway.model import Json
 from gateway.policy import Rate, take
 from gateway.telemetry import Metrics
 from gateway.throttle import ThrottledLog
 from gateway.token_buckets import Buckets
+from gateway.traces import CLIENT
 
 PERIOD: Final = 60.0
 """Seconds that one line of counts covers."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from gateway.bounds import Area, Bound, size
-from gateway.client_address import CLIENT
 from gateway.doors import access_log
 from gateway.doors.client_connection import HEAD_END, HttpConnection, ServerState
 from gateway.doors.guard import GuardedRequest
@@ -23,6 +22,7 @@ from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head
 from gateway.fastpath.routes import HOLDING, FastRoute, RouteFinder
 from gateway.model import Principal
+from gateway.traces import CLIENT
 
 HEADS: Final = 16
 """Request heads cached per connection: clients repeat the same one, except for the length of the body."""

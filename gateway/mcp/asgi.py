@@ -19,10 +19,10 @@ from starlette.authentication import AuthCredentials
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
-from gateway.client_address import CLIENT
 from gateway.event_stream import unbuffered_headers
 from gateway.eventloop.fair_share import Pieces
 from gateway.model import Principal
+from gateway.traces import CLIENT
 
 
 class User(AuthenticatedUser):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.assembly import spans
+from gateway.assembly.otlp import Collector
 from gateway.assembly.spans import Spans
 from gateway.backends.connect import Connections
-from gateway.backends.otlp import Collector
 from gateway.model import Secret
 from gateway.policy import parse_network
 from gateway.telemetry import Metrics

@@ -20,7 +20,7 @@ from aiohttp.web_protocol import RequestHandler
 from prometheus_client import generate_latest
 
 from gateway.app import RELOAD
-from gateway.backends.otlp import Collector
+from gateway.assembly.otlp import Collector
 from gateway.config.secrets import UNSET
 from gateway.fastpath.connection import FastConnection
 from gateway.model import Json, Secret

@@ -11,7 +11,6 @@ from typing import Final
 GATEWAY = Path(__file__).parents[2] / "gateway"
 
 PROTOCOLS: Final = {
-    "Collector": "gateway.stores.otlp_logs",
     "Exchange": "gateway.mcp.mount_interfaces",
     "Forwarder": "gateway.mcp.mount_interfaces",
     "Network": "gateway.backends.connect",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.credentials import Account, Token
-from gateway.credentials.signing import new_key as proof_key
+from gateway.credentials.token_requests import new_key as proof_key
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership
 from gateway.model import LOCAL, Principal, Secret

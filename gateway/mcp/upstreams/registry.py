@@ -24,9 +24,8 @@ from gateway.mcp.upstreams.calls.upstream_calls import (
     ShownIn,
     refusal_result,
 )
-from gateway.mcp.upstreams.catalog.fingerprints import MOST_THINGS, Fingerprints
 from gateway.mcp.upstreams.catalog.listing import rule_of
-from gateway.mcp.upstreams.catalog.offers import LARGEST, ROOM
+from gateway.mcp.upstreams.catalog.offers import LARGEST, MOST_THINGS, ROOM, Fingerprints
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.link import LinkState
 from gateway.mcp.upstreams.upstream import Upstream

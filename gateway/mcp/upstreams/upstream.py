@@ -18,8 +18,7 @@ from gateway.config.upstreams import UpstreamKind
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
-from gateway.mcp.upstreams.catalog.offers import OfferedTools, Offers
+from gateway.mcp.upstreams.catalog.offers import Fingerprints, OfferedTools, Offers
 from gateway.mcp.upstreams.changes.feed import KINDS, Feed
 from gateway.mcp.upstreams.transport.conversation import Carrier
 from gateway.mcp.upstreams.transport.http import OlderSse, StreamableHttp

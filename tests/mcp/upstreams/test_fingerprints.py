@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.eventloop.fair_share import AT_WORK
-from gateway.mcp.upstreams.catalog import fingerprints, offers
-from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
+from gateway.mcp.upstreams.catalog import offers
 from gateway.mcp.upstreams.catalog.listing import pin_of
-from gateway.mcp.upstreams.catalog.offers import OfferedTools, size_of
+from gateway.mcp.upstreams.catalog.offers import Fingerprints, OfferedTools, size_of
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 
@@ -64,7 +63,7 @@ def test_a_pin_holds_all_that_a_model_goes_by() -> None:
 
 async def test_ever_new_prompts_push_out_none_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones stay remembered, here and in the database; further ones are not stored, and cost nothing."""
-    monkeypatch.setattr(fingerprints, "MOST_THINGS", 2)
+    monkeypatch.setattr(offers, "MOST_THINGS", 2)
     store = Store()
     store.down = False
     known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
@@ -93,7 +92,7 @@ async def test_others_have_their_turn_while_tools_are_looked_at(monkeypatch: pyt
             longest, seen = max(longest, seen), 0
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(fingerprints, "pin_of", counting(pin_of))
+    monkeypatch.setattr(offers, "pin_of", counting(pin_of))
     monkeypatch.setattr(offers, "size_of", counting(size_of))
     store = Store()
     store.down = False

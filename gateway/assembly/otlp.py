@@ -1,24 +1,61 @@
-"""Exports the record as OTLP logs: one per line, with its values as attributes; a file stores the progress."""
+"""Exports the record as OTLP logs over vetted connections: one per line, with its values as attributes.
+
+A file beside the journal stores the progress (OpenTelemetry Protocol 1.5, OTLP/HTTP, in JSON).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from gateway.backends.connect import Connections, Network
+from gateway.backends.http import HttpBackend
+from gateway.errors import Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.model import Json
+from gateway.model import Headers, Json, Outbound, Secret
 from gateway.stores.copying import Placed, Position
 from gateway.stores.lines import Line
 
+TIMEOUT = 10.0
+"""Seconds in which the collector must answer."""
+ANSWER = 64 * 1024
+"""Bytes of its answer at most."""
 
-class Collector(Protocol):
-    """The destination of logs: `gateway.backends.otlp.Collector`."""
 
-    async def send(self, signal: str, body: Json) -> None: ...
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    name: str
+    network: Network
+
+
+class Collector:
+    """The OTLP/HTTP collector at `url`; `authorization` returns the value of that header field, or an empty one."""
+
+    def __init__(
+        self, url: str, authorization: Callable[[], Secret], network: Network, connections: Connections
+    ) -> None:
+        self._url = url
+        self._authorization = authorization
+        self._backend = HttpBackend(_Spec("collector", network), connections)
+
+    async def send(self, signal: str, body: Json) -> None:
+        """Send `body` as `signal`, `traces` or `logs`. Raises OSError if it is not accepted."""
+        headers: Headers = (("content-type", "application/json"),)
+        if authorization := self._authorization().reveal():
+            headers = (*headers, ("authorization", authorization))
+        request = Outbound(
+            "POST", f"{self._url}/v1/{signal}", headers, plain_json(body).encode(), TIMEOUT, response_limit=ANSWER
+        )
+        try:
+            answer = await self._backend.send(request)
+        except Refusal as refusal:
+            raise OSError(f"the collector cannot be reached: {refusal.detail}") from refusal
+        if not 200 <= answer.status < 300:
+            raise OSError(f"the collector answered {answer.status}")
 
 
 class OtlpLogs:
@@ -34,13 +71,13 @@ class OtlpLogs:
     async def position(self, chain: str) -> Position | None:
         """Return the progress in the journal `chain`, from the file beside it. Raises OSError."""
         try:
-            otlp_value = parse_json(self._place.read_text("utf-8"))
+            stored = parse_json(self._place.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
             return None  # a power failure truncated it: everything is sent again
-        known = isinstance(otlp_value, dict) and otlp_value.get("chain") == chain
-        return Position(int(otlp_value["end"]), str(otlp_value["hash"])) if known else None
+        known = isinstance(stored, dict) and stored.get("chain") == chain
+        return Position(int(stored["end"]), str(stored["hash"])) if known else None
 
     async def chains(self) -> Sequence[str]:
         """Return nothing: a collector cannot be queried."""
@@ -68,7 +105,7 @@ def _log(line: Line) -> dict[str, Json]:
     record = line.record
     time = str(int(record.time * 1e9))
     failed = isinstance(status := record.fields.get("status"), int) and status >= 500
-    otlp_value: dict[str, Json] = {
+    entry: dict[str, Json] = {
         "timeUnixNano": time,
         "observedTimeUnixNano": time,
         "severityNumber": 17 if failed else 9,
@@ -77,7 +114,7 @@ def _log(line: Line) -> dict[str, Json]:
         "attributes": _attributes(line),
     }
     trace = record.fields.get("trace")
-    return {**otlp_value, "traceId": trace} if isinstance(trace, str) else otlp_value
+    return {**entry, "traceId": trace} if isinstance(trace, str) else entry
 
 
 def _attributes(line: Line) -> list[Json]:
