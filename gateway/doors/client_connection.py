@@ -205,7 +205,7 @@ class HttpConnection(asyncio.Protocol):
             if self._full:
                 self._handler.pause_writing()
         if self._between or (self._head_since is None and not self._handles):
-            data = readable(data)
+            data = parseable(data)
         if self._head_since is None:
             self._line_size, self._line_ended = 0, False
         if not self._line_ended:
@@ -239,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
 _PATCH: Final = re.compile(rb"(?i)patch (?=/[\x21-\x7e]* HTTP/1\.1\r\n)")
 
 
-def readable(data: bytes) -> bytes:
+def parseable(data: bytes) -> bytes:
     """Return `data`, the beginning of a request, as aiohttp can parse it.
 
     Browsers send `patch` as a page writes it (Fetch, "normalize a method"), and aiohttp knows `PATCH` alone.

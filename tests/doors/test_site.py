@@ -170,3 +170,36 @@ async def test_an_answer_205_has_no_content(tmp_path: Path, fast: bool) -> None:
                 assert b"\r\ncontent-length: 0\r\n" in head
                 assert b"transfer-encoding" not in head
             writer.close()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+async def test_a_method_in_another_case_is_read_wherever_a_request_begins(tmp_path: Path, fast: bool) -> None:
+    """Also after a request whose head came before its body, which arrives as it was."""
+    received: list[tuple[str, bytes]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        received.append((request.method, await request.read()))
+        return web.Response(text="ok")
+
+    backend = web.Application()
+    backend.router.add_route("*", "/api", take)
+    async with serving(backend) as port:
+        policy = (
+            f"version: 1\nbackends: {{shop: {{url: 'http://127.0.0.1:{port}', network: private}}}}\n"
+            "routes: [{path: /api, methods: [PATCH, POST]}]\n"
+        )
+        async with running(tmp_path, policy=policy, fast_path=fast) as world:
+            fields = "".join(f"{name}: {value}\r\n" for name, value in SCRIPT.items())
+            fields = f"host: {world.site.removeprefix('http://')}\r\norigin: {world.site}\r\n{fields}"
+            body = b"patch /api HTTP/1.1\r\n\r\n"
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+            for method in ("patch", "POST", "Patch", "POST", "patch"):
+                writer.write(f"{method} /api HTTP/1.1\r\n{fields}content-length: {len(body)}\r\n\r\n".encode())
+                if method == "POST":
+                    await asyncio.sleep(0.3)  # so that the gateway reads the head alone
+                writer.write(body)
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                assert head.startswith(b"http/1.1 200 ")
+                assert await reader.readexactly(2) == b"ok"
+            writer.close()
+    assert received == [(method, body) for method in ("PATCH", "POST", "PATCH", "POST", "PATCH")]
