@@ -80,6 +80,26 @@ class HttpConnection(asyncio.Protocol):
     aiohttp's protocol for it is made with the first data, and until then the connection is idle.
     """
 
+    __slots__ = (
+        "_between",
+        "_full",
+        "_handler",
+        "_handles",
+        "_head_end",
+        "_head_since",
+        "_head_size",
+        "_left",
+        "_line_ended",
+        "_line_size",
+        "_place",
+        "_server",
+        "_taken",
+        "_transport",
+        "refused",
+        "remote",
+        "since",
+    )
+
     def __init__(self, server: ServerState) -> None:
         self.remote: str | None = None
         self.since = time.monotonic()

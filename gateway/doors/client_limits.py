@@ -139,12 +139,12 @@ class InFlight:
 
     def __init__(self, each: int = REQUESTS_EACH, in_all: int = REQUESTS) -> None:
         self.requests = Shares(each, in_all)
-        self._streams = Shares(each, in_all)
+        self.streams = Shares(each, in_all)
 
     def limit(self, each: int, in_all: int) -> None:
         """Change the limits; requests in flight go on."""
         self.requests.limit(each, in_all)
-        self._streams.limit(each, in_all)
+        self.streams.limit(each, in_all)
 
     @contextmanager
     def place(self, request: web.Request, principal: Principal | None) -> Iterator[RefusedResponse | None]:
@@ -156,7 +156,7 @@ class InFlight:
             yield None
             return
         stands = _stands(request)
-        with (self._streams if stands else self.requests).place(principal.person) as free:
+        with (self.streams if stands else self.requests).place(principal.person) as free:
             if free:
                 yield None
                 return

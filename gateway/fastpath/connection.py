@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from gateway.bounds import Area, Bound, size
 from gateway.doors import access_log
@@ -22,7 +22,7 @@ from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head
 from gateway.fastpath.routes import HOLDING, FastRoute, RouteFinder
 from gateway.model import Principal
-from gateway.traces import CLIENT
+from gateway.traces import CLIENT, RequestFacts
 
 HEADS: Final = 16
 """Request heads cached per connection: clients repeat the same one, except for the length of the body."""
@@ -102,6 +102,21 @@ class FastConnection(HttpConnection):
     `_serving` is the task for all its requests on the fast path, from the first one on; `busy` means that one runs.
     """
 
+    __slots__ = (
+        "_ahead",
+        "_heads",
+        "_last",
+        "_loop",
+        "_next",
+        "_room",
+        "_routes",
+        "_sent",
+        "_serving",
+        "_unanswered",
+        "_waits",
+        "busy",
+    )
+
     def __init__(self, server: ServerState, routes: RouteFinder) -> None:
         super().__init__(server)
         self.busy = False
@@ -134,6 +149,8 @@ class FastConnection(HttpConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._routes.holders.discard(self)
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)  # a sender on a stream may wait beside the task of this connection
         if self._waits is not None:
             self._server.alarms(WHOLE_WITHIN).cancel(self._waits)
         if self._serving is not None:
@@ -141,14 +158,16 @@ class FastConnection(HttpConnection):
             self._serving = None  # the task's last exception refers to this connection
 
     def data_received(self, data: bytes) -> None:
-        if self._handler is not None:
-            request = self._request(data, self._head(data)) if self._unanswered == 0 else None
+        if self._handler is not None and not self._ahead:
+            request = self._request(data, self._head(data)) if self._unanswered is not None else None
             if request is None or self._full:
                 self.give(data)
+            elif self._unanswered:  # aiohttp may still run the handler whose answer the client has read
+                self._ahead = data
             else:
                 self._take_back()
                 self._start(request)
-        elif self.busy or self._full:
+        elif self.busy or self._full or self._handler is not None:
             self._ahead += data
             if len(self._ahead) > AHEAD:
                 self._transport.pause_reading()
@@ -171,6 +190,15 @@ class FastConnection(HttpConnection):
         super().note_answer()
         if self._unanswered:
             self._unanswered -= 1
+        if self._unanswered == 0 and self._ahead:
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """Read the data that came before aiohttp had finished its answer."""
+        data, self._ahead = self._ahead, b""
+        if data and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.data_received(data)
 
     # The response writer:
 
@@ -202,7 +230,7 @@ class FastConnection(HttpConnection):
 
     async def drain(self) -> None:
         """Wait while the write buffer is full."""
-        while self._full:
+        while self._full and not self._transport.is_closing():
             self._room = self._loop.create_future()
             await self._room
 
@@ -287,10 +315,14 @@ class FastConnection(HttpConnection):
             request, known, data, size = await self._next
             self._server.busy += 1
             try:
-                if await self._answer(request, known):
-                    self._finish(data[size:])
-                else:
+                principal = await self._admit(request, known)
+                if principal is None:
                     self._hand_over(data + self._ahead)
+                else:
+                    rest, answer = data[size:], self._answer(request, known, principal)
+                    del request, known, data, principal  # a poll waits long, and needs only `answer`
+                    await answer
+                    self._finish(rest)
             except BaseException:  # on cancellation too: an answer may be half written
                 self._transport.abort()
                 raise
@@ -299,30 +331,44 @@ class FastConnection(HttpConnection):
                 self._server.busy -= 1
                 self._next = self._loop.create_future() if self._server.busy else ImmediateFuture(self._loop)
 
-    async def _answer(self, request: Any, known: KnownHead) -> bool:
-        """Answer one request; return False if it is left to aiohttp."""
-        routes, route = self._routes, known.route
-        is_known = time.monotonic() < known.until and known.generation == routes.generation()
+    async def _admit(self, request: Any, known: KnownHead) -> Principal | None:
+        """Return the caller of a request, with a place taken for it; None leaves the request to aiohttp."""
+        is_known = time.monotonic() < known.until and known.generation == self._routes.generation()
         principal = known.principal if is_known else await self._identify(known)
-        if route is None or principal is None or not routes.places.take(principal.person):
-            return False
+        route = known.route
+        if route is None or principal is None or not route.can_answer(request, principal):
+            return None
+        if not route.places.take(principal.person):
+            return None
         self._last = known.head.last
+        CLIENT.set(known.client)
+        return principal
+
+    def _answer(self, request: Any, known: KnownHead, principal: Principal) -> Awaitable[None]:
+        """Return the answer to one request, which holds its head only for the access log."""
+        seen, route = access_log.begin(), cast("FastRoute[Any]", known.route)
+        answer = self._run(route, request, principal)
+        return answer if seen is None else self._log(answer, seen, known.head, principal)
+
+    async def _run(self, route: FastRoute[Any], request: Any, principal: Principal) -> None:
+        routes = self._routes
         try:
-            CLIENT.set(known.client)
-            seen = access_log.begin()
-            self._sent = _Sent() if seen is not None else None
             with routes.hold(principal, self._transport.abort, route.app, route.needs):
                 await route.answer(request, principal, self)
-            if seen is not None and self._sent is not None:
-                head, sent = known.head, self._sent
-                host, trace = head.headers.get("host", ""), head.headers.get("traceparent")
-                access_log.write(seen, head.method, head.target, host, sent.status, sent.bytes, principal, trace)
+        finally:
+            route.places.give(principal.person)
+        if self._last:
+            self._transport.close()
+
+    async def _log(self, answer: Awaitable[None], seen: RequestFacts, head: RequestHead, principal: Principal) -> None:
+        """Await the answer, and write the line of the access log."""
+        sent = self._sent = _Sent()
+        try:
+            await answer
         finally:
             self._sent = None
-            routes.places.give(principal.person)
-        if known.head.last:
-            self._transport.close()
-        return True
+        host, trace = head.headers.get("host", ""), head.headers.get("traceparent")
+        access_log.write(seen, head.method, head.target, host, sent.status, sent.bytes, principal, trace)
 
     async def _identify(self, known: KnownHead) -> Principal | None:
         """Return the authorized caller after a new check by the guard; None leaves the request to aiohttp.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -11,6 +11,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from gateway.doors.responses import NAME
 from gateway.doors.site import site_headers
+from gateway.event_stream import BUFFERING
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.mcp.fast import EVENTS, PING, last_event
 from gateway.model import Headers, Response
@@ -21,6 +22,7 @@ LAST_CHUNK: Final = b"0\r\n\r\n"
 BODILESS: Final = frozenset({204, 304})
 """Statuses of answers without a body, which no framing field announces (RFC 9110, 8.6 and RFC 9112, 6.1)."""
 
+_STREAM: Final = {"content-type": "text/event-stream", "cache-control": "no-cache, no-transform"}
 _CLOSING: Final = b"Connection: close\r\n"
 _JSON_START: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n"
 _REASONS: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
@@ -100,6 +102,11 @@ class JsonAnswer:
         self._alarm = self._alarms.set(self._ping)
 
 
+def stream_head(session: str, *, last: bool) -> bytes:
+    """Return the head of a session's standing stream, in aiohttp's form."""
+    return _chunked_head(_STREAM | {"mcp-session-id": session, **dict([BUFFERING])}, _CLOSING if last else b"")
+
+
 def site_head(response: Response, size: int | None, *, last: bool) -> bytes:
     """Return the head of an answer at an app's site, with a body of `size` bytes; None for a chunked body."""
     closing = _CLOSING if last else b""
@@ -138,6 +145,10 @@ def _json_head(length: int, status: int, more: bytes) -> bytes:
 
 
 def _event_head(more: bytes) -> bytes:
-    fields = "".join(f"{name}: {value}\r\n" for name, value in EVENTS.items())
+    return _chunked_head(EVENTS, more)
+
+
+def _chunked_head(values: Mapping[str, str], more: bytes) -> bytes:
+    fields = "".join(f"{name}: {value}\r\n" for name, value in values.items())
     head = f"HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\nDate: {date()}\r\n"
     return b"%b%b%b" % (head.encode("ascii"), more, _SERVER)

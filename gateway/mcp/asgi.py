@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
 
@@ -176,6 +176,27 @@ def _scope(request: web.Request, user: User, ending: Ending) -> Scope:
         "user": user,
         "auth": AuthCredentials(user.scopes),
         ENDING: ending,
+    }
+
+
+def plain_scope(path: str, headers: Mapping[str, str], user: User) -> Scope:
+    """Return the scope of a GET request that was read without aiohttp."""
+    fields = ((name.encode(), value.encode("latin-1")) for name, value in headers.items())
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode("ascii"),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(_fields(fields)),
+        "client": None,
+        "server": None,
+        "user": user,
+        "auth": AuthCredentials(user.scopes),
     }
 
 

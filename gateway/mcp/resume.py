@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import dropwhile, islice
 from typing import Final
 from weakref import ReferenceType, ref
 
@@ -21,7 +21,7 @@ from mcp.server.streamable_http import (
     StreamableHTTPServerTransport,
 )
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp_types import JSONRPCMessage
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 from starlette.requests import Request
 from starlette.types import Send
 
@@ -70,8 +70,10 @@ BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Event:
+    """An event of a stream; `data` is its message as text, which takes less memory than the SDK's objects."""
+
     stream: str
-    message: JSONRPCMessage | None
+    data: str | None
     size: int
 
 
@@ -198,25 +200,26 @@ class SessionEvents(EventStore):
         self._largest = size
         self._events: OrderedDict[str, _Event] = OrderedDict()
         self._size = 0
-        self._begun = self._keep(GET_STREAM_KEY, None)
+        self._begun = self.keep(GET_STREAM_KEY, None)
 
     def __del__(self) -> None:
         self._room.over(self._owner, list(self._events))
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         """Store an event, and return an unguessable id."""
-        return self._keep(stream_id, message)
+        return self.keep(stream_id, message)
 
     def begin(self) -> str:
         """Return the event after which the GET stream begins; messages from before its first beginning follow on it."""
         begun, self._begun = self._begun, ""
-        return begun if self.has(begun) else self._keep(GET_STREAM_KEY, None)
+        return begun if self.has(begun) else self.keep(GET_STREAM_KEY, None)
 
-    def _keep(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+    def keep(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Do the same as `store_event`."""
         id = event_id(stream_id)
-        written = message.model_dump_json(by_alias=True, exclude_none=True) if message is not None else ""
-        size = 64 + len(written) + (self._largest if MARK in written else 0)
-        self._events[id] = _Event(stream_id, message, size)
+        data = json_of(message) if message is not None else None
+        size = 64 + len(data or "") + (self._largest if MARK in (data or "") else 0)
+        self._events[id] = _Event(stream_id, data, size)
         self._size += size
         self._room.come(self._owner, id, size, self)
         while self._events and (len(self._events) > self._most or self._size > self._largest):
@@ -237,12 +240,33 @@ class SessionEvents(EventStore):
         last = self._events.get(last_event_id)
         if last is None:
             return None
-        found = False
-        for id, event in list(self._events.items()):
-            if found and event.stream == last.stream and event.message is not None:
-                await send_callback(EventMessage(event.message, id))
-            found = found or id == last_event_id
+        for id, data in self.after(last_event_id):
+            await send_callback(EventMessage(jsonrpc_message_adapter.validate_json(data, by_name=False), id))
         return last.stream
+
+    def after(self, last_event_id: str) -> list[tuple[str, str]]:
+        """Return id and data of the later messages of that event's stream; none for an unknown event."""
+        last = self._events.get(last_event_id)
+        if last is None:
+            return []
+        later = islice(dropwhile(lambda one: one[0] != last_event_id, self._events.items()), 1, None)
+        return [(id, event.data) for id, event in later if event.stream == last.stream and event.data is not None]
+
+
+def json_of(message: JSONRPCMessage) -> str:
+    """Return the text of a message, as the SDK sends it."""
+    return message.model_dump_json(by_alias=True, exclude_unset=True)
+
+
+def event_text(**fields: object) -> str:
+    """Return an event with these fields."""
+    lines = (f"{name}: {fields[name]}" for name in ("id", "event", "data", "retry") if name in fields)
+    return "\r\n".join([*lines, "", ""])
+
+
+def ping_text() -> str:
+    """Return a comment that keeps the connection of a silent stream."""
+    return f": ping - {datetime.now(UTC)}\r\n\r\n"
 
 
 async def resume_stream(
@@ -259,12 +283,8 @@ async def resume_stream(
         raw = [(name.encode(), value.encode()) for name, value in fields.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
 
-        async def write(event: Mapping[str, object]) -> None:
-            lines = (f"{name}: {event[name]}" for name in ("id", "event", "data", "retry") if name in event)
-            await _write(send, "\r\n".join([*lines, "", ""]))
-
         async def send_message(message: EventMessage) -> None:
-            await write(transport._create_event_data(message))
+            await _write(send, event_text(**transport._create_event_data(message)))
 
         store = transport._event_store
         stream = await store.replay_events_after(last_event_id, send_message) if store is not None else None
@@ -272,7 +292,7 @@ async def resume_stream(
             version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER, OLDEST)
             first = await transport._mint_priming_event(stream, version)
             if first is not None:
-                await write(first)
+                await _write(send, event_text(**first))
             await _follow(transport, stream, send_message, send)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -289,7 +309,7 @@ async def _follow(
                 with anyio.move_on_after(PING) as silence:
                     message = await reader.receive()
                 if silence.cancelled_caught:
-                    await _write(send, f": ping - {datetime.now(UTC)}\r\n\r\n")
+                    await _write(send, ping_text())
                 else:
                     await send_message(message)
         except (anyio.EndOfStream, anyio.ClosedResourceError):  # the session ended the stream, or itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Protocol, Self
@@ -11,12 +12,11 @@ import anyio
 import mcp_types as types
 from aiohttp import web
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, REQUEST_CANCELLED
+from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
@@ -26,22 +26,26 @@ from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.bounds import Area, Bound
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.mcp import results
-from gateway.mcp.asgi import Ending, User, current_principal, ending_of, principal_of, serve
+from gateway.mcp.asgi import Ending, User, current_principal, ending_of, plain_scope, principal_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
+from gateway.mcp.envelope import Fields
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answer_fast
 from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, Worded
 from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.results import NAME, of_refusal
-from gateway.mcp.sessions import ResumableSessions
+from gateway.mcp.sessions import REST, ResumableSessions
+from gateway.mcp.standing import Notification, StreamHeads, StreamRequest, StreamWriter, channel_of
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.ports.sessions import McpSessions
 from gateway.shares import Shares
 from gateway.traces import continue_trace
+
+log = logging.getLogger(__name__)
 
 _AROUND = 1024 * 1024
 
@@ -139,6 +143,7 @@ class McpMount:
         fast_path: bool = True,
         silence: float = SILENCE,
         session_idle: float = SESSION_IDLE,
+        session_rest: float = REST,
         room: Shares | None = None,
         admits: Admits = admit_all,
     ) -> None:
@@ -156,7 +161,7 @@ class McpMount:
         self._room = room or Shares(BODY_LIMIT * 16, BODY_LIMIT * 64)
         self._principal = principal
         self._changes = Changes(lambda principal: views.tools(principal, app))
-        self._followed: set[str] = set()
+        self._followed: dict[str, Callable[[], None]] = {}
         self._listeners: dict[ListenHandler, Principal] = {}
         self._streams: set[Ending] = set()
         self._leave = asyncio.Event()
@@ -195,8 +200,9 @@ class McpMount:
             max_sessions=None,  # they are bounded over all processes
             sessions=sessions,
             mount=app or "",
-            session_idle_timeout=session_idle,
-            ended=before.ended if before is not None else lambda _: None,
+            idle=session_idle,
+            rest=session_rest,
+            ended=self._end_session,
             changing=before is not None,
         )
         server.middleware.insert(0, self._manager.note)
@@ -204,6 +210,7 @@ class McpMount:
         apart = app is None or before is None
         self._manager.asgi_app.app = Worded(Readable(OneInFlight(self._manager.asgi_app.app), apart=apart))
         self._body_limit = body_limit
+        self._stream_heads = StreamHeads(hosts, origins)
         self._asgi = AuthContextMiddleware(self._manager.handle_request)
         own = before.fast(hosts, origins, silence) if before is not None else None
         self.fast: Fast[Any] | None = None
@@ -265,6 +272,26 @@ class McpMount:
             self._views.precedence.note_sent(principal.id)
             self._streams.discard(ending)
 
+    def stream_request(self, fields: Fields) -> StreamRequest | None:
+        """Return the request for a standing stream with these fields; None leaves it to the SDK."""
+        return self._stream_heads.read(fields)
+
+    async def adopt(self, wanted: StreamRequest, principal: Principal, path: str, headers: Mapping[str, str]) -> None:
+        """Take over the session of a request for its stream, if an earlier process of the gateway has left it."""
+        user = User(principal)
+        try:
+            await self._manager.adopt(wanted.id, user, plain_scope(path, headers, user))
+        except OSError as error:
+            log.debug("a session cannot be looked up: %s", error)  # the SDK's path says so to the client
+
+    def can_stand(self, wanted: StreamRequest, principal: Principal) -> bool:
+        """Return whether `stand` can serve this stream to this caller."""
+        return self._manager.can_stand(wanted, User(principal))
+
+    async def stand(self, wanted: StreamRequest, writer: StreamWriter, encode: Callable[[bytes], bytes]) -> None:
+        """Serve the standing stream of a session, until the client or the session is gone."""
+        await self._manager.stand(wanted, writer, encode)
+
     def renew(self) -> None:
         """Offer the apps of the new configuration, and notify clients of the change."""
         self.catalog.renew()
@@ -289,6 +316,7 @@ class McpMount:
             listener.close()
         for ending in list(self._streams):
             ending.end()
+        self._manager.end_streams()
 
     async def _run_manager(self, started: asyncio.Event) -> None:
         """Enter and leave the SDK's task group in the same task, as anyio requires."""
@@ -296,6 +324,7 @@ class McpMount:
             started.set()
             await self._leave.wait()
             self._manager.leaving = True
+        self._manager.leave()
 
     async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         _only_page(params)
@@ -361,57 +390,25 @@ class McpMount:
 
         This holds neither a task nor the request: thousands of sessions may be idle.
         """
-        principal, connection = principal_of(context.request), context.session._connection
-        session = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
-        if session in self._followed or self._tasks is None:
+        principal, channel = principal_of(context.request), channel_of(context.request)
+        id = context.session._connection.session_id
+        if channel is None or id is None or id in self._followed:
             return
-        follower = _Follower(connection, self._tasks)
-        stop = self._changes.listen(principal, follower.changed)
-        self._followed.add(session)
+        waiting = list[Notification]()
+        announce = channel.announcer(lambda: waiting.pop() if waiting else None)
 
-        def end() -> None:
-            self._followed.discard(session)
+        def changed() -> None:
+            waiting[:] = [("notifications/tools/list_changed", None)]
+            announce()
+
+        self._followed[id] = self._changes.listen(principal, changed)
+
+    def _end_session(self, id: str) -> None:
+        """Forget a session of the handshake protocols that has ended."""
+        if (stop := self._followed.pop(id, None)) is not None:
             stop()
-            follower.end()
-
-        connection.exit_stack.callback(end)
-
-
-class _Follower:
-    """Tells one session that its tools changed, in a task of `tasks` while it does."""
-
-    __slots__ = ("_again", "_connection", "_sending", "_tasks")
-
-    def __init__(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
-        self._connection = connection
-        self._tasks = tasks
-        self._sending: asyncio.Task[None] | None = None
-        self._again = False
-
-    def changed(self) -> None:
-        """Send a notification, after the one that is being sent; must not block."""
-        if self._sending is not None:
-            self._again = True
-            return
-        sending = self._send()
-        try:
-            self._sending = self._tasks.create_task(sending)
-        except RuntimeError:  # the mount is ending
-            sending.close()
-
-    def end(self) -> None:
-        """Send no more: the session has ended."""
-        if self._sending is not None:
-            self._sending.cancel()
-
-    async def _send(self) -> None:
-        try:
-            self._again = True
-            while self._again:
-                self._again = False
-                await self._connection.send_tool_list_changed()
-        finally:
-            self._sending = None
+        if self._before is not None:
+            self._before.ended(id)
 
 
 class _AnnouncingServer(Server[Any]):

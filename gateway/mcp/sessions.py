@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
-from weakref import WeakValueDictionary
+from uuid import uuid4
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -22,42 +21,56 @@ from mcp.server.streamable_http import (
     GET_STREAM_KEY,
     LAST_EVENT_ID_HEADER,
     MCP_SESSION_ID_HEADER,
-    EventStore,
+    EventMessage,
     StreamableHTTPServerTransport,
 )
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, InitializeRequestParams, JSONRPCError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
-from pydantic import ValidationError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+)
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.bounds import Area, Bound, size
+from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.jsontext.writing import plain_json
-from gateway.mcp.asgi import ENDING, LEFT_OUT, Ending, current_principal
-from gateway.mcp.middleware import replay, request_in
-from gateway.mcp.resume import STANDING, Room, SessionEvents, lost_call, resume_stream
-from gateway.model import Json
+from gateway.mcp.asgi import User, current_principal
+from gateway.mcp.client_state import CHANGES, messages_of, params_of, read_declaration, repeat, state_of
+from gateway.mcp.middleware import replay
+from gateway.mcp.resume import STANDING, Room, SessionEvents, event_text, json_of, lost_call, resume_stream
+from gateway.mcp.standing import (
+    CHANNEL,
+    SESSION_ID,
+    SessionChannel,
+    StandingStream,
+    StreamRequest,
+    StreamWriter,
+    priming_event,
+)
 from gateway.ports.sessions import McpClientState, McpSessions, TooManySessions
 
 PER_PRINCIPAL = 1000
 """Default limit of one principal's sessions on a mount, so that it cannot take the capacity of all others."""
-
-SUBSCRIPTIONS: Final = 256
-"""Subscriptions of one session that its next process restores."""
-
-LONGEST_URI: Final = 2048
-"""Characters of the longest URI among these."""
 
 DECLARED: Final = 64 * 1024
 """Bytes of the longest `initialize`: what it declares is stored as long as its session."""
 
 RETRY: Final = 3000
 """Milliseconds after which clients reconnect a broken stream. They try twice at most, and a restart takes a moment."""
+
+REST: Final = 5.0
+"""Seconds without a request after which a session leaves the SDK, whose objects take several times its memory."""
+
+STEPS: Final = 8
+"""Steps of the event loop within which the SDK begins to handle a message that it has received."""
 
 BOUNDS: Final = (
     Bound(
@@ -74,10 +87,45 @@ _SESSIONS, _DECLARED = BOUNDS
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
+class _Running:
+    """What runs a session in the SDK; `handling` are its messages that are being handled."""
+
+    transport: StreamableHTTPServerTransport
+    dispatcher: JSONRPCDispatcher[TransportContext]
+    connection: Connection
+    handling: int = 0
+    rests: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """True if a message is being handled, or the client has been asked something."""
+        return bool(self.handling or self.dispatcher._in_flight or self.dispatcher._pending)
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """A session of this process. `running` is None while it rests, and `state` what its client has declared.
+
+    `requests` are those in flight in the SDK; `stream` is a standing stream that is served without it.
+    """
+
+    owner: AuthorizationContext | None
+    events: SessionEvents
+    running: _Running | None = None
+    state: McpClientState | None = None
+    stream: StandingStream | None = None
+    requests: int = 0
+    rest_at: int = 0
+    end_at: int = 0
+
+
 class ResumableSessions(StreamableHTTPSessionManager):
     """The SDK's session manager, with a separate event store per session. `sessions` knows those of all mounts.
 
-    `ended` is called with the id of each session that has ended; `changing`: prompts and resources may change, too.
+    A session without requests leaves the SDK after `rest` seconds, and returns to it with its next request; its
+    standing stream stays open. After `idle` seconds without requests and stream it ends. `ended` is called with the id
+    of each session that has ended; `changing`: prompts and resources may change, too.
     While `leaving` is set, sessions that stop here are not ended: the next process adopts them.
     """
 
@@ -86,6 +134,8 @@ class ResumableSessions(StreamableHTTPSessionManager):
         *arguments: Any,
         sessions: McpSessions,
         mount: str,
+        idle: float,
+        rest: float = REST,
         ended: Callable[[str], None] = lambda _: None,
         changing: bool = False,
         **options: Any,
@@ -94,31 +144,90 @@ class ResumableSessions(StreamableHTTPSessionManager):
         self._ended = ended
         self._sessions = sessions
         self._mount = mount
-        self._opens = ""
-        self._made = SessionEvents(self._room)
-        self._adopting: dict[str, asyncio.Lock] = {}
+        self._here: dict[str, _Session] = {}
+        self._waking: dict[str, asyncio.Lock] = {}
         self._changing = changing
+        self._resting = SharedTimeouts(rest)
+        self._idle = SharedTimeouts(idle)
         self.leaving = False
-        self._events = WeakValueDictionary[str, SessionEvents]()
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **options | {"session_idle_timeout": None})
         self.retry_interval = RETRY
 
-    @property
-    def event_store(self) -> EventStore:
-        """A new event store: the SDK reads this once per session."""
-        self._made = SessionEvents(self._room, self._opens)
-        return self._made
+    async def announce(self, id: str, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a session a notification that belongs to no request; it is kept for a stream that opens later."""
+        session = self._here.get(id)
+        if session is None:
+            return
+        running = session.running
+        if session.stream is None and running is not None and GET_STREAM_KEY in running.transport._request_streams:
+            await running.connection.notify(method, params)
+            return
+        given = {"params": dict(params)} if params is not None else {}
+        message = JSONRPCNotification(jsonrpc="2.0", method=method, **given)
+        event = EventMessage(message, session.events.keep(GET_STREAM_KEY, message))
+        if session.stream is not None:
+            await session.stream.send(event)
 
-    @event_store.setter
-    def event_store(self, _: EventStore | None) -> None:
-        """Ignore the SDK's assignment, which is always None."""
+    async def adopt(self, id: str, user: User, scope: Scope) -> None:
+        """Take over a session of a process that has ended, if it is the caller's. Raises OSError."""
+        if id not in self._here and SESSION_ID.fullmatch(id):
+            async with self._alone(id):
+                if id not in self._here:
+                    taken = self._sessions.adopt(id, user.principal, self._mount, self._end_callback(id))
+                    if (state := await taken) is not None:
+                        await self._begin_adopted(id, state, user, scope)
+
+    def can_stand(self, wanted: StreamRequest, user: User) -> bool:
+        """Return whether the standing stream of a session can be opened as `wanted`, by its own client."""
+        session = self._here.get(wanted.id)
+        if session is None or session.owner != authorization_context(user) or session.stream is not None:
+            return False
+        running = session.running
+        if running is not None and GET_STREAM_KEY in running.transport._request_streams:
+            return False
+        return not wanted.last or wanted.last.startswith(STANDING)
+
+    async def stand(self, wanted: StreamRequest, writer: StreamWriter, encode: Callable[[bytes], bytes]) -> None:
+        """Serve the standing stream, if `can_stand`, until the client or the session is gone."""
+        session = self._here[wanted.id]
+        events = session.events
+        missed = events.after(wanted.last if events.has(wanted.last) else events.begin())
+        stream = session.stream = StandingStream(writer, encode)
+        if session.running is not None:
+            _put_stream(session.running.transport, stream)
+        self._note_use(session)
+        try:
+            with self._sessions.use(wanted.id):
+                await stream.run(missed, priming_event(events, wanted.version, self.retry_interval))
+        finally:
+            session.stream = None
+            if session.running is not None:
+                session.running.transport._request_streams.pop(GET_STREAM_KEY, None)
+            self._note_end_of_use(wanted.id, session)
+
+    def end_streams(self) -> None:
+        """End the standing streams that are served without the SDK."""
+        for session in self._here.values():
+            if session.stream is not None:
+                session.stream.end()
+
+    def leave(self) -> None:
+        """Leave the sessions to the next process."""
+        self._resting.close()
+        self._idle.close()
+        for id in list(self._here):
+            self._forget(id)
+            self._sessions.leave(id)
 
     async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")
+        id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")
         try:
-            if session and session not in self._server_instances:
-                await self._adopt(session, scope)
-            with self._sessions.use(session):
+            if id and isinstance(user := scope.get("user"), User):
+                await self.adopt(id, user, scope)
+                await self._wake(id, user)
+                if id in self._here:
+                    scope[CHANNEL] = self._channel(id)
+            with self._sessions.use(id), self._using(id):
                 await self._serve_session(scope, receive, send)
         except _Full as full:
             _SESSIONS.report(full.by)
@@ -137,35 +246,52 @@ class ResumableSessions(StreamableHTTPSessionManager):
             await _refuse(400, INVALID_REQUEST, _GONE)(scope, receive, send)
             return
         message = JSONRPCError(jsonrpc="2.0", id=call, error=ErrorData(code=CONNECTION_LOST, message=_LOST))
-        event = f"event: message\r\ndata: {message.model_dump_json(by_alias=True, exclude_unset=True)}\r\n\r\n"
-        await Response(event, media_type="text/event-stream")(scope, receive, send)
+        await Response(event_text(event="message", data=json_of(message)), media_type="text/event-stream")(
+            scope, receive, send
+        )
 
     def _can_go_on(self, scope: Scope) -> bool:
         """Return whether the stream can be resumed as this request asks; a GET stream may begin anew instead.
         Without this check the SDK answers with an empty stream, to which clients reconnect for ever.
         """
         fields, user = Headers(scope=scope), scope.get("user")
-        session, last = fields.get(MCP_SESSION_ID_HEADER, ""), fields.get(LAST_EVENT_ID_HEADER)
+        last, session = fields.get(LAST_EVENT_ID_HEADER), self._here.get(fields.get(MCP_SESSION_ID_HEADER, ""))
         requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
-        events = self._events.get(session) if requestor == self._session_owners.get(session) else None
-        if scope["method"] != "GET" or events is None or (last and events.has(last)):
+        if scope["method"] != "GET" or session is None or session.running is None or session.owner != requestor:
+            return True
+        if last and session.events.has(last):
             return True
         if last and not last.startswith(STANDING):
             return False
-        name, transport = LAST_EVENT_ID_HEADER.encode(), self._server_instances.get(session)
+        name = LAST_EVENT_ID_HEADER.encode()
         scope["headers"] = [field for field in scope["headers"] if field[0] != name]
-        if transport is not None and GET_STREAM_KEY not in transport._request_streams:  # otherwise the SDK refuses it
-            scope["headers"].append((name, events.begin().encode()))  # makes the SDK send an event id at its beginning
+        if GET_STREAM_KEY not in session.running.transport._request_streams:  # otherwise the SDK refuses it
+            begun = session.events.begin().encode()  # makes the SDK send an event id at its beginning
+            scope["headers"].append((name, begun))
         return True
 
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """Return a new session, whose events belong to the current principal."""
-        self._opens = _opener()
-        admitted = super()._admit_session(requestor)
-        if admitted is not None:
-            _lighten(admitted)
-            self._events[str(admitted.mcp_session_id)] = self._made
-        return admitted
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
+        """Return the transport of a new session, whose events belong to the current principal."""
+        session = _Session(requestor, SessionEvents(self._room, _opener()))
+        return self._transport(uuid4().hex, session)
+
+    def _transport(self, id: str, session: _Session) -> StreamableHTTPServerTransport:
+        """Return a transport through which the SDK runs a session."""
+        transport = StreamableHTTPServerTransport(
+            mcp_session_id=id,
+            is_json_response_enabled=self.json_response,
+            event_store=session.events,
+            security_settings=self.security_settings,
+            retry_interval=self.retry_interval,
+        )
+        transport._replay_events = partial(resume_stream, transport)  # type: ignore[method-assign]  # in fewer tasks
+        if session.stream is not None:
+            _put_stream(transport, session.stream)
+        self._here[id] = session
+        self._server_instances[id] = transport
+        if session.owner is not None:
+            self._session_owners[id] = session.owner
+        return transport
 
     async def _serve_opening_request(
         self, http_transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
@@ -177,34 +303,131 @@ class ResumableSessions(StreamableHTTPSessionManager):
             await self._discard_session(id, http_transport)
             await _refuse(413, INVALID_REQUEST, _TOO_LONG)(scope, receive, send)
             return
-        state, principal = _read_declaration(first), current_principal()
+        state, principal = read_declaration(first), current_principal()
         if state is not None and principal is not None:  # the SDK refuses anything else without a session
             try:
                 await self._sessions.open(id, principal, self._mount, state, self._end_callback(id))
             except TooManySessions as full:
                 await self._discard_session(id, http_transport)
                 raise _Full(_opener() or None, _words(full)) from full
-        await super()._serve_opening_request(http_transport, scope, replay(first, receive), send)
+
+        status, established = 500, False
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            with self._using(id):
+                await self._tasks().start(self._run, http_transport, self._here[id], None)
+                await http_transport.handle_request(scope, replay(first, receive), note_status)
+            established = status < 400
+        finally:
+            if not established:
+                await self._discard_session(id, http_transport)
 
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        if self._server_instances.get(session_id) is transport:
+            await self._end_session(session_id)
+        if not transport.is_terminated:
+            with anyio.CancelScope(shield=True):
+                await transport.terminate()
+
+    async def _end_session(self, id: str) -> None:
+        """End a session of this process; while this process leaves, the next one can adopt it."""
         if self.leaving:
-            self._sessions.leave(session_id)
+            self._sessions.leave(id)
         else:
-            await self._sessions.end(session_id)
-        try:
-            await super()._discard_session(session_id, transport)
-        finally:
-            self._ended(session_id)
+            await self._sessions.end(id)
+        session = self._forget(id)
+        if session is not None and session.running is not None and not session.running.transport.is_terminated:
+            with anyio.CancelScope(shield=True):
+                await session.running.transport.terminate()
+
+    async def _end_idle(self, id: str, session: _Session) -> None:
+        """End a session that nobody has used for too long."""
+        if not session.requests and session.stream is None:
+            await self._end_session(id)
+
+    def _forget(self, id: str) -> _Session | None:
+        session = self._here.pop(id, None)
+        if session is None:
+            return None
+        self._server_instances.pop(id, None)
+        self._session_owners.pop(id, None)
+        self._note_use(session)
+        if session.stream is not None:
+            session.stream.end()
+        self._ended(id)
+        return session
 
     def _end_callback(self, id: str) -> Callable[[], None]:
         """Return a callback that ends the session here: another process has it now, or its row was deleted."""
 
         def end() -> None:
-            transport = self._server_instances.get(id)
-            if transport is not None:
-                self._tasks().start_soon(self._discard_session, id, transport)
+            if id in self._here:
+                self._tasks().start_soon(self._end_session, id)
 
         return end
+
+    @contextmanager
+    def _using(self, id: str) -> Iterator[None]:
+        """Count a request of a session while the block runs."""
+        session = self._here.get(id)
+        if session is None:
+            yield
+            return
+        session.requests += 1
+        self._note_use(session)
+        try:
+            yield
+        finally:
+            session.requests -= 1
+            self._note_end_of_use(id, session)
+
+    def _note_use(self, session: _Session) -> None:
+        self._idle.cancel(session.end_at)
+        if session.requests:
+            self._resting.cancel(session.rest_at)
+
+    def _note_end_of_use(self, id: str, session: _Session) -> None:
+        """Let an unused session end after a while, and leave the SDK before that."""
+        if self._here.get(id) is not session or session.requests or self.leaving:
+            return
+        if session.running is not None:
+            self._resting.cancel(session.rest_at)
+            session.rest_at = self._resting.set(partial(self._tasks().start_soon, self._rest, id, session))
+        if session.stream is None:
+            self._idle.cancel(session.end_at)
+            session.end_at = self._idle.set(partial(self._tasks().start_soon, self._end_idle, id, session))
+
+    async def _rest(self, id: str, session: _Session) -> None:
+        """Let a session leave the SDK until its next request."""
+        for _ in range(STEPS):  # a notification that the SDK has received may not be handled yet
+            await asyncio.sleep(0)
+        running = session.running
+        if running is None or session.requests or self._here.get(id) is not session:
+            return
+        params = running.connection.client_params
+        if running.busy or params is None or not running.connection.initialized.is_set():
+            self._note_end_of_use(id, session)
+            return
+        session.state = state_of(params, running.connection.protocol_version)
+        session.running, running.rests = None, True
+        self._server_instances.pop(id, None)
+        self._session_owners.pop(id, None)
+        running.transport._request_streams.pop(GET_STREAM_KEY, None)  # stays open
+        await running.transport.terminate()
+
+    async def _wake(self, id: str, user: User) -> None:
+        """Let the SDK run a session that rests, if it is the caller's."""
+        session = self._here.get(id)
+        if session is None or session.running is not None or session.owner != authorization_context(user):
+            return
+        async with self._alone(id):
+            if id not in self._server_instances and self._here.get(id) is session:
+                await self._tasks().start(self._run, self._transport(id, session), session, session.state)
 
     def _tasks(self) -> TaskGroup:
         """Return the SDK's task group, in which sessions run."""
@@ -213,184 +436,107 @@ class ResumableSessions(StreamableHTTPSessionManager):
             raise RuntimeError("the session manager does not run")
         return tasks
 
-    async def _adopt(self, id: str, scope: Scope) -> None:
-        """Take over a session of a process that has ended, if it is the caller's. Raises OSError."""
-        principal = current_principal()
-        if principal is None or not _ID.fullmatch(id):
-            return
-        lock = self._adopting.setdefault(id, asyncio.Lock())  # clients reconnect with several requests at once
+    def _channel(self, id: str) -> SessionChannel:
+        return SessionChannel(partial(self.announce, id), self._spawn)
+
+    def _spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks().start_soon(job)
+
+    @asynccontextmanager
+    async def _alone(self, id: str) -> AsyncIterator[None]:
+        """Change whether a session runs here; clients reconnect with several requests at once."""
+        lock = self._waking.setdefault(id, asyncio.Lock())
         async with lock:
             try:
-                if id not in self._server_instances:
-                    state = await self._sessions.adopt(id, principal, self._mount, self._end_callback(id))
-                    if state is not None:
-                        await self._begin_adopted(id, state, scope)
+                yield
             finally:
-                self._adopting.pop(id, None)
+                self._waking.pop(id, None)
 
-    async def _begin_adopted(self, id: str, state: McpClientState, scope: Scope) -> None:
+    async def _begin_adopted(self, id: str, state: McpClientState, user: User, scope: Scope) -> None:
         """Run the session as if its handshake had happened here."""
-        self._opens = _opener()
-        transport = StreamableHTTPServerTransport(
-            mcp_session_id=id,
-            is_json_response_enabled=self.json_response,
-            event_store=self.event_store,
-            security_settings=self.security_settings,
-            retry_interval=self.retry_interval,
-            idle_timeout=self.session_idle_timeout,
-        )
-        _lighten(transport)
-        self._events[id] = self._made
-        connection = await self._tasks().start(self._run_adopted, transport, state)
-        user = scope.get("user")
-        if isinstance(user, AuthenticatedUser):
-            self._session_owners[id] = authorization_context(user)
-        self._server_instances[id] = transport  # requests find it once it can read them
-        self._tasks().start_soon(self._restore, transport, connection, state, scope)
-        log.debug("a session of %s continues after a restart", _opener())
+        session = _Session(authorization_context(user), SessionEvents(self._room, user.principal.id))
+        transport = self._transport(id, session)
+        await self._tasks().start(self._run, transport, session, state)
+        self._note_end_of_use(id, session)
+        self._tasks().start_soon(self._restore, id, transport, state, scope)
+        log.debug("a session of %s continues after a restart", user.principal.id)
 
-    async def _run_adopted(
+    async def _run(
         self,
         transport: StreamableHTTPServerTransport,
-        state: McpClientState,
+        session: _Session,
+        state: McpClientState | None,
         *,
-        task_status: TaskStatus[Connection],
+        task_status: TaskStatus[None],
     ) -> None:
+        """Run a session in the SDK; after a handshake elsewhere its client has declared `state`."""
         id = str(transport.mcp_session_id)
         async with transport.connect() as (read, write):
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
                 read, write, inline_methods=frozenset({"initialize"})
             )
-            connection = Connection.for_loop(dispatcher, session_id=id, protocol_version_hint=state.version)
-            connection.client_params = _params(state)
-            connection.initialized.set()
-            task_status.started(connection)
+            hint = state.version if state is not None else None
+            connection = Connection.for_loop(dispatcher, session_id=id, protocol_version_hint=hint)
+            if state is not None:
+                connection.client_params = params_of(state)
+                connection.initialized.set()
+            running = session.running = _Running(transport, dispatcher, connection)
+            task_status.started()
             try:
-                with transport.idle_scope or anyio.CancelScope():
-                    await serve_connection(
-                        self.app, dispatcher, connection=connection, lifespan_state=self._lifespan_state
-                    )
+                await serve_connection(self.app, dispatcher, connection=connection, lifespan_state=self._lifespan_state)
             except Exception:
-                log.exception("an adopted session crashed")
+                log.exception("a session crashed")
             finally:
-                await self._discard_session(id, transport)
+                if not running.rests:
+                    await self._discard_session(id, transport)
 
     async def _restore(
-        self, transport: StreamableHTTPServerTransport, connection: Connection, state: McpClientState, scope: Scope
+        self, id: str, transport: StreamableHTTPServerTransport, state: McpClientState, scope: Scope
     ) -> None:
         """Repeat the client's own messages that made the state, and tell it that lists may have changed."""
-        for message in _messages(state):
-            await self._repeat(transport, message, scope)
-        await connection.send_tool_list_changed()
-        if self._changing:
-            await connection.send_prompt_list_changed()
-            await connection.send_resource_list_changed()
-
-    async def _repeat(self, transport: StreamableHTTPServerTransport, message: dict[str, Json], scope: Scope) -> None:
-        """Handle a message as if the client had posted it; its answer is dropped."""
-        left_out = (b"content-type", b"content-length", b"accept", LAST_EVENT_ID_HEADER.encode())
-        fields = [(name, value) for name, value in scope["headers"] if name not in left_out]
-        fields += [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
-        sent = {**scope, "method": "POST", "headers": fields, ENDING: (ending := Ending())}
-        sent.pop(LEFT_OUT, None)
-        body = {"type": "http.request", "body": plain_json(message).encode(), "more_body": False}
-
-        async def disconnected() -> Message:
-            await ending.wait()
-            return {"type": "http.disconnect"}
-
-        async def drop(_: Message) -> None:
-            """Drop the answer."""
-
-        try:
-            await transport.handle_request(sent, replay(body, disconnected), drop)
-        except Exception:
-            log.exception("a setting of a session was not restored: %s", message["method"])
-        finally:
-            ending.end()
+        with self._using(id):
+            for message in messages_of(state):
+                await repeat(transport, message, {**scope, CHANNEL: self._channel(id)})
+        for kind in ("tools", "prompts", "resources") if self._changing else ("tools",):
+            await self.announce(id, f"notifications/{kind}/list_changed")
 
     async def note(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Middleware: store what the requests of a session set, for its next process."""
         if ctx.method == "initialize" and len(plain_json(ctx.params).encode()) > DECLARED:  # perhaps once more
             _DECLARED.report(_opener() or None)
             raise MCPError(INVALID_REQUEST, _TOO_LONG)
-        result = await call_next(ctx)
-        change = _CHANGES.get(ctx.method)
+        with self._handling(ctx.session._connection.session_id):
+            result = await call_next(ctx)
+        change = CHANGES.get(ctx.method)
         if change is not None and ctx.request_id is not None and ctx.request is not None:
             session = ctx.request.headers.get(MCP_SESSION_ID_HEADER)
             if session is not None:
                 await self._sessions.change(session, partial(change, params=ctx.params or {}))
         return result
 
-
-def _lighten(transport: StreamableHTTPServerTransport) -> None:
-    """Let a session serve its standing stream, and resumed ones, in one task each."""
-    transport._replay_events = partial(resume_stream, transport)  # type: ignore[method-assign]
-
-
-def _read_declaration(first: Message) -> McpClientState | None:
-    """Return what a message that opens a session declares; None if it is no `initialize`, or an invalid one."""
-    message = request_in(first)
-    if message.get("method") != "initialize":
-        return None
-    try:
-        params = InitializeRequestParams.model_validate(message.get("params"), by_name=False)
-    except ValidationError:
-        return None
-    asked = str(params.protocol_version)
-    return McpClientState(
-        asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
-        params.client_info.model_dump(by_alias=True, mode="json", exclude_none=True),
-        params.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
-    )
+    @contextmanager
+    def _handling(self, id: str | None) -> Iterator[None]:
+        """Keep the session in the SDK while the block handles one of its messages."""
+        session = self._here.get(id) if id is not None else None
+        running = session.running if session is not None else None
+        if running is None:
+            yield
+            return
+        running.handling += 1
+        try:
+            yield
+        finally:
+            running.handling -= 1
 
 
-def _params(state: McpClientState) -> InitializeRequestParams:
-    message = {"protocolVersion": state.version, "clientInfo": state.info, "capabilities": state.capabilities}
-    return InitializeRequestParams.model_validate(message, by_name=False)
-
-
-def _messages(state: McpClientState) -> Iterator[dict[str, Json]]:
-    """Yield the messages after which a session is in `state`."""
-    yield {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    sent: list[tuple[str, dict[str, Json]]] = []
-    if state.level is not None:
-        sent.append(("logging/setLevel", {"level": state.level}))
-    sent += [("resources/subscribe", {"uri": uri}) for uri in state.subscriptions]
-    for method, params in sent:
-        yield {"jsonrpc": "2.0", "id": f"restored-{secrets.token_hex(8)}", "method": method, "params": params}
-
-
-def _level(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientState:
-    return replace(state, level=str(params.get("level")))
-
-
-def _add_subscription(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientState:
-    uri = str(params.get("uri"))
-    if uri in state.subscriptions or len(uri) > LONGEST_URI or len(state.subscriptions) >= SUBSCRIPTIONS:
-        return state
-    return replace(state, subscriptions=(*state.subscriptions, uri))
-
-
-def _remove_subscription(state: McpClientState, *, params: Mapping[str, Any]) -> McpClientState:
-    uri = str(params.get("uri"))
-    return replace(state, subscriptions=tuple(one for one in state.subscriptions if one != uri))
-
-
-_CHANGES: Final = {
-    "logging/setLevel": _level,
-    "resources/subscribe": _add_subscription,
-    "resources/unsubscribe": _remove_subscription,
-}
-"""The requests that change the state of a session, by method."""
+def _put_stream(transport: StreamableHTTPServerTransport, stream: StandingStream) -> None:
+    """Let the SDK send on a standing stream that it does not serve."""
+    transport._request_streams[GET_STREAM_KEY] = cast("Any", (stream, stream))
 
 
 def _refuse(status: int, code: int, message: str) -> JSONResponse:
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}, status)
 
-
-_ID: Final = re.compile("[0-9a-f]{32}")
-"""The form of the SDK's session ids."""
 
 CONNECTION_LOST: Final = -32000
 """The code of a call whose process has ended, as on the bridge."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from gateway.doors.responses import name_server, nameless
 from gateway.doors.runner import CONNECTION, LIMITS, GatewayRunner
 from gateway.fastpath.connection import FastConnection
 from gateway.fastpath.request_head import RequestHead
-from gateway.fastpath.routes import HeadHolders, McpRoute
+from gateway.fastpath.routes import HeadHolders, McpRoute, StreamRoute
 from gateway.mcp import McpMount
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.own_tools import StorageTool
@@ -56,13 +57,23 @@ class _Open:
     def __init__(self, face: McpMount) -> None:
         self._face = face
         self.holders = HeadHolders()
-        self.places = InFlight().requests
+        self._in_flight = InFlight()
 
-    def find(self, head: RequestHead) -> McpRoute[Any] | None:
-        """Return the route of a call that the mount's fast path accepts."""
+    def find(self, head: RequestHead) -> McpRoute[Any] | StreamRoute | None:
+        """Return the route of a call or stream that the mount's fast path accepts."""
+        places, streams = self._in_flight.requests, self._in_flight.streams
+        if (head.method, head.target) == ("GET", "/mcp"):
+            wanted = self._face.stream_request(head.fields)
+            if wanted is None:
+                return None
+            return StreamRoute("", self._face, wanted, lambda: self._face, _identify, admit_all, streams)
         fast = self._face.fast
         tool = fast.tool(head.fields) if fast is not None and (head.method, head.target) == ("POST", "/mcp") else None
-        return McpRoute(head, "", fast, tool, lambda: self._face.fast, _identify, admit_all) if fast and tool else None
+        return (
+            McpRoute(head, "", fast, tool, lambda: self._face.fast, _identify, admit_all, places)
+            if fast and tool
+            else None
+        )
 
     def client(self, request: IncomingRequest) -> str | None:
         """Return the address of the request."""
@@ -101,6 +112,9 @@ class Mount:
     """Seconds after which the fast path begins an event stream."""
     apps: dict[str, Packed] = field(default_factory=lambda: {id: fake_app(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
+    session_rest: float = 5.0
+    plain_streams: bool = False
+    """Standing streams at the mount's own address are served without aiohttp and the SDK."""
     unread: Unread = field(default_factory=Unread)
 
     def __post_init__(self) -> None:
@@ -109,8 +123,8 @@ class Mount:
         """The sessions, which the next `face` adopts."""
 
     @asynccontextmanager
-    async def face(self) -> AsyncIterator[Served]:
-        """Return the mount without a server in front of it."""
+    async def face(self, *hosts: str) -> AsyncIterator[Served]:
+        """Return the mount without a server in front of it; it answers as these hosts, too."""
         views, pages, exchange = FakeViews(), FakePages(), EchoExchange()
         face = McpMount(
             self.app,
@@ -120,12 +134,13 @@ class Mount:
             exchange=exchange,
             storage=self.tool,
             version="1.2.3",
-            hosts=["127.0.0.1:*", "gateway.test"],
+            hosts=["127.0.0.1:*", "gateway.test", *hosts],
             origins=["http://console.test"],
             principal=lambda request: principal_of(request.headers.get("x-user")),
             fast_path=self.fast_path,
             sessions=self.kept,
             session_idle=self.session_idle,
+            session_rest=self.session_rest,
             body_limit=lambda: self.body_limit,
             silence=self.silence,
         )
@@ -135,7 +150,9 @@ class Mount:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[Served]:
         """Serve the mount at a free port of this machine."""
-        async with self.face() as served:
+        sock = socket.create_server(("127.0.0.1", 0))
+        host = f"127.0.0.1:{sock.getsockname()[1]}"
+        async with self.face(*([host] if self.plain_streams else [])) as served:
 
             @web.middleware
             async def see(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -160,9 +177,8 @@ class Mount:
             )
             await runner.setup()
             try:
-                site = web.TCPSite(runner, "127.0.0.1", 0)
-                await site.start()
-                served.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+                await web.SockSite(runner, sock).start()
+                served.url = f"http://{host}/mcp"
                 yield served
             finally:
                 served.face.drain()

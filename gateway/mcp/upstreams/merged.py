@@ -69,7 +69,8 @@ class Merged:
             case "initialize" | "server/discover":
                 return _introduce(await call_next(ctx))
             case "notifications/initialized":
-                await self._follow(ctx, call_next)
+                self._gathering.follow(client_of(ctx, self._levels))
+                await call_next(ctx)
                 return None
             case "notifications/roots/list_changed":
                 client = client_of(ctx, self._levels)
@@ -150,16 +151,6 @@ class Merged:
 
     def _is_own_tool(self, name: str) -> bool:
         return self._mount is not None and self._mount.catalog.owns(name)
-
-    async def _follow(self, ctx: Context, call_next: CallNext) -> None:
-        """Notify a session of changes for as long as it lives; the SDK cancels this when it ends."""
-        client = client_of(ctx, self._levels)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._gathering.follow, client)
-                await call_next(ctx)
-        finally:
-            self.ended(client.who)
 
     def ended(self, session: str) -> None:
         """Forget a session of the handshake protocols that has ended."""

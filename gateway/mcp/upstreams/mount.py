@@ -112,7 +112,7 @@ class Proxy:
                 return await self._introduce(context, await call_next(context))
             case "notifications/initialized":
                 await call_next(context)
-                await self._follow(context)
+                await self._following.follow(client_of(context, self._levels))
                 return None
             case "notifications/roots/list_changed":
                 await self.tell_roots(client_of(context, self._levels))
@@ -333,14 +333,6 @@ class Proxy:
         """Forget a session of the handshake protocols that has ended."""
         self._levels.pop(session, None)
         self._following.ended(session)
-
-    async def _follow(self, context: Context) -> None:
-        """Notify a session of changes for as long as it lives; the SDK cancels this when it ends."""
-        client = client_of(context, self._levels)
-        try:
-            await self._following.follow(client)
-        finally:
-            self.ended(client.who)
 
     async def tell_roots(self, client: UpstreamClient) -> None:
         """Notify the upstream that the client's roots changed."""

@@ -16,12 +16,14 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.methods import CACHEABLE_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
 from gateway.jsontext.writing import plain_json, sorted_json
 from gateway.mcp.asgi import principal_of
 from gateway.mcp.out_of_band import outline_params
+from gateway.mcp.standing import SessionChannel, channel_of
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Caller, Door, Initiator, Principal
@@ -60,7 +62,8 @@ class ReplyPath:
 class UpstreamClient(Struct, frozen=True):
     """One client and its request.
     `who` is equal for all requests of one session, or of one modern client; it is "" for the gateway's own requests.
-    `way` is the channel back, or None. `caller` is the calling view or model of a tool call.
+    `way` is the channel back, or None. `channel` is that of its session, for what belongs to no request. `caller` is
+    the calling view or model of a tool call.
     """
 
     principal: Principal
@@ -72,6 +75,7 @@ class UpstreamClient(Struct, frozen=True):
     level: str | None = None
     is_app: bool = False
     caller: Caller | None = None
+    channel: SessionChannel | None = None
 
     @property
     def modern(self) -> bool:
@@ -128,11 +132,9 @@ class UpstreamClient(Struct, frozen=True):
             words = cast(types.ServerNotification, _Words(method=method, params=light))
             await self.way.session.send_notification(words, related_request_id=self.way.request_id)
 
-    async def announce(self, method: str, params: Message) -> None:
-        """Send a notification that belongs to no request."""
-        if self.way is not None:
-            words = cast(types.ServerNotification, _Words(method=method, params=params))
-            await self.way.session.send_notification(words)
+    def without_request(self) -> UpstreamClient:
+        """Return the client for what outlives its request, whose objects in the SDK must not be held."""
+        return replace(self, way=None)
 
 
 def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
@@ -151,6 +153,7 @@ def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
         way=ReplyPath(context.session, context.request_id, context.request),
         level=cast("str | None", meta.get(types.LOG_LEVEL_META_KEY)) if modern else levels.get(session_id),
         is_app=shows_apps(context.session.client_capabilities),
+        channel=channel_of(context.request),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import mcp_types as types
@@ -14,6 +14,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
+from gateway.mcp.standing import SessionChannel
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog.listing import account_is_missing
 from gateway.mcp.upstreams.changes import feed
@@ -52,11 +53,15 @@ _STREAMS, _NEWS = BOUNDS
 
 
 class News:
-    """The queue of notifications for a client, with at most one for each list and each resource that changed."""
+    """The queue of notifications for a client, with at most one for each list and each resource that changed.
 
-    def __init__(self) -> None:
+    They are sent on the `channel` of a session; without one, `get` returns them.
+    """
+
+    def __init__(self, channel: SessionChannel | None = None) -> None:
         self._waiting: dict[tuple[str, object], Message] = {}
         self._some = asyncio.Event()
+        self._changed = channel.announcer(self.take) if channel is not None else self._some.set
 
     def tell(self, method: str, params: Message) -> None:
         """Add a notification; must not block."""
@@ -68,7 +73,7 @@ class News:
             self._waiting[method, None] = params
         elif self._has_room(BACKLOG):
             self._waiting[method, object()] = params
-        self._some.set()
+        self._changed()
 
     def _has_room(self, most: int) -> bool:
         if len(self._waiting) < most:
@@ -78,11 +83,15 @@ class News:
 
     async def get(self) -> tuple[str, Message]:
         """Return the oldest notification, once there is one."""
-        while not self._waiting:
+        while (oldest := self.take()) is None:
             self._some.clear()
             await self._some.wait()
-        key = next(iter(self._waiting))
-        return key[0], self._waiting.pop(key)
+        return oldest
+
+    def take(self) -> tuple[str, Message] | None:
+        """Return the oldest notification, if there is one."""
+        key = next(iter(self._waiting), None)
+        return (key[0], self._waiting.pop(key)) if key is not None else None
 
 
 class ListenStreams:
@@ -113,11 +122,10 @@ class ListenStreams:
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One session of the handshake protocols: its follower, and its queue."""
+    """One session of the handshake protocols, with its follower."""
 
     joined: Joined
     follower: ChangeListener
-    news: News = field(default_factory=News)
 
 
 class Following:
@@ -129,16 +137,11 @@ class Following:
         self.streams = ListenStreams()
 
     async def follow(self, client: UpstreamClient) -> None:
-        """Notify a session of changes, until cancelled."""
+        """Notify a session of changes, until it has ended."""
         try:
-            known = self._session(client)
-            await self._listen(client, known.joined)
-            while True:
-                await client.announce(*await known.news.get())
+            await self._listen(client, self._session(client).joined)
         except Refusal:
-            return  # a removed upstream sends no changes
-        finally:
-            self.ended(client.who)
+            self.ended(client.who)  # a removed upstream sends no changes
 
     def ended(self, who: str) -> None:
         """Forget a session that has ended."""
@@ -189,9 +192,9 @@ class Following:
     def _session(self, client: UpstreamClient) -> _Session:
         known = self._sessions.get(client.who)
         if known is None:
-            joined = self._upstream.link(client)
-            news = News()
-            known = self._sessions[client.who] = _Session(joined, ChangeListener(news.tell, client.principal.id), news)
+            joined = self._upstream.link(client.without_request())
+            follower = ChangeListener(News(client.channel).tell, client.principal.id)
+            known = self._sessions[client.who] = _Session(joined, follower)
             joined.feed.add(known.follower)
         return known
 

@@ -61,7 +61,7 @@ class Gathered:
 
     def __init__(self, client: UpstreamClient, proxies: Proxies, owner: Owner) -> None:
         self.client = client
-        self.news = News()
+        self.news = News(client.channel)
         self._proxies = proxies
         self._owner = owner
         self.uris: dict[str, str] = {}
@@ -171,14 +171,9 @@ class MergedChanges:
         for one in list(self._all):
             one.news.tell(_CHANGES[method], {})
 
-    async def follow(self, client: UpstreamClient) -> None:
-        """Notify a session of the handshake protocols of changes, except those of tools, until cancelled."""
-        known = self._session(client)
-        try:
-            while True:
-                await client.announce(*await known.news.get())
-        finally:
-            self.ended(client.who)
+    def follow(self, client: UpstreamClient) -> None:
+        """Notify a session of the handshake protocols of changes, except those of tools, until it has ended."""
+        self._session(client)
 
     def ended(self, who: str) -> None:
         """Forget a session that has ended."""
@@ -213,7 +208,7 @@ class MergedChanges:
     def _session(self, client: UpstreamClient) -> Gathered:
         known = self._sessions.get(client.who)
         if known is None:
-            known = self._sessions[client.who] = Gathered(client, self._proxies, self._owner)
+            known = self._sessions[client.who] = Gathered(client.without_request(), self._proxies, self._owner)
             self._all.add(known)
         return known
 
