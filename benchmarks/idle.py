@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import aiohttp
 
@@ -44,8 +44,11 @@ GLANCES = 120
 PERSONS = 50
 """Persons to whom the views belong: one may open a limited number in a minute."""
 
-WAIT = 15.0
-"""Seconds that a poll waits."""
+AT_REST: Final = 8.0
+"""Seconds after which a session that was just opened is idle, and has left the SDK."""
+
+WAIT = 14.0
+"""Seconds that a poll waits: less than the silence after which its answer would be an event stream."""
 
 VERSION = "2025-11-25"
 _ACCEPT = {"accept": "application/json, text/event-stream", "x-user": "person0"}
@@ -224,6 +227,7 @@ class Polls:
 
     def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
         self._http = http
+        self._port = port
         self._url = f"http://localhost:{port}/mcp"
         self._views: list[tuple[str, str]] = []
         self._numbers = count()
@@ -246,9 +250,10 @@ class Polls:
 
     async def _poll(self, person: str, proofs: _Proofs) -> None:
         after = 0
+        wire = await _Wire.open(self._port, person)
         while True:
             asked = {"_view": proofs.next(), "after": after, "wait": int(WAIT * 1000)}
-            told = (await _call(self._http, self._url, person, "webmcp_poll", asked))["structuredContent"]
+            told = (await wire.call("webmcp_poll", asked))["structuredContent"]
             for event in told["events"]:
                 after = event["number"]
                 if "tool" in event:
@@ -263,6 +268,34 @@ class Polls:
         """End the polls."""
         for task in self._running:
             task.cancel()
+
+
+class _Wire:
+    """A connection that makes plain calls; thousands of them wait at once, and aiohttp's client would cost more."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, person: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._person = person
+
+    @classmethod
+    async def open(cls, port: int, person: str) -> _Wire:
+        """Connect to the gateway at this port."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=16 * 1024), person)
+
+    async def call(self, tool: str, arguments: Mapping[str, object]) -> dict[str, Any]:
+        """Return the result of a `tools/call`. Raises `BenchmarkError`."""
+        body, fields = _message(tool, arguments, self._person)
+        port = self._writer.get_extra_info("peername")[1]
+        fields |= {"host": f"localhost:{port}", "content-type": "application/json", "content-length": str(len(body))}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        self._writer.write(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+        answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        length = answer.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        if not answer.startswith(b"http/1.1 200 ") or not length:
+            raise BenchmarkError(f"{tool} was answered {answer!r}")
+        result: dict[str, Any] = json.loads(await self._reader.readexactly(int(length)))["result"]
+        return result
 
 
 class _Proofs:
@@ -297,10 +330,12 @@ async def measure(kind: str, port: int, pid: int, most: int, tell: Callable[[str
 
         try:
             await held.open(tasks, 1)  # the first is not counted: it has one-time costs
+            await asyncio.sleep(AT_REST)
             before = await _settled_memory(pid)
             began = time.monotonic()
             await _all([partial(open_more, held.each)] * (most // held.each))
             took = time.monotonic() - began
+            await asyncio.sleep(AT_REST)
             kib = (await _settled_memory(pid) - before) / most
             answers = await _all(held.checks())
         finally:
@@ -328,10 +363,8 @@ async def _call(
     http: aiohttp.ClientSession, url: str, person: str, tool: str, arguments: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return the result of a `tools/call` in protocol 2026-07-28. Raises `BenchmarkError`."""
-    params = {"name": tool, "arguments": arguments, "_meta": _META}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    fields = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool, "x-user": person}
-    async with http.post(url, json=message, headers={**_ACCEPT, **fields}) as answer:
+    body, fields = _message(tool, arguments, person)
+    async with http.post(url, data=body, headers={**fields, "content-type": "application/json"}) as answer:
         text = await answer.text()
     if answer.content_type == "text/event-stream":  # an answer that took long
         text = next((line[6:] for line in text.splitlines() if line.startswith("data: {")), text)
@@ -339,6 +372,14 @@ async def _call(
     if not result or result.get("isError"):
         raise BenchmarkError(f"{tool} was answered {answer.status}: {text[:500]}")
     return result
+
+
+def _message(tool: str, arguments: Mapping[str, object], person: str) -> tuple[bytes, dict[str, str]]:
+    """Return the body of a `tools/call` in protocol 2026-07-28, and its header fields."""
+    params = {"name": tool, "arguments": arguments, "_meta": _META}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    fields = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool, "x-user": person}
+    return json.dumps(message).encode(), {**_ACCEPT, **fields}
 
 
 async def _all(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:

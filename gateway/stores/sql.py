@@ -171,6 +171,7 @@ class Database:
             if connection.dialect.name == "postgresql":
                 await connection.execute(SCHEMA_VERSION.select().with_for_update())
                 await _spill(connection)
+                await connection.commit()  # the lock has changed the row, so that this waits for the write-ahead log
             else:
                 for step in (1, -1):  # SQLite writes no page whose content stays the same
                     await connection.execute(SCHEMA_VERSION.update().values(version=SCHEMA_VERSION.c.version + step))

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.app import ADMIN, build_app
 from gateway.config import load_config
+from gateway.stores import sql
 from gateway.stores.records import Records
 from gateway.stores.sql import Database
 from tests.cli.test_serve import process, ready, wait_exit, write
@@ -240,6 +241,32 @@ async def test_a_postgresql_that_can_write_no_file_is_told(tmp_path: Path) -> No
             server.configure("temp_file_limit=0")
             server.start()
             await database.check()
+
+
+async def test_a_postgresql_whose_log_is_not_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections, reads and changes work, and only commits wait: here for a standby that does not exist."""
+    monkeypatch.setattr(sql._engine, "__defaults__", (0.5,))  # seconds
+    with postgresql() as server:
+        async with Database(server.url) as database, _connected(server.url) as operator:
+            await operator.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            await operator.execute("SELECT pg_reload_conf()")
+            async with asyncio.timeout(60):
+                while (failure := await _failure_of(database)) is None:
+                    await asyncio.sleep(0.1)
+            assert "the database cannot be used" in failure
+            await operator.execute("SET synchronous_commit = local")
+            await operator.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            await operator.execute("SELECT pg_reload_conf()")
+            await database.check()
+
+
+async def _failure_of(database: Database) -> str | None:
+    """Return the error of its check, or None."""
+    try:
+        await database.check()
+    except OSError as error:
+        return str(error)
+    return None
 
 
 CALLERS: Final[tuple[tuple[dict[str, str], int], ...]] = (

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+from sqlalchemy.ext.asyncio.engine import create_async_engine
 
 from gateway.cli.credential import rotate_key
 from gateway.credentials import Token
@@ -163,6 +165,43 @@ def migration(folder: Path) -> tuple[Work, Work]:
     return work, check
 
 
+def migration_in_postgresql(folder: Path) -> tuple[Work, Work]:
+    """The same in the PostgreSQL whose URL is in the file `url`: a killed process leaves the old state, or the new one.
+
+    So the next one continues with the same database, until one comes to the end.
+    """
+    url = (folder / "url").read_text("utf-8")
+
+    async def prepare() -> None:
+        engine = create_async_engine(url.replace("postgresql", "postgresql+asyncpg"))
+        async with engine.begin() as connection:
+            await connection.run_sync(old, 2)
+        await engine.dispose()
+
+    async def migrate() -> None:
+        async with Database(url):
+            pass
+
+    async def check() -> None:
+        connection = await asyncpg.connect(url)
+        version = await connection.fetchval("SELECT version FROM schema_version")
+        tables = {
+            row[0] for row in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        }
+        kept = "audit" if version == 3 else "audit_before_4"
+        rows = [row[0] for row in await connection.fetch(f"SELECT line FROM {kept} ORDER BY id")]
+        await connection.close()
+        assert rows == ["line 0", "line 1"], rows
+        if version == 3:
+            assert tables == {"schema_version", "audit", "audit_filled", "quotas", "idempotency_keys", "secrets"}
+        else:
+            assert version == len(MIGRATIONS)
+            assert set(METADATA.tables) <= tables
+
+    forked(lambda: asyncio.run(prepare()))
+    return lambda: asyncio.run(migrate()), lambda: asyncio.run(check())
+
+
 def keys(folder: Path) -> tuple[Work, Work]:
     """Rotations of the encryption key, one after the other without a pause to repair anything."""
     write(folder, 1)
@@ -199,7 +238,7 @@ def keys(folder: Path) -> tuple[Work, Work]:
     return work, lambda: asyncio.run(check())
 
 
-PARTS = {"journal": journal, "migration": migration, "keys": keys}
+PARTS = {"journal": journal, "migration": migration, "postgresql": migration_in_postgresql, "keys": keys}
 
 if __name__ == "__main__":
     print(each_killed(*PARTS[sys.argv[1]](Path(sys.argv[2])), int(sys.argv[3])))  # noqa: T201  for the test

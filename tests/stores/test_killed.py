@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgresql import postgresql
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,9 +29,22 @@ def test_a_process_that_is_killed_at_any_step_leaves_everything(
     for time in range(times):
         folder = tmp_path / str(time)
         folder.mkdir()
-        run = subprocess.run(
-            [sys.executable, "-m", "tests.stores.killing", part, folder, str(stride)],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert run.returncode == 0, run.stderr
-        assert int(run.stdout.split()[-1]) >= least // stride
+        assert kills(part, folder, stride) >= least // stride
+
+
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_migration_in_postgresql_that_is_killed_at_any_step_leaves_everything(tmp_path: Path, stride: int) -> None:
+    """The server undoes what was not committed, and the next process migrates."""
+    with postgresql() as server:
+        (tmp_path / "url").write_text(server.url, "utf-8")
+        assert kills("postgresql", tmp_path, stride) >= 40 // stride
+
+
+def kills(part: str, folder: Path, stride: int) -> int:
+    """Return how often a process of this part was killed; each time the next one found everything."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.stores.killing", part, folder, str(stride)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return int(run.stdout.split()[-1])
