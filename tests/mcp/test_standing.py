@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from gateway.fastpath.connection import FastConnection
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import Mount, Served
@@ -40,6 +41,13 @@ async def until(condition: Callable[[], object]) -> None:
 def running(served: Served) -> int:
     """Return the number of sessions in the SDK."""
     return len(served.face._manager._server_instances)
+
+
+def is_full(served: Served, fields: dict[str, str]) -> bool:
+    """Return whether the write buffer of a session's stream is full."""
+    stream = served.face._manager._here[fields["mcp-session-id"]].stream
+    connection = stream._writer if stream is not None else None
+    return isinstance(connection, FastConnection) and connection._full
 
 
 async def message(stream: aiohttp.ClientResponse) -> Any:
@@ -248,15 +256,13 @@ async def test_a_client_that_reads_slowly_gets_everything_in_order() -> None:
 
         async with http.get(served.url, headers=mine) as stream:
             telling = asyncio.create_task(announce(mine["mcp-session-id"]))
-            connection = manager._here[mine["mcp-session-id"]].stream._writer  # type: ignore[union-attr]  # it is open
-            await until(lambda: connection._full)  # type: ignore[attr-defined]  # a FastConnection
+            await until(lambda: is_full(served, mine))
             assert not telling.done()
             told = [await message(stream) for _ in range(400)]
             await telling
         assert [int(one["params"]["data"].split()[0]) for one in told] == list(range(400))
         gone = await http.get(served.url, headers=other)
         telling = asyncio.create_task(announce(other["mcp-session-id"]))
-        connection = manager._here[other["mcp-session-id"]].stream._writer  # type: ignore[union-attr]  # it is open
-        await until(lambda: connection._full)  # type: ignore[attr-defined]  # a FastConnection
+        await until(lambda: is_full(served, other))
         gone.close()
         await telling

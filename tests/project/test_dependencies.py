@@ -21,10 +21,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gateway.doors.responses import NamelessHandler
+from gateway.mcp.sessions import ResumableSessions
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -55,9 +57,6 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_payload": ("aiohttp", lambda: ResponseHandler(cast(Any, None))),
     "_upgraded": ("aiohttp", lambda: ResponseHandler(cast(Any, None))),
     "_handle_stateful_request": ("mcp", _manager),
-    "_admit_session": ("mcp", _manager),
-    "_discard_session": ("mcp", _manager),
-    "_serve_opening_request": ("mcp", _manager),
     "_session_owners": ("mcp", _manager),
     "_server_instances": ("mcp", _manager),
     "_task_group": ("mcp", _manager),
@@ -66,6 +65,7 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_event_store": ("mcp", lambda: StreamableHTTPServerTransport("session")),
     "_mint_priming_event": ("mcp", lambda: StreamableHTTPServerTransport("session")),
     "_request_streams": ("mcp", lambda: StreamableHTTPServerTransport("session")),
+    "_pending": ("mcp", lambda: JSONRPCDispatcher(cast(Any, None), cast(Any, None))),
     "_lowlevel_server": ("mcp", lambda: MCPServer("named")),
 }
 """Private attributes of packages that the gateway uses: the package, and an object that must have them."""
@@ -76,6 +76,9 @@ SET: dict[str, tuple[str, Callable[[], object]]] = {
     "_send_headers_immediately": ("aiohttp", lambda: StreamResponse),
 }
 """Private attributes that the gateway sets, which makes them look like its own."""
+
+OVERRIDDEN = ("_admit_session", "_discard_session", "_serve_opening_request")
+"""Private methods of the SDK's session manager that the gateway's own replaces."""
 
 STANDARD = {
     "_Decompress": "the type of `zlib.decompressobj()`, named in annotations alone",
@@ -182,3 +185,10 @@ def test_a_package_whose_private_parts_are_used_has_an_upper_bound(package: str)
     """Another version may have other ones."""
     (requirement,) = [one for one in RUN if canonicalize_name(one.name) == package]
     assert any(specifier.operator in ("<", "<=", "==", "~=") for specifier in requirement.specifier)
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
+def test_what_is_overridden_is_there(name: str) -> None:
+    """The SDK would call nothing of a name that it no longer has."""
+    assert callable(getattr(_manager(), name))
+    assert name in vars(ResumableSessions)
