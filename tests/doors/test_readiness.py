@@ -247,7 +247,7 @@ async def test_a_postgresql_whose_log_is_not_written_is_told(monkeypatch: pytest
     """Connections, reads and changes work, and only commits wait: here for a standby that does not exist."""
     monkeypatch.setattr(sql._engine, "__defaults__", (0.5,))  # seconds
     with postgresql() as server:
-        async with Database(server.url) as database, _connected(server.url) as operator:
+        async with Database(server.url) as database, _can_connect(server.url) as operator:
             await operator.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
             await operator.execute("SELECT pg_reload_conf()")
             async with asyncio.timeout(60):

@@ -15,8 +15,8 @@ from gateway.fastpath.connection import FastConnection
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import Mount, Served
-from tests.mcp.test_adopted import LIST, sent
-from tests.mcp.test_resume import event, opened
+from tests.mcp.test_adopted import LIST, send_request
+from tests.mcp.test_resume import event, open_session
 
 CHANGED = "notifications/tools/list_changed"
 
@@ -65,8 +65,8 @@ async def method(stream: aiohttp.ClientResponse) -> str:
 async def test_an_idle_session_leaves_the_sdk_and_its_stream_goes_on() -> None:
     """Its client notices nothing: messages arrive, requests are answered, and then it rests again."""
     async with mount().serve() as served, client() as http:
-        mine = await opened(http, served.url)
-        before = await sent(http, served.url, mine)
+        mine = await open_session(http, served.url)
+        before = await send_request(http, served.url, mine)
         async with http.get(served.url, headers=mine) as stream:
             await event(stream)
             for _ in range(2):
@@ -75,7 +75,7 @@ async def test_an_idle_session_leaves_the_sdk_and_its_stream_goes_on() -> None:
                 assert await method(stream) == CHANGED
                 assert running(served) == 0  # the notification did not need the SDK
                 served.views.offer(LOCAL)
-                assert (await sent(http, served.url, mine))[0] == before[0] == 200
+                assert (await send_request(http, served.url, mine))[0] == before[0] == 200
                 assert await method(stream) == CHANGED
         assert served.seen.count("/mcp") == 5  # of the client's POST requests: the stream never came to aiohttp
 
@@ -85,7 +85,7 @@ async def test_a_thousand_idle_sessions_need_one_task_each() -> None:
     async with mount().serve() as served, client() as http, AsyncExitStack() as streams:
         before = len(asyncio.all_tasks())
         for number in range(20):
-            mine = await opened(http, served.url)
+            mine = await open_session(http, served.url)
             if number % 2:
                 await event(await streams.enter_async_context(http.get(served.url, headers=mine)))
         await until(lambda: not running(served))
@@ -95,7 +95,7 @@ async def test_a_thousand_idle_sessions_need_one_task_each() -> None:
 async def test_a_second_stream_is_refused_while_one_is_open() -> None:
     """By the SDK, whether the session rests or not; once the first is gone, the next one begins."""
     async with mount().serve() as served, client() as http:
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             await event(stream)
             await until(lambda: not running(served))
@@ -112,7 +112,7 @@ async def test_a_second_stream_is_refused_while_one_is_open() -> None:
 async def test_a_resting_session_is_its_own_principals_alone() -> None:
     """For others it is unknown, and it stays at rest."""
     async with mount().serve() as served, client() as http:
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         await until(lambda: not running(served))
         for verb in ("POST", "GET", "DELETE"):
             async with http.request(verb, served.url, json=LIST, headers={**mine, "x-user": "i|c|other"}) as answer:
@@ -120,16 +120,18 @@ async def test_a_resting_session_is_its_own_principals_alone() -> None:
         assert running(served) == 0
         async with http.delete(served.url, headers=mine) as answer:
             assert answer.status == 200
-        assert (await sent(http, served.url, mine))[0] == 404
+        assert (await send_request(http, served.url, mine))[0] == 404
         assert mine["mcp-session-id"] not in served.face._manager._here
 
 
 async def test_requests_at_once_wake_a_session_once() -> None:
     """All are answered by the same session in the SDK."""
     async with mount(rest=0.05).serve() as served, client() as http:
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         await until(lambda: not running(served))
-        answers = await asyncio.gather(*[sent(http, served.url, mine, {**LIST, "id": number}) for number in range(8)])
+        answers = await asyncio.gather(
+            *[send_request(http, served.url, mine, {**LIST, "id": number}) for number in range(8)]
+        )
         assert [(status, answer["id"]) for status, answer in answers] == [(200, number) for number in range(8)]
 
 
@@ -156,7 +158,7 @@ async def test_what_a_client_declared_holds_after_a_rest() -> None:
             return await note(ctx, call_next)
 
         served.face._manager.app.middleware[0] = see
-        await sent(http, served.url, mine)
+        await send_request(http, served.url, mine)
     (connection,) = connections
     assert connection.protocol_version == "2025-06-18"
     assert connection.client_params.client_info.name == "one"
@@ -167,21 +169,21 @@ async def test_what_a_client_declared_holds_after_a_rest() -> None:
 async def test_a_session_that_rests_ends_when_nobody_uses_it() -> None:
     """Not while its stream is open."""
     async with mount(idle=0.2).serve() as served, client() as http:
-        mine, other = await opened(http, served.url), await opened(http, served.url)
+        mine, other = await open_session(http, served.url), await open_session(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             await event(stream)
             await until(lambda: other["mcp-session-id"] not in served.face._manager._here)
-            assert (await sent(http, served.url, other))[0] == 404
+            assert (await send_request(http, served.url, other))[0] == 404
             served.views.offer(LOCAL, ADD)
             assert await method(stream) == CHANGED
         await until(lambda: not served.face._manager._here)
-        assert (await sent(http, served.url, mine))[0] == 404
+        assert (await send_request(http, served.url, mine))[0] == 404
 
 
 async def test_what_happens_between_two_streams_is_sent_on_the_next() -> None:
     """Also to a session that rests; resumed after an event, or begun anew."""
     async with mount().serve() as served, client() as http:
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             last = (await event(stream))["id"]
         session = served.face._manager._here[mine["mcp-session-id"]]
@@ -196,7 +198,7 @@ async def test_after_a_restart_a_stream_needs_no_aiohttp_either() -> None:
     """Its session is adopted, restored, and rests; of an unknown session the SDK says so."""
     before = mount()
     async with before.serve() as served, client() as http:
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         await until(lambda: not running(served))
     async with before.serve() as served, client() as http:
         async with http.get(served.url, headers=mine) as stream:
@@ -213,7 +215,7 @@ async def test_after_a_restart_a_stream_needs_no_aiohttp_either() -> None:
 async def test_a_drain_ends_the_streams() -> None:
     """As a whole answer, not as a broken one."""
     async with mount().serve() as served, client() as http:
-        mine = await opened(http, served.url)
+        mine = await open_session(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             await event(stream)
             served.face.drain()
@@ -225,7 +227,7 @@ async def test_both_ways_write_the_same() -> None:
     found = []
     for plain in (True, False):
         async with Mount(front=True, plain_streams=plain).serve() as served, client() as http:
-            mine = await opened(http, served.url)
+            mine = await open_session(http, served.url)
             host = served.url.split("/")[2]
             reader, writer = await asyncio.open_connection(*host.split(":"))
             fields = "".join(f"{name}: {value}\r\n" for name, value in mine.items())
@@ -248,7 +250,7 @@ async def test_a_client_that_reads_slowly_gets_everything_in_order() -> None:
     """What it is sent waits for it; a client that goes away instead holds up nobody."""
     async with mount().serve() as served, client() as http:
         manager, large = served.face._manager, "x" * 30_000
-        mine, other = await opened(http, served.url), await opened(http, served.url)
+        mine, other = await open_session(http, served.url), await open_session(http, served.url)
 
         async def announce(id: str) -> None:
             for number in range(400):

@@ -198,7 +198,7 @@ def migration_in_postgresql(folder: Path) -> tuple[Work, Work]:
             assert version == len(MIGRATIONS)
             assert set(METADATA.tables) <= tables
 
-    forked(lambda: asyncio.run(prepare()))
+    run_forked(lambda: asyncio.run(prepare()))
     return lambda: asyncio.run(migrate()), lambda: asyncio.run(check())
 
 
