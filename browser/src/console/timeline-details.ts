@@ -29,11 +29,24 @@ export function detailsTemplate(entry: Entry): TemplateResult {
       ${row("Address", address(entry), true)}
       ${row("Decision", [text(fields["decision"]), ...reasonsOf(entry)].filter(Boolean).join(" · "))}
       ${row("Refused", entry.reason, true)} ${row("In words", text(fields["detail"]) ?? text(fields["message"]))}
+      ${row("Page's authorization", authorization(fields["authorization"]))}
       ${PLAIN.map(([field, label]) => row(label, displayText(fields[field]), true))} ${row("Sizes", sizes(entry))}
       ${row("Arguments", displayText(fields["arguments"]), true)} ${row("Record", entry.id, true)}
     </dl>
     ${entry.steps.length ? bars(entry) : nothing}
   </div>`;
+}
+
+const AUTHORIZATION: { readonly [value: string]: string } = {
+  dropped: "dropped, since the policy lets none through to this backend",
+  pass: "passed to the backend",
+  vault: "passed to the backend from the vault",
+};
+
+/** What became of the `Authorization` field that the page set. */
+function authorization(value: Json | undefined): string | undefined {
+  const written = text(value);
+  return written && (AUTHORIZATION[written] ?? written);
 }
 
 function causeOf({ initiator, evidence }: Entry): string {
