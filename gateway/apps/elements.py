@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from gateway.apps.files import Findings, Folder, Reference, Vendored, encoding_of, is_embedded
+from gateway.apps.files import FileFindings, Folder, Reference, Vendored, encoding_of, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.page_scripts import PageScripts, remove_element
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
@@ -97,7 +97,7 @@ class Packing:
         self._path, prefix = _place(path, root, urlsplit(self.base).path)
         self.prefix = prefix
         """The URL path at which the folder is served."""
-        self.findings = Findings()
+        self.findings = FileFindings()
         self._folder = Folder(root, prefix, routed, self.warnings.append, external, self.findings, vendored)
         self.scripts = PageScripts(
             page, self._path, self._folder, home=urljoin(f"https://{app}.invalid/", self._home())

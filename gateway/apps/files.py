@@ -120,7 +120,7 @@ class Vendored:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class FileFindings:
     """What an app names that its folder does not have: files of other sites by kind, and starts of paths before files.
 
     `foreign` are pairs of a kind of `external` in a policy and an absolute URL.
@@ -144,7 +144,7 @@ class Folder:
     routed: Callable[[str], bool] = lambda _: False
     warn: Callable[[Problem], None] = _ignore
     external: External = NO_EXTERNAL
-    findings: Findings = field(default_factory=Findings)
+    findings: FileFindings = field(default_factory=FileFindings)
     vendored: Vendored = field(default_factory=lambda: Vendored(Path(), {}))
 
     def opens(self, url: str, *kinds: str) -> bool:

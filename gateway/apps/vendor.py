@@ -35,7 +35,7 @@ _SUFFIXES: Final = {
 }
 
 
-class _File(BaseModel):
+class _VendoredFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     file: str = Field(pattern=r"^[0-9a-f]{32}\.[a-z0-9]{1,8}$")
@@ -46,7 +46,7 @@ class _Lock(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal[1]
-    files: dict[str, _File] = Field(max_length=MOST)
+    files: dict[str, _VendoredFile] = Field(max_length=MOST)
 
 
 def vendor_folder(source: Path) -> Path:
