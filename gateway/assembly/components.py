@@ -1,0 +1,362 @@
+"""Builds every component of a gateway but its doors, in dependency order, and runs their background tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+import gateway
+from gateway.assembly.approvals import ApprovalParts
+from gateway.assembly.apps import (
+    Apps,
+    Backends,
+    EnteredContexts,
+    Serving,
+    entitle,
+    in_one_task,
+    show_in,
+)
+from gateway.assembly.audit import AuditParts
+from gateway.assembly.credentials import Accounts
+from gateway.assembly.live_settings import Changing, LiveSettings
+from gateway.assembly.observability import GatewayDrain, health_of
+from gateway.assembly.reload import Reloader
+from gateway.backends.connect import Connections
+from gateway.bounds import report_exceeded
+from gateway.callers.entitlements import Entitlements
+from gateway.config import Config, Notice, NoticeKind, Notices, Reading
+from gateway.config.values import HttpClientKind
+from gateway.doors.access import Site
+from gateway.doors.admin import Stage
+from gateway.doors.assets import read_built
+from gateway.doors.bridge.uploads import Bodies
+from gateway.doors.client_limits import InFlight
+from gateway.doors.events import Events
+from gateway.doors.guard import PRINCIPAL, Listener
+from gateway.doors.refused_callers import RefusedCallers
+from gateway.doors.revocation import Revocations
+from gateway.doors.sandbox import SandboxDoor
+from gateway.errors import DocumentError, Problem
+from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
+from gateway.exchange.backend_protection import Circuits
+from gateway.exchange.decided_request import Idempotency
+from gateway.exchange.drain import RunningCalls
+from gateway.exchange.limit import Limiter, MemoryRates
+from gateway.exchange.page_tokens import PageTokens
+from gateway.exchange.pipeline import Exchange
+from gateway.exchange.refusals import ExceededBounds
+from gateway.exchange.send import Sender
+from gateway.exchange.sockets import Sockets
+from gateway.exchange.streams import Streams
+from gateway.exchange.tool_calls import ToolCalls
+from gateway.hooks import Hooks
+from gateway.mcp.own_tools import StorageTool
+from gateway.mcp.server import McpMount, MountMiddleware, message_limit
+from gateway.mcp.upstreams.merged import Merged
+from gateway.mcp.upstreams.registry import Upstreams
+from gateway.stores.keys import IdempotencyKeys
+from gateway.stores.mcp_sessions import DatabaseMcpSessions
+from gateway.stores.quotas import DatabaseQuotas
+from gateway.stores.records import Records
+from gateway.stores.sessions import DatabaseSessions, IssuedTokens
+from gateway.stores.sql import Database
+from gateway.stores.upstream_tools import UpstreamTools
+from gateway.stores.view_state import DatabaseLaunches, DatabaseTaints
+from gateway.telemetry import Metrics
+from gateway.views.forward import Forwarder
+from gateway.views.memory import Launches, MemoryDirectory
+from gateway.views.registry import Views
+
+
+class Components:
+    """All components, passed to each other as arguments; `live` and the others are as in `build_app`."""
+
+    def __init__(
+        self, config: Config, reread: Callable[[], Reading] | None, live: bool, problems: Sequence[Problem]
+    ) -> None:
+        self.built = read_built()
+        origins = config.server.origins
+        self.config = config
+        self.live = live
+        self.metrics = Metrics()
+        self.connections = Connections(use_aiohttp=config.server.http_client is HttpClientKind.AIOHTTP)
+        self.notices = Notices()
+        self.database = Database(config.database.reveal())
+        self.records = Records(self.database)
+        self.recording = AuditParts(
+            config,
+            records=self.records,
+            connections=self.connections,
+            metrics=self.metrics,
+            notices=self.notices,
+            authorization=lambda: self.settings.now.config.telemetry.authorization,
+        )
+        self.journal = self.recording.journal
+        hooks = Hooks(config.plugins, config.path.parent)
+        self.accounts = Accounts(config, self.connections, self.database, hooks, self.metrics)
+        self.backends = Backends(self.connections, hooks.backend_types())
+        self.recorder = self.recording.recorder(hooks)
+        self.refused_callers = RefusedCallers(self.metrics, self.recorder)
+        self.excess = ExceededBounds(self.metrics, self.recorder.refusals)
+        self.in_flight = InFlight(config.server.requests_each, config.server.connections)
+        self.entitlements = Entitlements()
+        self.settings = LiveSettings(config, self.accounts, self.connections, self.entitlements.note_arrival)
+        entitle(self.entitlements, config.apps, config.upstreams)
+        admits = self.entitlements.admits
+        self.revocations = Revocations(
+            IssuedTokens(self.database),
+            DatabaseSessions(self.database),
+            self.settings.issuers,
+            entitlements=self.entitlements,
+            keeps=self.settings.keeps,
+        )
+        self.approving = ApprovalParts(
+            config,
+            lambda: self.settings.now.config.approvals,
+            self.recorder,
+            hooks,
+            self.connections,
+            self.database,
+            self.revocations.still,
+            admits,
+        )
+        self.approvals = self.approving.questions
+        self.circuits = Circuits()
+        self.streams = Streams()
+        limiter = Limiter(MemoryRates(), DatabaseQuotas(self.database))
+        step = ApprovalStep(self.approvals, self.approving.grants, self.approving.page)
+        self.calls = RunningCalls()
+        page_tokens = PageTokens(self.accounts.ring)
+        calls = ToolCalls(
+            step,
+            limiter=limiter,
+            recorder=self.recorder,
+            absences=self.accounts.absences,
+            admits=admits,
+            running=self.calls,
+        )
+        self.apps = Apps()
+        self.packed = self.apps.part(lambda app: app.packed)
+        self.sockets = Sockets(limiter, self.metrics, self.calls, self.revocations.hold)
+        self.exchange = Exchange(
+            self.apps.part(lambda app: app.guarded),
+            limiter=limiter,
+            idempotency=Idempotency(IdempotencyKeys(self.database)),
+            waiting=RequestApprovals(step),
+            recorder=self.recorder,
+            sender=Sender(
+                self.accounts.authenticator,
+                self.accounts.jars,
+                self.circuits,
+                absences=self.accounts.absences,
+                page_tokens=page_tokens,
+            ),
+            streams=self.streams,
+            hooks=hooks,
+            proof=lambda: self.settings.now.identity,
+            admits=admits,
+            running=self.calls,
+            sockets=self.sockets,
+        )
+        self.views = Views(
+            self.apps.part(lambda app: app.rules),
+            launches=Launches(store=DatabaseLaunches(self.database, self.accounts.ring)),
+            directory=MemoryDirectory(),
+            keys=self.accounts.ring.derive("views"),
+            each=config.mcp.views_each,
+            taints=DatabaseTaints(self.database),
+            admits=admits,
+        )
+        self.events = Events(
+            self.journal,
+            self.approvals,
+            self.approving.grants,
+            self.approving.door,
+            self.views,
+            self.notices,
+            lambda: [asdict(app.card) for app in self.apps.values()],
+            admits,
+        )
+        self.forwarder = Forwarder(self.views, calls, page_tokens.redactor)
+        self.storage = StorageTool(self.accounts.storage)
+        self.mcp_sessions = DatabaseMcpSessions(
+            self.database,
+            self.accounts.ring,
+            most=config.mcp.sessions,
+            each=config.mcp.sessions_each,
+            idle=config.mcp.session_idle,
+        )
+        self.bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
+        self.sandbox = SandboxDoor(
+            self.built.folder / "sandbox", origins.sandbox, self.accounts.ring.derive("sandbox addresses")
+        )
+        self.listener = listener(config, self.apps)
+        self.serving = Serving(
+            config,
+            self.apps,
+            backends=self.backends,
+            built=self.built,
+            sandbox=self.sandbox,
+            exchange=self.exchange,
+            proxies=lambda: self.upstreams.proxies,
+            face=self.build_face,
+            load_keys=self.accounts.ring.load,
+            live=self.live,
+            room=self.bodies.room,
+            in_turn=self.connections.in_turn,
+            admits=admits,
+        )
+        served, broken = self.serving.start(config.apps)
+        if broken and not served and not config.upstreams:
+            raise DocumentError([notice.problem for notice in broken])
+        self.apps.replace(served)
+        self.tasks = asyncio.TaskGroup()
+        self.upstreams = Upstreams(
+            config.upstreams,
+            connections=self.connections,
+            authenticator=self.accounts.authenticator,
+            calls=calls,
+            recorder=self.recorder,
+            absences=self.accounts.absences,
+            tools=UpstreamTools(self.database),
+            asking=self.approving.elicitation(),
+            room=self.bodies.room,
+            shown_in=lambda upstream: show_in(upstream, self.apps, self.views),
+            revocation=partial(self.revocations.hold, needs="mcp"),
+            runtime=self.built.everything,
+            tasks=self.tasks,
+            notices=self.notices,
+            file=str(config.path),
+            face=self.build_face,
+        )
+        self.metrics.look(self.upstreams.look)
+        merged = self.merged = Merged(lambda: self.upstreams.proxies, admits)
+        self.everything = self.build_face(None, merged)
+        merged.stand_before(self.everything)
+        for app in self.apps.values():
+            app.face.renew()
+        self.held = EnteredContexts()
+        self.changing = Changing(
+            self.apps,
+            self.serving,
+            self.upstreams,
+            merged=merged,
+            everything=self.everything,
+            approving=self.approving,
+            views=self.views,
+            events=self.events,
+            held=self.held,
+            tasks=self.tasks,
+            entitlements=self.entitlements,
+            revocations=self.revocations,
+            exchange=self.exchange,
+        )
+        self.reloader = Reloader(
+            replace(config, apps={id: app.config for id, app in served.items()}),
+            reread=reread,
+            changing=self.changing,
+            settings=self.settings,
+            notices=self.notices,
+            recorder=self.recorder,
+            approvals=self.approving.asked_of_policies,
+            problems=[*(Notice(NoticeKind.BROKEN, problem) for problem in problems), *broken],
+        )
+        self.health = health_of(
+            config,
+            database=self.database,
+            journal=self.journal,
+            notices=self.notices,
+            upstreams=self.upstreams,
+            calls=self.calls,
+            needs_restart=lambda: self.reloader.needs_restart,
+        )
+        stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
+        self.drain = GatewayDrain(self.health, self.calls, stops, self.faces)
+
+    def faces(self) -> tuple[McpMount, ...]:
+        """Return all mounts."""
+        return (self.everything, *(app.face for app in self.apps.values()), *self.upstreams.faces.values())
+
+    def build_face(self, app: str | None, before: MountMiddleware | None = None) -> McpMount:
+        return McpMount(
+            app,
+            before=before,
+            apps=self.packed,
+            views=self.views,
+            forwarder=self.forwarder,
+            exchange=self.exchange,
+            storage=self.storage,
+            version=gateway.__version__,
+            hosts=list(self.listener.sites),
+            origins=sorted(set(self.listener.origins.values())),
+            principal=lambda request: request[PRINCIPAL],
+            fast_path=self.config.mcp.fast_path,
+            sessions=self.mcp_sessions,
+            session_idle=self.config.mcp.session_idle,
+            asking=self.approving.elicitation(),
+            room=self.bodies.room,
+            body_limit=lambda: message_limit(self.apps.largest_request(app)),
+            admits=self.entitlements.admits,
+        )
+
+    async def lifetime(self, _: web.Application) -> AsyncIterator[None]:
+        """Run the background tasks while the application runs."""
+        async with in_one_task(self._run_tasks()):
+            self.health.stage = Stage.SERVING
+            yield
+
+    @asynccontextmanager
+    async def _run_tasks(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.journal)
+            await stack.enter_async_context(self.database)
+            await stack.enter_async_context(self.connections)
+            await stack.enter_async_context(self.recording.filling())
+            stack.callback(self.health.close)
+            await self.accounts.start()
+            stack.callback(self.refused_callers.flush)
+            stack.callback(self.excess.flush)
+            stack.enter_context(report_exceeded(self.excess.note))
+            stack.push_async_callback(self.backends.close)
+            tasks = await stack.enter_async_context(self.tasks)
+            for job in (*self.recording.jobs(), self.approvals.keep(), self.approving.ways.run()):
+                stack.callback(tasks.create_task(job).cancel)
+            await stack.enter_async_context(self.streams)
+            await stack.enter_async_context(self.views)
+            stack.push_async_callback(self.held.close)
+            stack.push_async_callback(self.upstreams.close)
+            for face in self.faces():
+                await self.held.enter(tasks, face)
+            stack.callback(tasks.create_task(self.mcp_sessions.run()).cancel)
+            stack.push_async_callback(self.mcp_sessions.flush)
+            self.upstreams.start()
+            stack.callback(tasks.create_task(self.upstreams.keep()).cancel)
+            stack.callback(tasks.create_task(self.reloader.run()).cancel)
+            stack.callback(tasks.create_task(self.revocations.run()).cancel)
+            yield
+
+
+def listener(config: Config, apps: Apps) -> Listener:
+    """Return the hosts that the gateway answers to, including those of the running apps."""
+    origins, port = config.server.origins, config.server.port
+    plain = [f"http://{name}{'' if port == 80 else f':{port}'}" for name in ("localhost", "127.0.0.1", "[::1]")]
+    named = [
+        *((origin, Site.PLAIN) for origin in (*plain, config.server.public_url)),
+        (origins.console, Site.CONSOLE),
+        (origins.sandbox, Site.SANDBOX),
+    ]
+    return Listener(
+        sites=apps.hosts({netloc(origin): site for origin, site in named}, lambda _: Site.APP),
+        origins=apps.hosts({netloc(origin): origin for origin, _ in named}, lambda app: origins.app(app.config.id)),
+    )
+
+
+def netloc(origin: str) -> str:
+    """Return host and port of an origin, as in `Host`."""
+    return urlsplit(origin).netloc
