@@ -430,11 +430,13 @@ class BackgroundCalls:
         loop.call_later(KEPT, self._kept.pop, id, None)
         if not kept.task.cancelled() and kept.task.exception() is None:
             measured = loop.run_in_executor(None, text_size, kept.task.result())
-            measured.add_done_callback(lambda done: self._make_room(id, kept, done.result()))
+            measured.add_done_callback(lambda done: self._make_room(id, kept, done))
 
-    def _make_room(self, id: str, kept: _Kept, count: int) -> None:
-        """Evict the oldest results of the principal for one of `count` bytes."""
-        kept.bytes = count
+    def _make_room(self, id: str, kept: _Kept, measured: asyncio.Future[int]) -> None:
+        """Evict the oldest results of the principal for one of `measured` bytes."""
+        if measured.cancelled():  # the gateway ends
+            return
+        kept.bytes = measured.result()
         mine = {key: one.bytes for key, one in self._kept.items() if one.principal == kept.principal and one.bytes}
         held = sum(mine.values()) - mine.get(id, 0)
         for key, count in mine.items():
