@@ -21,7 +21,7 @@ def stopping() -> Refusal:
     )
 
 
-class _Running:
+class _RunningCall:
     """The block of one call; a generator in its place would cost each request more."""
 
     __slots__ = ("_calls", "_task")
@@ -70,7 +70,7 @@ class RunningCalls:
 
     def call(self) -> AbstractContextManager[None]:
         """Count the current task among the running calls within the block."""
-        return _Running(self)
+        return _RunningCall(self)
 
     def begin_call(self) -> asyncio.Task[object]:
         """Count the current task, and return it."""

@@ -121,7 +121,7 @@ class ListenStreams:
 
 
 @dataclass(eq=False, slots=True)
-class _Session:
+class _FollowedSession:
     """One session of the handshake protocols, with its follower."""
 
     joined: Joined
@@ -133,7 +133,7 @@ class Following:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _FollowedSession] = {}
         self.streams = ListenStreams()
 
     async def follow(self, client: UpstreamClient) -> None:
@@ -189,12 +189,12 @@ class Following:
         else:
             await joined.feed.listen(session)
 
-    def _session(self, client: UpstreamClient) -> _Session:
+    def _session(self, client: UpstreamClient) -> _FollowedSession:
         known = self._sessions.get(client.who)
         if known is None:
             joined = self._upstream.link(client.without_request())
             follower = ChangeListener(News(client.channel).tell, client.principal.id)
-            known = self._sessions[client.who] = _Session(joined, follower)
+            known = self._sessions[client.who] = _FollowedSession(joined, follower)
             joined.feed.add(known.follower)
         return known
 
