@@ -9,6 +9,7 @@ from aiohttp import web
 from gateway.assembly.components import Components
 from gateway.assembly.doors import Doors
 from gateway.assembly.live_settings import LiveSettings
+from gateway.assembly.packing import Packer
 from gateway.config import Config, Reading
 from gateway.errors import Problem
 
@@ -17,6 +18,9 @@ RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None]
 
 SETTINGS = web.AppKey("settings", LiveSettings)
 """The settings in use, which a reload replaces."""
+
+PACKER = web.AppKey("packer", Packer)
+"""Packs the apps, and knows how many are left."""
 
 ADMIN = web.AppKey("admin", web.Application)
 """The application of `server.admin_listen`, which has no lifetime of its own."""
@@ -43,4 +47,5 @@ def build_app(
     root[ADMIN] = doors.admin()
     root[RELOAD] = parts.reloader.request_reload
     root[SETTINGS] = parts.settings
+    root[PACKER] = parts.packer
     return root

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import os
 import shutil
+import signal
 import subprocess
 import sysconfig
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -108,7 +113,7 @@ def _script(module: Module) -> dict[str, object]:
 
 def _run(node: str, job: str, root: Path) -> _ScriptReport:
     try:
-        return _ScriptReport.model_validate_json(run(node, _bundle_path("bundle.mjs"), "--stdin", text=job))
+        return _ScriptReport.model_validate_json(ask(node, "bundle.mjs", job))
     except subprocess.TimeoutExpired as error:
         raise DocumentError([Problem(str(root), 1, 1, f"its modules were not linked within {SECONDS} s")]) from error
     except (OSError, subprocess.CalledProcessError, ValidationError) as error:
@@ -128,6 +133,88 @@ def run(node: str, *program: str, text: str) -> str:
         [node, *program], input=text, capture_output=True, text=True, timeout=SECONDS, check=True
     )
     return done.stdout
+
+
+class NodeProgram:
+    """A program of the gateway that runs with `node`, and answers each line with a line; its start takes long."""
+
+    def __init__(self, node: str, name: str) -> None:
+        # In a session of its own: what is found as `node` may be a wrapper, whose child must end with it.
+        self._process = subprocess.Popen(  # noqa: S603  # our own program, with the Node that was found
+            [node, _bundle_path(name), "--lines"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+
+    def ask(self, line: str) -> str:
+        """Return the answer to `line`. Raises `OSError`, `SubprocessError`."""
+        process = self._process
+        if process.stdin is None or process.stdout is None:
+            raise BrokenPipeError
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._kill()
+
+        watch = threading.Timer(SECONDS, stop)
+        watch.start()
+        try:
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        finally:
+            watch.cancel()
+        if late.is_set():
+            raise subprocess.TimeoutExpired(process.args, SECONDS)
+        if not answer:
+            raise BrokenPipeError(errno.EPIPE, "node ended without an answer")
+        return answer
+
+    def close(self) -> None:
+        """End the program."""
+        self._kill()
+        self._process.communicate()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+_KEPT: ContextVar[dict[str, NodeProgram] | None] = ContextVar("_KEPT", default=None)
+
+
+@contextmanager
+def keeping_node() -> Iterator[None]:
+    """Keep the programs that are asked within the block running until its end, for many apps."""
+    kept: dict[str, NodeProgram] = {}
+    token = _KEPT.set(kept)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+        for program in kept.values():
+            program.close()
+
+
+def ask(node: str, name: str, line: str) -> str:
+    """Return the answer of a program of the gateway to one line. Raises `OSError`, `SubprocessError`."""
+    kept = _KEPT.get()
+    program = kept.pop(name, None) if kept is not None else None
+    program = program or NodeProgram(node, name)
+    try:
+        answer = program.ask(line)
+    except BaseException:
+        program.close()
+        raise
+    if kept is not None:
+        kept[name] = program
+    else:
+        program.close()
+    return answer
 
 
 def _bundle_path(name: str) -> str:
@@ -202,6 +289,6 @@ def _answers(scripts: Sequence[_Script]) -> list[str | None] | None:
         return None
     job = plain_json([{"code": script.code, "kind": script.kind} for script in scripts])
     try:
-        return _ANSWERS.validate_json(run(program, _bundle_path("location.mjs"), "--stdin", text=job))
+        return _ANSWERS.validate_json(ask(program, "location.mjs", job))
     except (OSError, subprocess.SubprocessError, ValidationError):
         return None  # most pages work without

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from gateway.apps import own_files, pack, with_snapshot
+from gateway.apps import own_files, with_snapshot
+from gateway.assembly.packing import Packer
 from gateway.backends.asgi import AsgiBackend, load_application
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
@@ -28,7 +29,6 @@ from gateway.config import (
     UpstreamSettings,
     place_of,
 )
-from gateway.doors.assets import Built
 from gateway.doors.console import AppCard
 from gateway.doors.sandbox import SandboxDoor, declared_csp
 from gateway.doors.site import SiteDoor
@@ -313,7 +313,7 @@ class Serving:
         apps: Apps,
         *,
         backends: Backends,
-        built: Built,
+        packer: Packer,
         sandbox: SandboxDoor,
         exchange: Exchange,
         proxies: Callable[[], Mapping[str, Proxy]],
@@ -329,7 +329,7 @@ class Serving:
         self._config = config
         self._apps = apps
         self._backends = backends
-        self._built = built
+        self._packer = packer
         self._sandbox = sandbox
         self._exchange = exchange
         self._proxies = proxies
@@ -338,11 +338,17 @@ class Serving:
         self._live = live
         self._room = room
 
-    def start(self, apps: Mapping[str, App]) -> tuple[dict[str, Running], list[Notice]]:
-        """Build the apps, each separately: one that cannot be served is left out, and a notice says why."""
+    def start(self, apps: Mapping[str, App]) -> tuple[dict[str, Running], list[Notice], list[App]]:
+        """Build the apps, each separately: one that cannot be served is left out, and a notice says why.
+
+        Returns also the apps that are to be packed while the gateway runs.
+        """
         served: dict[str, Running] = {}
         broken: list[Notice] = []
+        waiting = self._packer.waits(apps)
         for id, app in apps.items():
+            if any(app is one for one in waiting):
+                continue
             try:
                 served[id] = self.of(app)
             except DocumentError as error:
@@ -350,7 +356,7 @@ class Serving:
             except StartError as error:
                 place = place_of(self._config, f"apps.{id}")
                 broken.append(Notice(NoticeKind.BROKEN, Problem(str(self._config.path), *place, str(error)), id))
-        return served, broken
+        return served, broken, waiting
 
     def of(self, app: App) -> Running:
         """Build everything that serves an app, reusing unchanged parts. Raises `StartError`, `DocumentError`."""
@@ -390,21 +396,7 @@ class Serving:
         keeps = app.storage is StorageKind.GATEWAY
         if keeps:
             self._load_keys()
-        resource = pack(
-            source,
-            app=app.id,
-            title=app.title,
-            runtime=self._built.runtime,
-            parts=self._built.parts,
-            storage=self._built.storage if keeps else None,
-            start=app.start,
-            permissions=app.permissions,
-            frames=app.policy.frames,
-            external=app.policy.external,
-            routed=app.policy.lets_get,
-            secret=bool(app.policy.secret_routes),
-            checked=self._live,
-        )
+        resource = self._packer.pack(app, source)
         for note in resource.notes if self._live else ():
             log.info("app %s: %s", app.id, note)
         for problem in resource.unread:

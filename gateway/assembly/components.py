@@ -26,6 +26,7 @@ from gateway.assembly.audit import AuditParts
 from gateway.assembly.credentials import Accounts
 from gateway.assembly.live_settings import Changing, LiveSettings
 from gateway.assembly.observability import GatewayDrain, health_of
+from gateway.assembly.packing import Packer
 from gateway.assembly.reload import Reloader
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
@@ -197,11 +198,12 @@ class Components:
             self.built.folder / "sandbox", origins.sandbox, self.accounts.ring.derive("sandbox addresses")
         )
         self.listener = listener(config, self.apps)
+        self.packer = Packer(self.built, config.state / "packed", live=live)
         self.serving = Serving(
             config,
             self.apps,
             backends=self.backends,
-            built=self.built,
+            packer=self.packer,
             sandbox=self.sandbox,
             exchange=self.exchange,
             proxies=lambda: self.upstreams.proxies,
@@ -212,8 +214,8 @@ class Components:
             in_turn=self.connections.in_turn,
             admits=admits,
         )
-        served, broken = self.serving.start(config.apps)
-        if broken and not served and not config.upstreams:
+        served, broken, waiting = self.serving.start(config.apps)
+        if broken and not waiting and not served and not config.upstreams:
             raise DocumentError([notice.problem for notice in broken])
         self.apps.replace(served)
         self.tasks = asyncio.TaskGroup()
@@ -265,6 +267,9 @@ class Components:
             notices=self.notices,
             recorder=self.recorder,
             approvals=self.approving.asked_of_policies,
+            packer=self.packer,
+            waiting=waiting,
+            order=[*config.apps],
             problems=[*(Notice(NoticeKind.BROKEN, problem) for problem in problems), *broken],
         )
         self.health = health_of(
@@ -275,6 +280,7 @@ class Components:
             upstreams=self.upstreams,
             calls=self.calls,
             needs_restart=lambda: self.reloader.needs_restart,
+            packing=lambda: self.packer.left,
         )
         stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
         self.drain = GatewayDrain(self.health, self.calls, stops, self.faces)

@@ -184,7 +184,7 @@ class Changing:
         specs = specs if specs is not None else self._upstreams.specs
         before = dict(self._apps)
         same = list(configs) == list(before) and all(app is before[id].config for id, app in configs.items())
-        apps = before if same else {id: await asyncio.to_thread(self._serving.of, app) for id, app in configs.items()}
+        apps = before if same else {id: await self._made(before.get(id), app) for id, app in configs.items()}
         for id in apps.keys() - before.keys():
             await self._enter(apps[id].face)
         mounted = await self._upstreams.prepare(specs, self._enter)
@@ -196,6 +196,12 @@ class Changing:
         for face in gone:
             face.drain()
             await self._held.leave(face)
+
+    async def _made(self, before: Running | None, app: App) -> Running:
+        """Return everything that serves an app; the same if the app is."""
+        if before is not None and before.config is app:
+            return before
+        return await asyncio.to_thread(self._serving.of, app)
 
     def _replace_apps(self, before: Mapping[str, Running], apps: Mapping[str, Running]) -> list[McpMount]:
         """Replace the apps; return the mounts of those that are gone."""

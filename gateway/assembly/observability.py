@@ -73,10 +73,12 @@ def health_of(
     upstreams: Upstreams,
     calls: RunningCalls,
     needs_restart: Callable[[], Sequence[str]],
+    packing: Callable[[], int],
 ) -> Health:
     """Return the health of a gateway: all requests depend on its checks, and none on its facts.
 
-    `needs_restart` returns the changed settings that wait for a restart.
+    `needs_restart` returns the changed settings that wait for a restart,
+    `packing` how many apps are still to be packed.
     """
 
     async def check_journal() -> None:
@@ -91,6 +93,7 @@ def health_of(
             "configuration": problems,
             "broken_apps": [*dict.fromkeys(notice.app for notice in notices.now() if _is_broken_app(notice))],
             "needs_restart": [*needs_restart()],
+            "apps_to_pack": packing(),
             "upstreams": states,
         }
 

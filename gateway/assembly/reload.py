@@ -7,12 +7,13 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from gateway.assembly.live_settings import Changing, LiveSettings
+from gateway.assembly.packing import Packer
 from gateway.callers.entitlements import widens
 from gateway.callers.methods import OAuthIssuer
 from gateway.config import (
@@ -64,6 +65,8 @@ class Reloader:
     `settings`: the settings that change while the gateway runs.
     `approvals`: a person must first approve what a policy opens.
     `problems`: why apps and upstreams of the files are not in `config`.
+    `waiting`: apps of the files that `packer` is still to pack, and that come in while the gateway runs, in the
+    `order` of the files.
     """
 
     def __init__(
@@ -77,7 +80,13 @@ class Reloader:
         recorder: Recorder,
         approvals: Approvals | None = None,
         problems: Sequence[Notice] = (),
+        packer: Packer,
+        waiting: Sequence[App] = (),
+        order: Sequence[str] = (),
     ) -> None:
+        self._packer = packer
+        self._waiting = tuple(waiting)
+        self._order = tuple(order)
         self._running = config
         self._reread = reread
         self._changing = changing
@@ -99,8 +108,10 @@ class Reloader:
         self._requested.set()
 
     async def run(self) -> None:
-        """Check the files every second, until cancelled."""
+        """Take in the apps that wait, then check the files every second, until cancelled."""
         self._publish_notices()
+        if self._waiting:
+            await self._take_waiting()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
@@ -116,6 +127,32 @@ class Reloader:
                 self._requested.clear()
                 await self._read(self._reread)
             self._publish_notices()  # report mode ends by itself
+
+    async def _take_waiting(self) -> None:
+        """Take in the apps that were configured at the start, as they are packed."""
+        broken: list[Notice] = []
+        async with aclosing(self._packer.ahead(self._waiting)) as batches:
+            async for batch in batches:
+                broken += await self._take_packed(batch)
+        self._waiting = ()
+        self._problems = (*self._problems, *broken)
+        self._watch = Watch([*_files(self._running), *(Path(notice.problem.file) for notice in self._problems)])
+        self.request_reload()  # a file may have changed meanwhile
+
+    async def _take_packed(self, batch: Sequence[App]) -> list[Notice]:
+        """Take in apps together; if that fails, each alone. Return the failures as notices."""
+        found = {**self._running.apps, **{app.id: app for app in batch}}
+        apps = {id: found[id] for id in (*self._order, *found) if id in found}
+        try:
+            await self._changing.take(apps)
+        except (StartError, DocumentError) as error:
+            if len(batch) > 1:
+                return [notice for app in batch for notice in await self._take_packed([app])]
+            if isinstance(error, DocumentError):
+                return [Notice(NoticeKind.BROKEN, problem, batch[0].id) for problem in error.problems]
+            return [Notice(NoticeKind.BROKEN, Problem(str(self._running.path), 1, 1, str(error)), batch[0].id)]
+        self._running = replace(self._running, apps=apps)
+        return []
 
     async def _read(self, reread: Callable[[], Reading]) -> None:
         """Read the files and apply what can be applied. If they change meanwhile they are read again."""
@@ -204,12 +241,17 @@ class Reloader:
 
         No app is removed while another one is refused: it may be the same app under a new name.
         """
-        refused = await self._try_apply(apps, file)
         changed = {name: app for name, app in apps.items() if app != self._running.apps.get(name)}
-        if not refused or len(changed) < 2:
-            return refused
-        each = [await self._try_apply({**self._running.apps, name: app}, file) for name, app in changed.items()]
-        return [notice for notices in each for notice in notices]
+        refused = await self._try_apply(apps, file)
+        if not refused:
+            return []
+        if len(changed) == 1:
+            return [replace(notice, app=name) for name in changed for notice in refused]
+        each: list[Notice] = []
+        for name, app in changed.items():
+            notices = await self._try_apply({**self._running.apps, name: app}, file)
+            each += [replace(notice, app=name) for notice in notices]
+        return each if changed else refused
 
     async def _try_apply(self, apps: Mapping[str, App], file: str) -> list[Notice]:
         """Apply the apps, and return a failure as notices."""

@@ -16,6 +16,7 @@ import aiohttp
 import click
 from yarl import URL
 
+from gateway.apps import find_page
 from gateway.backends.connect import Connections
 from gateway.cli import lock
 from gateway.cli.deployment import deployment_problems
@@ -25,7 +26,7 @@ from gateway.cli.output import FAILED
 from gateway.cli.stdio.command import LOG
 from gateway.config import Config, UpstreamSettings, place_of, read_config
 from gateway.config.upstreams import REMOTE
-from gateway.errors import Problem, Reason, Refusal, StartError
+from gateway.errors import DocumentError, Problem, Reason, Refusal, StartError
 from gateway.exchange.authenticate import Authenticator
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.transport import link
@@ -74,6 +75,7 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
         found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
         found += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
         found += _of_state(config)
+        found += _without_page(config)
         found += asyncio.run(unreachable(config.upstreams.values()))
         found += asyncio.run(waiting_for_restart(config))
         if url is not None:
@@ -168,6 +170,16 @@ def _of_state(config: Config) -> Iterator[str]:
         lock.check_state(config, create=False)
     except StartError as error:
         yield str(error)
+
+
+def _without_page(config: Config) -> Iterator[str]:
+    """Yield why apps cannot be served: without its page, an app is left out at the start."""
+    for app in config.apps.values():
+        if isinstance(app.source, Path):
+            try:
+                find_page(app.source, app.start)
+            except DocumentError as error:
+                yield from map(str, error.problems)
 
 
 def _private(config: Config) -> Iterator[Path]:

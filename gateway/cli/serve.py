@@ -20,8 +20,9 @@ import click
 from aiohttp import web
 
 import gateway
-from gateway.app import ADMIN, RELOAD, SETTINGS, build_app
+from gateway.app import ADMIN, PACKER, RELOAD, SETTINGS, build_app
 from gateway.assembly.live_settings import Settings
+from gateway.assembly.packing import FEW, Packer
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
@@ -61,6 +62,8 @@ def raise_file_limit() -> str | None:
         f"set the limit to {ENOUGH} (ulimit -Hn, LimitNOFILE= of a systemd unit, --ulimit nofile= of a container)"
     )
 
+
+PROGRESS_SECONDS = 2.0
 
 ORDERLY = 3.0
 """Seconds for calls that were cut by a second signal to be recorded and answered, before connections are aborted."""
@@ -198,7 +201,8 @@ async def _serve(
     say = output.say
     loop = asyncio.get_running_loop()
     signals = Signals(loop)
-    if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
+    own = [app.id for app in config.apps.values() if isinstance(app.source, Path)]
+    if own and len(own) <= FEW:
         say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
     app = build_app(config, reread, live=live, problems=problems)
     app[SETTINGS].watch(output.follow)
@@ -220,7 +224,9 @@ async def _serve(
         notify("READY=1")
         say(_ready(config))
         await _offer_login(config, output)
+        progress = asyncio.create_task(_say_progress(app[PACKER], say))
         announced = await signals.wait()
+        progress.cancel()
         notify("STOPPING=1")
         server = app[SETTINGS].now.config.server
         runner.drain = server.drain
@@ -231,6 +237,16 @@ async def _serve(
         await signals.end(runner)
         if admin is not None:
             await admin.cleanup()
+
+
+async def _say_progress(packer: Packer, say: Callable[[str], None]) -> None:
+    """Say every few seconds how many apps are packed, until all are."""
+    total, before = packer.left, packer.left
+    while packer.left:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        if packer.left < before:
+            before = packer.left
+            say(f"Packed {total - before} of {total} apps")
 
 
 def _stop_message(server: ServerSettings, *, announced: bool) -> str:

@@ -57,6 +57,14 @@ def test_what_others_may_change(folder: Path, name: str) -> None:
     assert f"{(folder / name).resolve()}: everybody may write there" in result.output
 
 
+def test_an_app_without_a_page_is_named(folder: Path) -> None:
+    """The start would leave it out."""
+    (folder / "empty").mkdir(mode=0o700)
+    (folder / "gateway.yaml").write_text("apps: {page: {source: empty, policy: policy.yaml}}\n")
+    result = run(folder)
+    assert (result.exit_code, "an app is a folder with an index.html" in result.output) == (1, True)
+
+
 def test_a_key_that_others_may_read(folder: Path) -> None:
     """The message has the remedy."""
     (folder / "gateway.journal.key").chmod(0o640)

@@ -1,12 +1,12 @@
 /**
  * Links the modules of a page into its scripts, since a packed page has no other file to load.
  *
- * Run by `node bundle.js`: reads a `Job` as JSON from standard input, and writes `Bundled` as JSON to standard output.
+ * Run by `node bundle.mjs --lines`: reads a `Job` as JSON from each line, and writes `Bundled` as JSON in a line.
  */
 import { isUtf8 } from "node:buffer";
 import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
-import { text } from "node:stream/consumers";
+import { createInterface } from "node:readline";
 import { type ProgramNode, rollup, type Plugin } from "@rollup/wasm-node";
 import { joinChunks } from "./parts";
 
@@ -300,6 +300,8 @@ function firstLine(message: string): string {
   return message.replace(/^(\[plugin [^\]]*\]\s*)?(\S+ \(\d+:\d+\): )?/, "").split("\n")[0] ?? message;
 }
 
-if (process.argv[2] === "--stdin") {
-  process.stdout.write(JSON.stringify(await bundle(JSON.parse(await text(process.stdin)) as Job)));
+/** Answers each line of standard input with a line: the start of this program takes longer than most jobs. */
+for await (const line of process.argv[2] === "--lines" ? createInterface({ input: process.stdin }) : []) {
+  const failed = (error: unknown): Bundled => ({ codes: [], styles: [], problems: [{ file: "", line: 1, column: 1, message: String(error) }] });
+  process.stdout.write(`${JSON.stringify(await bundle(JSON.parse(line) as Job).catch(failed))}\n`);
 }

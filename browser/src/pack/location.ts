@@ -5,7 +5,7 @@
  * Run by `node location.mjs`: reads `Script`s as JSON from standard input, and writes the result of each, null if it is
  * unchanged.
  */
-import { text } from "node:stream/consumers";
+import { createInterface } from "node:readline";
 import { type Node, Parser } from "acorn";
 import { OWN } from "../view/page/part-keys";
 
@@ -286,7 +286,7 @@ function* targets(pattern: unknown): Generator<Any> {
   else if (type === "ParenthesizedExpression") yield* targets(expression);
 }
 
-if (process.argv[2] === "--stdin") {
-  const scripts = JSON.parse(await text(process.stdin)) as Script[];
-  process.stdout.write(JSON.stringify(scripts.map((script) => rewriteLocation(script) ?? null)));
+// Answers each line of standard input with a line.
+for await (const line of process.argv[2] === "--lines" ? createInterface({ input: process.stdin }) : []) {
+  process.stdout.write(`${JSON.stringify((JSON.parse(line) as Script[]).map((script) => rewriteLocation(script) ?? null))}\n`);
 }
