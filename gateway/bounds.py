@@ -45,7 +45,7 @@ class Bound:
 
 
 Report: TypeAlias = Callable[[Bound, str | None, str | None], None]
-"""Is told which bound was exceeded, by which principal, from which address, as far as that is known."""
+"""Receives the exceeded bound, and the principal and the address of the caller, as far as they are known."""
 
 _reports: list[Report] = []  # of the process, as the handlers of `logging` are: any module may reach a bound
 

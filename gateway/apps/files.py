@@ -121,7 +121,7 @@ class Vendored:
 
 @dataclass(frozen=True, slots=True)
 class FileFindings:
-    """What an app names that its folder does not have: files of other sites by kind, and starts of paths before files.
+    """References of an app to files outside of its folder: of other sites by kind, and starts of paths before files.
 
     `foreign` are pairs of a kind of `external` in a policy and an absolute URL.
     """

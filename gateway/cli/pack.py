@@ -50,7 +50,7 @@ from gateway.policy.links import NO_EXTERNAL
 @click.option(
     "--vendor",
     is_flag=True,
-    help="First take files of other sites that the app names into a folder beside it, with a lock of their digests.",
+    help="First download the files of other sites that the app names to SOURCE.vendor, with a lock of their digests.",
 )
 @json_option
 def pack(

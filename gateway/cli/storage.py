@@ -88,8 +88,8 @@ def _config(path: Path) -> Config:
 def back_up_state(file: Path, path: Path, as_json: bool) -> None:
     """Write database, record and keys to FILE, a tar file that only you can read. The gateway may be running.
 
-    Whoever has the file has the gateway's keys. Keys that are not in a file (`stores.encryption_key: ${env:…}` or
-    keyring) are not in it, and are needed to restore.
+    The file contains the gateway's keys: keep it as safe as those. Keys that are not in a file
+    (`stores.encryption_key: ${env:…}` or keyring) are not in it, and are needed to restore.
 
     Example: webmcp-gateway storage backup gateway-monday.tar
     """
@@ -129,7 +129,7 @@ def restore_state(file: Path, path: Path, as_json: bool) -> None:
 @config_option()
 @json_option
 def check_state(path: Path, as_json: bool) -> None:
-    """Check the state: the database and its version, the record and its key, and the room on the disk.
+    """Check the state: the database and its version, the record and its key, and the free space on the disk.
 
     Exit code 1 if there is a problem. The gateway may be running.
 

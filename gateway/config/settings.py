@@ -39,8 +39,8 @@ SETTINGS: Final = (
     Setting(
         "server.admin_listen",
         "",
-        "A second address and port, for health, readiness and metrics alone: for networks that only operators reach, "
-        "as nobody has to log in there.",
+        "A second address and port, only for health, readiness and metrics. It requires no login: for networks that "
+        "only operators reach.",
     ),
     Setting(
         "server.admin_hosts",
@@ -151,7 +151,8 @@ SETTINGS: Final = (
     Setting(
         "policy.organisation",
         "",
-        "A policy file whose denials, questions and limits hold for every app and upstream, whatever their policies.",
+        "A policy file whose denials, questions and limits apply to every app and upstream, in addition to their own "
+        "policies.",
     ),
     Setting(
         "apps.<name>.source",

@@ -31,7 +31,7 @@ AS_LONG_AS_IT_IS_OPEN: Final = math.inf
 """For callers whose connection is known to be open: the question ends at the time that its rule sets."""
 
 SECRET: Final = b"(secret: its route keeps the body from people)"
-"""What a person is shown of the body of a request whose route is `secret`."""
+"""Shown to a person in place of the body of a request whose route is `secret`."""
 
 UNPROVEN: Final = "unproven-view"
 """Evidence of a request whose view is unproven: its client may not take a typed code."""

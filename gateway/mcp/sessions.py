@@ -89,7 +89,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """What runs a session in the SDK; `handling` are its messages that are being handled."""
+    """Runs a session in the SDK; `handling` are the messages that it is processing."""
 
     transport: StreamableHTTPServerTransport
     dispatcher: JSONRPCDispatcher[TransportContext]

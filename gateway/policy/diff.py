@@ -268,7 +268,7 @@ def _sockets(old: SocketRule | None, new: SocketRule | None) -> Iterator[Differe
         if new is not None:
             yield Turn.OPENED, "WebSockets are carried"
         elif old is not None:
-            yield Turn.CLOSED, "WebSockets are carried no more"
+            yield Turn.CLOSED, "WebSockets are no longer carried"
         return
     if old.protocols is None or new.protocols is None:
         if new.protocols is not None:

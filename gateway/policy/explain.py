@@ -232,7 +232,7 @@ def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> st
     above = policy.organisation.matching(request.method, request.path) if policy.organisation is not None else []
     denies = next((rule for rule in above if rule.deny is not None), None)
     if denies is not None:
-        return f"the organisation denies this, whatever a policy allows: {rule_place(denies.line, denies.file)}"
+        return f"the organisation denies this, even if a policy allows it: {rule_place(denies.line, denies.file)}"
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is not None and route.deny is not None:
         where = _where(route)

@@ -50,7 +50,7 @@ class Cookies(StrEnum):
 
 
 class AppAuthorization(StrEnum):
-    """What becomes of an `Authorization` field that a page sets itself, after its app's own login."""
+    """The treatment of an `Authorization` field that a page sets itself, after its app's own login."""
 
     DROP = "drop"
     """It is dropped."""
@@ -156,7 +156,7 @@ def is_protocol(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SocketRule:
-    """What a route allows its WebSockets: `protocols` None is any subprotocol, or none at all.
+    """The permissions of a route's WebSockets: `protocols` None allows any subprotocol, or none.
 
     `message`: the bytes of the largest message, in either direction. `limits`: the rates of messages of the page, which
     wait. `model`: messages may be sent while the page's requests count as the model's.

@@ -464,7 +464,7 @@ class Views:
 
     def _admit_unproven(self, app: str) -> None:
         if self.apps[app].unproven == "deny":
-            raise Refusal(Reason.VIEW_UNPROVEN, "This call does not prove which view makes it.")
+            raise Refusal(Reason.VIEW_UNPROVEN, "This call does not prove which view sends it.")
 
     def _only_app(self, app: str | None, principal: Principal) -> str:
         """Return `app`, or the only app that the caller may use. Raises `Refusal`."""

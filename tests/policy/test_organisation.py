@@ -138,7 +138,7 @@ def test_an_explanation_names_it() -> None:
     assert [(one.route, one.place) for one in found.tried] == [
         ("organisation: /api/admin/**", "organisation.yaml, line 5")
     ]
-    assert found.remedy == "the organisation denies this, whatever a policy allows: organisation.yaml, line 5"
+    assert found.remedy == "the organisation denies this, even if a policy allows it: organisation.yaml, line 5"
 
 
 @pytest.mark.parametrize(

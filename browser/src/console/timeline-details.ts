@@ -43,7 +43,7 @@ const AUTHORIZATION: { readonly [value: string]: string } = {
   vault: "passed to the backend from the vault",
 };
 
-/** What became of the `Authorization` field that the page set. */
+/** The treatment of the `Authorization` field that the page set. */
 function authorization(value: Json | undefined): string | undefined {
   const written = text(value);
   return written && (AUTHORIZATION[written] ?? written);

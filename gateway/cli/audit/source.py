@@ -267,7 +267,7 @@ def check_journal(where: RecordSource) -> None:
         return
     if where.database is not None and has_database(where.database) and run_on(where.database, Records.sizes):
         raise Unusable(f"{where.journal}: there is no journal, though there is the database that is filled from it")
-    raise Unusable(f"{where.journal}: nothing has been recorded yet: the gateway makes this file when it starts")
+    raise Unusable(f"{where.journal}: nothing has been recorded yet: the gateway creates this file when it starts")
 
 
 def segments_of(journal: Path) -> list[Segment]:

@@ -52,7 +52,7 @@ function metaEncoding(text: string): string | undefined {
   return xmlEncoding(text);
 }
 
-/** Where a text may declare its own encoding. */
+/** The kind of text, by which it may declare its own encoding. */
 export type DeclarationPlace = "xml" | "html" | "nowhere";
 
 /** The decoder of a body that begins with `bytes`: by byte order mark, then `label`, then declaration. */

@@ -13,7 +13,7 @@ export function withStop(fetch: typeof globalThis.fetch): typeof globalThis.fetc
   return wrapFetch(fetch, (input, init, ...more) => {
     const own = signalOf([input, init]);
     const signal = own ? AbortSignal.any([own, stopping.signal]) : stopping.signal;
-    // What is no `RequestInit` is an error of the page.
+    // Any other value than a `RequestInit` is an error of the page.
     return fetch(input, Object(init ?? {}) === init || init == null ? { ...init, signal } : init, ...(more as []));
   });
 }

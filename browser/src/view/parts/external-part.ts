@@ -1,6 +1,7 @@
 /**
- * What the policy lets the page load from other sites by itself: a separate script before the runtime, which asks it
- * which files are not the gateway's to load.
+ * Lets the page load files of other sites by itself, where the policy permits it.
+ *
+ * A separate script before the runtime, which asks it for the files that the gateway does not load.
  */
 
 import type { Outside } from "../page/page-files";
