@@ -220,9 +220,6 @@ class PageScripts:
             packed = f"<script{attributes}>{code}</script>" + (_LOADED if "onload" in element.attributes else "")
         return [Splice(element.start, element.close_end, packed)]
 
-    def _is_backends(self, url: str) -> bool:
-        return not is_embedded(url) and self._folder.url_to_write(url, self._path) is not None
-
     def _read(self, element: Element, reference: Reference) -> tuple[Path, Text]:
         """Return the file of a script, and its text. Raises `DocumentError`."""
         module = _type(element) == "module"
