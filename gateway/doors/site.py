@@ -123,7 +123,11 @@ class SiteDoor:
         """Run a request of the page. An answer 205 has no content (RFC 9110, 15.3.6), and browsers read none."""
         if not principal.session:  # its token is for this gateway alone
             request = replace(request, headers=without_authorization(request.headers))
-        outcome = await self._exchange.open(request, self._caller(principal), wait=AS_LONG_AS_IT_IS_OPEN)
+        caller = self._caller(principal)
+        if request.method.upper() == WEBSOCKET:  # the exchange's own name, which no client may send as a method
+            refusal = Refusal(Reason.BAD_REQUEST, "A WebSocket is opened by a GET with `Upgrade` (RFC 6455, 4.1).")
+            return await self._exchange.refuse(refusal, caller, request.method, request.url)
+        outcome = await self._exchange.open(request, caller, wait=AS_LONG_AS_IT_IS_OPEN)
         head = outcome.head if isinstance(outcome, Stream) else outcome
         if head.status != HTTPStatus.RESET_CONTENT:
             return outcome

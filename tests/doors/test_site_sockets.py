@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -124,6 +125,24 @@ async def test_other_sites_cannot_open_one(sockets: SocketWorld, headers: dict[s
     assert len(sockets.backend.opened) == before
 
 
+async def test_the_exchanges_name_is_no_method_of_a_client(sockets: SocketWorld) -> None:
+    """Nor do other openings than those of RFC 6455, 4.1, reach the backend."""
+    before = len(sockets.backend.opened)
+    own = {"origin": sockets.world.site}
+    upgrade = {"connection": "upgrade", "upgrade": "websocket"}
+    asked: list[tuple[str, dict[str, str]]] = [
+        ("WEBSOCKET", own),
+        ("websocket", {**own, **upgrade}),
+        ("GET", {**own, **upgrade, "sec-websocket-version": "13", "sec-websocket-key": "short"}),
+        ("GET", {**own, **upgrade, "sec-websocket-version": "12", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}),
+    ]
+    async with sockets.world.client() as client:
+        for method, headers in asked:
+            async with client.request(method, f"{sockets.world.site}/echo", headers=headers) as answer:
+                assert answer.status in (400, 405, 426), (method, headers, answer.status)
+    assert len(sockets.backend.opened) == before
+
+
 CODES = [1000, 1001, 1008, 1011, 1012, 3000, 4999]
 
 
@@ -201,3 +220,22 @@ async def test_messages_that_are_too_large(sockets: SocketWorld) -> None:
         assert (await closing(wire))[1] == 1009
         await wire.close()
     assert "x" * 65537 not in sockets.backend.heard
+
+
+async def test_what_ends_an_open_one(tmp_path: Path) -> None:
+    """A policy that carries it no more: 1008, for this route alone. A gateway that stops: 1001."""
+    async with socket_world(tmp_path) as sockets, sockets.world.client() as client:
+        closed, kept = await connected(client, sockets, "/echo"), await connected(client, sockets, "/other")
+        file = tmp_path / "policy.yaml"
+        text = file.read_text("utf-8")
+        file.write_text(text.replace("websocket: {message: 64KiB}", "stream: true"), "utf-8")
+        assert await closing(closed) == (WSMsgType.CLOSE, 1008, "policy-denied")
+        await kept.send_str("still here")
+        assert (await kept.receive(60)).data == "still here"
+        stopping = asyncio.create_task(sockets.world.gateway.stop())
+        assert await closing(kept) == (WSMsgType.CLOSE, 1001, "the gateway stops")
+        for wire in (closed, kept):
+            await wire.close()
+        await stopping
+        (ended,) = sockets.outcomes("/echo")
+    assert (ended["status"], ended["reason"]) == (403, "policy-denied")

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from msgspec import structs
 from gateway.errors import Reason, Refusal
 from gateway.exchange import sockets as rules
 from gateway.exchange.sockets import CloseRequest, OpenSocket, read_messages
-from gateway.model import WEBSOCKET, Caller, Outbound, Request, Response, SocketEnd, Upgraded
+from gateway.model import WEBSOCKET, Caller, Outbound, Principal, Request, Response, SocketEnd, Upgraded
 from gateway.policy import parse_policy
 from tests.exchange.house import MODEL, PAGE, House, Shop, building, reason
 
@@ -221,6 +221,26 @@ async def test_a_policy_that_closes_the_route_ends_it(tmp_path: Path) -> None:
         assert await ended.receive() == SocketEnd(1008, "policy-denied")
         await kept.send("x", MODEL)
         assert await kept.receive() == SocketEnd(1008, "policy-denied")
+
+
+async def test_a_credential_that_ends_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does an access to the app that ends."""
+    ends: list[Any] = []
+
+    @contextmanager
+    def hold(_: Principal, end: Callable[[], None], app: str) -> Iterator[None]:
+        ends.append((app, end))
+        yield
+
+    async with sockets(tmp_path) as (house, shop):
+        monkeypatch.setattr(house.exchange._sockets, "_hold", hold)
+        socket = await opened(house)
+        receiving = asyncio.create_task(socket.receive())
+        await asyncio.sleep(0)
+        ((app, end),) = ends
+        end()
+        assert (app, await receiving) == ("cart", SocketEnd(1008, "access has ended"))
+        assert shop.open == 0
 
 
 async def test_a_view_that_closes_ends_its_websocket(tmp_path: Path) -> None:
