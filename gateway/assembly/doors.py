@@ -181,6 +181,8 @@ class Doors:
         parts.mcp_sessions.most, parts.mcp_sessions.each = mcp.sessions, mcp.sessions_each
         parts.views.each = mcp.views_each
         parts.approvals.timeout = now.config.approvals.timeout
+        old, new = before.credentials.specs, now.credentials.specs
+        parts.upstreams.credentials_changed([name for name in old if new.get(name) is not old[name]])
         identify.reconsider()
         if (before.config.auth, before.config.roles) != (now.config.auth, now.config.roles):
             recognized = recognition(before, now)

@@ -26,7 +26,7 @@ from gateway.cli.loopback import Loopback
 from gateway.config import Config
 from gateway.doors.access import PROBE
 from gateway.doors.guard import CLIENT_HEADER
-from gateway.doors.probe import PAUSE, PROOF, PURPOSE, prove
+from gateway.doors.probe import PAUSE, PROOF, PURPOSE, SILENCE, prove
 from gateway.errors import Refusal, StartError, Unidentified
 from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Outbound, Response
@@ -41,6 +41,8 @@ BODY: Final = 2 * 2**20
 
 CLOCK: Final = 5.0
 """Seconds that two clocks may differ; an answer that was long on its way has the rest of `auth[].skew`."""
+
+NO_LIMIT: Final = aiohttp.ClientTimeout()
 
 NEVER: Final = ("192.0.2.77", "192.0.2.78")
 """Addresses for documentation (RFC 5737), which no client has."""
@@ -67,17 +69,19 @@ class _Site:
     """Called with status, content type, and `Location` or the body."""
 
 
-async def deployment_problems(config: Config, url: str, authorities: Path | None) -> list[str]:
+async def deployment_problems(config: Config, url: str, authorities: Path | None, silence: int = 0) -> list[str]:
     """Return what is wrong between clients at `url` and the gateway of `config`, each with the line to change.
 
     `authorities` is a file of certificate authorities to trust besides the system's. Connects to the gateway's own
-    sites, and to the issuers of `auth`.
+    sites, and to the issuers of `auth`. Waits for an answer before which the gateway is silent for `silence` seconds.
     """
     found = [problem async for problem in _of_url(config, url)]
     network = Network(public=True, private=True, authorities=str(authorities) if authorities is not None else None)
     async with Connections(resolver=Loopback()) as connections:
         check = _Check(config, connections.open(network), _proof(config))
         groups = [check.plain(), check.console(), check.other_sites(), _issuers(config, connections)]
+        if silence:
+            groups.append(check.silence(silence))
         for problems in await asyncio.gather(*(_all(group) for group in groups)):
             found += problems
     return list(dict.fromkeys(found))
@@ -128,6 +132,26 @@ class _Check:
                 yield problem
                 if problem.startswith(site.what):  # it cannot be reached
                     return
+
+    async def silence(self, seconds: int) -> Found:
+        """Check that the proxy waits so long for an answer."""
+        began, last = time.monotonic(), TIMEOUT + seconds
+        url = self._config.server.public_url + PROBE
+        headers = {**self._headers(), SILENCE: str(seconds)}
+        given_up = "closed the connection"
+        try:
+            async with asyncio.timeout(last), self._http.get(url, headers=headers, timeout=NO_LIMIT) as answer:
+                if answer.status == 200:
+                    return
+                given_up = f"answered {answer.status}"
+        except TimeoutError:
+            given_up = "gave no answer"
+        except (aiohttp.ClientError, Refusal) as error:
+            given_up += f" ({error})"
+        yield (
+            f"of {seconds} s in which the gateway is silent, as while an approval waits, the proxy waited for "
+            f"{time.monotonic() - began:.0f} s and {given_up}. nginx: proxy_read_timeout 1h; Caddy: no read_timeout"
+        )
 
     async def console(self) -> Found:
         """Check the console: its bridge is a WebSocket."""

@@ -26,6 +26,7 @@ from gateway.cli.output import FAILED
 from gateway.cli.stdio.command import LOG
 from gateway.config import Config, UpstreamSettings, place_of, read_config
 from gateway.config.upstreams import REMOTE
+from gateway.doors.probe import LONGEST_SILENCE
 from gateway.errors import DocumentError, Problem, Reason, Refusal, StartError
 from gateway.exchange.authenticate import Authenticator
 from gateway.mcp.upstreams.calls.client import UpstreamClient
@@ -54,7 +55,13 @@ WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A file of certificate authorities to trust for --url, in addition to the system's.",
 )
-def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
+@click.option(
+    "--silence",
+    type=click.IntRange(1, LONGEST_SILENCE),
+    metavar="SECONDS",
+    help="With --url, wait for an answer before which the gateway is silent for so long, to find a shorter timeout.",
+)
+def doctor(path: Path, url: str | None, authorities: Path | None, silence: int | None) -> None:
     """Check an installation: files that other users may change, or private files that they may read.
 
     Only the gateway's user may write policy, configuration, record and keys, since this would bypass approvals, and
@@ -65,6 +72,8 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
     With --url it connects to each site of the running gateway as its clients do. It finds wrong forwarding of the host
     and of the client's address, a missing upgrade to WebSockets, buffering, limits of bodies, http behind https,
     missing sites and certificates, unreachable issuers, and clocks that differ, and names the line to change.
+    A proxy that waits for an answer less long than an approval takes is found only by waiting: nginx gives up after
+    60 seconds as delivered, which --silence 90 finds in as long.
 
     Example: webmcp-gateway doctor --url https://mcp.example.com
     """
@@ -79,7 +88,7 @@ def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
         found += asyncio.run(unreachable(config.upstreams.values()))
         found += asyncio.run(waiting_for_restart(config))
         if url is not None:
-            found += asyncio.run(deployment_problems(config, gateway_address(url), authorities))
+            found += asyncio.run(deployment_problems(config, gateway_address(url), authorities, silence or 0))
     for problem in found:
         click.echo(problem)
     if found:

@@ -26,6 +26,12 @@ LIFE: Final = 300.0
 PAUSE: Final = 1.5
 """Seconds between the two events of a stream: what arrives together was buffered."""
 
+SILENCE: Final = "webmcp-gateway-silence"
+"""The header field with the seconds that the gateway is silent before it answers, as one that waits for a person is."""
+
+LONGEST_SILENCE: Final = 3600
+"""The most of these."""
+
 LARGEST: Final = 4 * 2**20
 """Bytes of a body that are counted."""
 
@@ -66,6 +72,9 @@ class ProbeDoor:
             size += len(part)
             if size > LARGEST:
                 raise web.HTTPRequestEntityTooLarge(LARGEST, size)
+        wanted = request.headers.get(SILENCE, "")
+        if wanted.isascii() and wanted.isdecimal() and len(wanted) < 5:
+            await asyncio.sleep(min(int(wanted), LONGEST_SILENCE))
         if "text/event-stream" not in request.headers.get("accept", ""):
             return web.json_response(self._facts(request, size), headers={"cache-control": "no-store"})
         stream = web.StreamResponse(

@@ -88,7 +88,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class _Running:
+class _SdkSession:
     """Runs a session in the SDK; `handling` are the messages that it is processing."""
 
     transport: StreamableHTTPServerTransport
@@ -104,7 +104,7 @@ class _Running:
 
 
 @dataclass(slots=True, eq=False)
-class _Session:
+class _HeldSession:
     """A session of this process. `running` is None while it rests, and `state` what its client has declared.
 
     `requests` are those in flight in the SDK; `stream` is a standing stream that is served without it.
@@ -112,7 +112,7 @@ class _Session:
 
     owner: AuthorizationContext | None
     events: SessionEvents
-    running: _Running | None = None
+    running: _SdkSession | None = None
     state: McpClientState | None = None
     stream: StandingStream | None = None
     requests: int = 0
@@ -144,7 +144,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         self._ended = ended
         self._sessions = sessions
         self._mount = mount
-        self._here: dict[str, _Session] = {}
+        self._here: dict[str, _HeldSession] = {}
         self._waking: dict[str, asyncio.Lock] = {}
         self._changing = changing
         self._resting = SharedTimeouts(rest)
@@ -272,10 +272,10 @@ class ResumableSessions(StreamableHTTPSessionManager):
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
         """Return the transport of a new session, whose events belong to the current principal."""
-        session = _Session(requestor, SessionEvents(self._room, _opener()))
+        session = _HeldSession(requestor, SessionEvents(self._room, _opener()))
         return self._transport(uuid4().hex, session)
 
-    def _transport(self, id: str, session: _Session) -> StreamableHTTPServerTransport:
+    def _transport(self, id: str, session: _HeldSession) -> StreamableHTTPServerTransport:
         """Return a transport through which the SDK runs a session."""
         transport = StreamableHTTPServerTransport(
             mcp_session_id=id,
@@ -345,12 +345,12 @@ class ResumableSessions(StreamableHTTPSessionManager):
             with anyio.CancelScope(shield=True):
                 await session.running.transport.terminate()
 
-    async def _end_idle(self, id: str, session: _Session) -> None:
+    async def _end_idle(self, id: str, session: _HeldSession) -> None:
         """End a session that nobody has used for too long."""
         if not session.requests and session.stream is None:
             await self._end_session(id)
 
-    def _forget(self, id: str) -> _Session | None:
+    def _forget(self, id: str) -> _HeldSession | None:
         session = self._here.pop(id, None)
         if session is None:
             return None
@@ -386,12 +386,12 @@ class ResumableSessions(StreamableHTTPSessionManager):
             session.requests -= 1
             self._note_end_of_use(id, session)
 
-    def _note_use(self, session: _Session) -> None:
+    def _note_use(self, session: _HeldSession) -> None:
         self._idle.cancel(session.end_at)
         if session.requests:
             self._resting.cancel(session.rest_at)
 
-    def _note_end_of_use(self, id: str, session: _Session) -> None:
+    def _note_end_of_use(self, id: str, session: _HeldSession) -> None:
         """Let an unused session end after a while, and leave the SDK before that."""
         if self._here.get(id) is not session or session.requests or self.leaving:
             return
@@ -402,7 +402,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
             self._idle.cancel(session.end_at)
             session.end_at = self._idle.set(partial(self._tasks().start_soon, self._end_idle, id, session))
 
-    async def _rest(self, id: str, session: _Session) -> None:
+    async def _rest(self, id: str, session: _HeldSession) -> None:
         """Let a session leave the SDK until its next request."""
         for _ in range(STEPS):  # a notification that the SDK has received may not be handled yet
             await asyncio.sleep(0)
@@ -454,7 +454,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
 
     async def _begin_adopted(self, id: str, state: McpClientState, user: User, scope: Scope) -> None:
         """Run the session as if its handshake had happened here."""
-        session = _Session(authorization_context(user), SessionEvents(self._room, user.principal.id))
+        session = _HeldSession(authorization_context(user), SessionEvents(self._room, user.principal.id))
         transport = self._transport(id, session)
         await self._tasks().start(self._run, transport, session, state)
         self._note_end_of_use(id, session)
@@ -464,7 +464,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
     async def _run(
         self,
         transport: StreamableHTTPServerTransport,
-        session: _Session,
+        session: _HeldSession,
         state: McpClientState | None,
         *,
         task_status: TaskStatus[None],
@@ -480,7 +480,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
             if state is not None:
                 connection.client_params = params_of(state)
                 connection.initialized.set()
-            running = session.running = _Running(transport, dispatcher, connection)
+            running = session.running = _SdkSession(transport, dispatcher, connection)
             task_status.started()
             try:
                 await serve_connection(self.app, dispatcher, connection=connection, lifespan_state=self._lifespan_state)

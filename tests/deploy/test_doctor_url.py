@@ -62,6 +62,19 @@ async def test_one_changed_line_is_found(tmp_path: Path, fault: str) -> None:
         assert fault == "a missing site" or "server_name" not in str(found), found  # no remedy that fits less
 
 
+async def test_a_proxy_that_gives_up_before_an_answer_is_found_by_waiting(tmp_path: Path) -> None:
+    """The problem says after how long; a proxy that waits longer has none."""
+    lines = ("proxy_read_timeout      1h;", "proxy_read_timeout      2s;")
+    async with deployed(tmp_path, "nginx", changed=lines) as place:
+        assert await problems(place) == []
+        config = place.world.config
+        (problem,) = await deployment_problems(config, place.mcp, place.ca, silence=4)
+        assert re.search(r"the proxy waited for \d+ s and answered 504. nginx: proxy_read_timeout 1h", problem), problem
+    (again := tmp_path / "again").mkdir()
+    async with deployed(again, "nginx") as place:
+        assert await deployment_problems(place.world.config, place.mcp, place.ca, silence=1) == []
+
+
 async def test_an_own_authority_that_is_not_named_is_found(tmp_path: Path) -> None:
     """The problem names the option of the command, and not the settings of other faults."""
     async with deployed(tmp_path, "caddy") as place:

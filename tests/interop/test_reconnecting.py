@@ -16,6 +16,8 @@ from aiohttp import web
 from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 
+from gateway.app import RELOAD, build_app
+from gateway.config import load_config, read_config
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.changes import feed
@@ -26,10 +28,11 @@ from gateway.mcp.upstreams.transport.http import RESUMES
 from gateway.mcp.upstreams.transport.link import LinkSession, LinkState
 from gateway.mcp.upstreams.upstream import Joined
 from gateway.model import LOCAL
+from tests.assembly.files import replace_file
 from tests.interop.probe import Probe, text
 from tests.interop.raw import raw
 from tests.interop.serving import alone, gateway, over_http, over_sse, over_websocket
-from tests.world import local_client
+from tests.world import Server, local_client
 
 MODES = ["legacy", "2026-07-28"]
 OVER: dict[str, Callable[..., AbstractAsyncContextManager[str]]] = {
@@ -384,3 +387,41 @@ async def test_what_stands_is_believed_until_another_connection_finds_nobody(
         await wire.listen()
         while states()[0] is not LinkState.READY:
             await asyncio.sleep(0.01)
+
+
+async def test_a_websocket_is_opened_again_when_its_credential_changes(tmp_path: Path) -> None:
+    """A reload changes the key: the next request is sent on a connection that began with the new one."""
+    shown: list[str | None] = []
+
+    async def admit(request: web.Request) -> web.Response | None:
+        shown.append(request.headers.get("x-key"))
+        return None
+
+    door, file, keys = Server(), tmp_path / "gateway.yaml", {"OLD": "k-old", "NEW": "k-new"}
+    async with over_websocket(Probe().server, admit=admit) as url:
+
+        def write(key: str) -> None:
+            lines = [
+                f"server: {{listen: 127.0.0.1:{door.port}}}",
+                f'credentials: {{key: {{type: header, header: x-key, value: "${{env:{key}}}"}}}}',
+                f'upstreams: {{up: {{websocket: "{url}", network: private, credential: key}}}}',
+            ]
+            replace_file(file, "\n".join([*lines, ""]))
+
+        write("OLD")
+        app = build_app(load_config(file, keys), lambda: read_config(file, keys))
+        await door.start(app)
+        try:
+            async with Client(f"http://localhost:{door.port}/mcp/up") as client, asyncio.timeout(60):
+                assert (await client.list_tools()).tools
+                assert set(shown) == {"k-old"}
+                write("NEW")
+                while shown[-1] != "k-new":
+                    app[RELOAD]()
+                    assert (await client.list_tools()).tools
+                    await asyncio.sleep(0.05)
+                sockets = len(shown)
+                assert (await client.list_tools()).tools
+                assert len(shown) == sockets
+        finally:
+            await door.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections
@@ -204,6 +204,12 @@ class Upstreams:
         for one in gone:
             self._tasks.create_task(_end(one, leave))
         self.say()
+
+    def credentials_changed(self, names: Collection[str]) -> None:
+        """Use the new credentials of these names also where a connection carries the one that it began with."""
+        for one in self.mounted.values():
+            if one.upstream.spec.credential in names:
+                one.upstream.credential_changed()
 
     async def close(self) -> None:
         """End all connections concurrently: a slow or failing one keeps no other open."""

@@ -171,6 +171,12 @@ class Upstream:
         task.add_done_callback(lambda _: job.close())  # for a job cancelled before it began
         return task
 
+    def credential_changed(self) -> None:
+        """Open connections again that carry the credential of their beginning; other requests take the new one."""
+        if self.spec.kind is UpstreamKind.WEBSOCKET:
+            for joined in set(self._links.values()):
+                joined.link.renew("its credential changed")
+
     def tools_changed(self, principal: Principal | None = None) -> None:
         """Notify the followers, or those of `principal`, that they are offered other tools."""
         for joined in set(self._links.values()):

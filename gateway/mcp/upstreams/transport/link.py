@@ -105,6 +105,7 @@ class Link:
         self._session: LinkSession | None = None
         self._coming: asyncio.Future[LinkSession] | None = None
         self._again = 0.0
+        self._renewing = False
 
     @property
     def trouble(self) -> str | None:
@@ -141,6 +142,12 @@ class Link:
                 return await asyncio.shield(self._coming)
         except TimeoutError as error:
             raise self._unavailable(f"it did not answer within {OPENING:g} seconds") from error
+
+    def renew(self, why: str) -> None:
+        """Let a new connection take the place of the open one, on which the calls in flight are still answered."""
+        if self._session is not None:
+            self._renewing = True
+            self._session.conversation.supersede(why)
 
     async def run(self) -> None:
         """Make the connection whenever it is needed, until cancelled."""
@@ -198,7 +205,8 @@ class Link:
                 self._renewed(session)
                 why = await asyncio.shield(conversation.over)
                 # A server that at once forgets a new session would otherwise cause endless new ones.
-                anew = not conversation.ended.done() and conversation.answers > answers
+                anew = not conversation.ended.done() and (conversation.answers > answers or self._renewing)
+                self._renewing = False
                 ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
                 await conversation.drain()
         except UpstreamLost as lost:
