@@ -10,5 +10,6 @@ from gateway.apps.pack import STORAGE_PART as STORAGE_PART
 from gateway.apps.pack import UNGUESSED as UNGUESSED
 from gateway.apps.pack import find_page as find_page
 from gateway.apps.pack import pack as pack
+from gateway.apps.pack import size_note as size_note
 from gateway.apps.pack import with_parts as with_parts
 from gateway.apps.pack import with_snapshot as with_snapshot

@@ -364,9 +364,7 @@ def pack(
         packed = hold_back(packed, packed.index(head) + len(head))
     raw = packed.encode()
     digest = hashlib.sha256(raw).hexdigest()
-    ours = head.replace(pages, "", 1).encode()
-    size = f"{len(raw):,} bytes, of which {len(ours):,} are the view runtime with the parts for this page"
-    size += f" ({len(gzip.compress(ours)):,} gzipped)"
+    size = size_note(packed, _ours(packed))
     if len(raw) > MOST:
         packing.notes.append(f"it is too large for the console, which shows pages of {MOST // 1024**2} MiB at most")
     if "data:font/" in packed:
@@ -439,6 +437,14 @@ def _named_page(root: Path, start: str) -> Path | None:
     named = root / path / INDEX if path.endswith("/") or (root / path).is_dir() else root / path
     is_page = named.suffix.lower() in (".html", ".htm") and named.is_file()
     return named if is_page and named.resolve().is_relative_to(root.resolve()) else None
+
+
+def size_note(page: str, head: int) -> str:
+    """Return a note about the size of a packed page, in which the gateway's additions begin at `head`."""
+    end = "</script>"
+    ours = page[head : page.index(end, page.index(_OURS)) + len(end)].encode()
+    size = f"{len(page.encode()):,} bytes, of which {len(ours):,} are the view runtime with the parts for this page"
+    return f"{size} ({len(gzip.compress(ours)):,} gzipped)"
 
 
 def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -16,7 +17,7 @@ import aiohttp
 import click
 from yarl import URL
 
-from gateway.apps import PARTS, with_snapshot
+from gateway.apps import PARTS, size_note, with_snapshot
 from gateway.apps import pack as packed
 from gateway.apps.vendor import LARGEST, keep
 from gateway.backends.connect import Connections
@@ -79,9 +80,9 @@ def pack(
     id = app or Path(os.path.abspath(source)).name.lower().replace("_", "-")
     if problem := app_id_problem(id):
         raise Unusable(f"{problem}; choose one with --app")
-    page = source / "index.html" if source.is_dir() else source
-    if not page.is_file() and not as_json and start == "/":
-        raise Unusable(f"{page}: there is no such file: name the folder of the built web app, or its HTML file")
+    first = source / "index.html" if source.is_dir() else source
+    if not first.is_file() and not as_json and start == "/":
+        raise Unusable(f"{first}: there is no such file: name the folder of the built web app, or its HTML file")
     with problems_as_json(as_json):
         rules = load(policy) if policy is not None else None
         made = partial(
@@ -101,10 +102,12 @@ def pack(
         )
         lost = asyncio.run(take_in(source, made)) if vendor else []
         resource = made()
+    page = with_snapshot(resource, {}, rules.free_tools, rules.secret_routes) if rules else resource.html
+    resource = replace(resource, notes=(size_note(page, resource.head), *resource.notes[1:]))
     place = output or Path(f"{id}.html")
     try:
         with open(place, "w", encoding="utf-8", newline="", opener=opener) as file:
-            file.write(with_snapshot(resource, {}, rules.free_tools, rules.secret_routes) if rules else resource.html)
+            file.write(page)
     except OSError as error:
         raise Unusable(f"{place} cannot be written: {error.strerror}") from error
     if as_json:
