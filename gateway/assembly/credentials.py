@@ -27,6 +27,7 @@ from gateway.exchange.authenticate import (
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership, TokenRequests, count_requests
+from gateway.exchange.page_tokens import NAME
 from gateway.exchange.send import JAR
 from gateway.hooks import Hooks, make_plugin
 from gateway.hookspecs import CredentialFactory
@@ -108,7 +109,7 @@ class Accounts:
         )
         self.now = self._made(config)
         self._usable = self.now.sources
-        self._count_from_zero((*self.specs, JAR))
+        self._count_from_zero((*self.specs, JAR, NAME))
 
     async def start(self) -> None:
         """Resolve secrets from plugins and load the key of what is stored. Raises `StartError`."""

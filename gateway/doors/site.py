@@ -121,9 +121,7 @@ class SiteDoor:
 
     async def open(self, request: Request, principal: Principal) -> Response | Stream:
         """Run a request of the page. An answer 205 has no content (RFC 9110, 15.3.6), and browsers read none."""
-        if not principal.session:  # its token is for this gateway alone
-            request = replace(request, headers=without_authorization(request.headers))
-        caller = self._caller(principal)
+        request, caller = _without_token(request, principal), self._caller(principal)
         if request.method.upper() == WEBSOCKET:  # the exchange's own name, which no client may send as a method
             refusal = Refusal(Reason.BAD_REQUEST, "A WebSocket is opened by a GET with `Upgrade` (RFC 6455, 4.1).")
             return await self._exchange.refuse(refusal, caller, request.method, request.url)
@@ -173,7 +171,8 @@ class SiteDoor:
         if not web.WebSocketResponse().can_prepare(request).ok:
             return refusal_response(426, "websocket-needed", "This is no valid opening of a WebSocket (RFC 6455, 4.1).")
         caller = self._caller(request[PRINCIPAL])
-        outcome = await self._exchange.open(_read_opening(request), caller, wait=AS_LONG_AS_IT_IS_OPEN)
+        opening = _without_token(_read_opening(request), caller.principal)
+        outcome = await self._exchange.open(opening, caller, wait=AS_LONG_AS_IT_IS_OPEN)
         if not isinstance(outcome, OpenSocket):
             response = outcome if isinstance(outcome, Response) else outcome.head
             return _set_headers(_Whole(status=response.status, body=response.body or None), response)
@@ -351,6 +350,13 @@ def site_headers(headers: Headers, length: int | None) -> list[tuple[str, str]]:
 
 def _is_upgrade(request: web.Request) -> bool:
     return request.method == "GET" and request.headers.get("upgrade", "").strip().lower() == "websocket"
+
+
+def _without_token(request: Request, principal: Principal) -> Request:
+    """Return the request without the token that identified its caller: it is for this gateway alone."""
+    if principal.session:
+        return request
+    return replace(request, headers=without_authorization(request.headers))
 
 
 def _read_opening(request: web.Request) -> Request:
