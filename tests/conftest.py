@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web_app
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -121,6 +122,13 @@ def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     look_through(tmp_path_factory.getbasetemp(), TAPS.watch, TAPS.cookies)
     found, _ = read_findings(Path(os.environ[FOLDER]))
     assert found == []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def applications_are_forgotten() -> Iterator[None]:
+    """Let go of the applications that a module built: aiohttp caches the handlers of a thousand, and a worker grows."""
+    yield
+    web_app._cached_build_middleware.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -232,7 +232,8 @@ class Identify:
     ) -> Principal | None:
         match method:
             case NoAuth():
-                shows = bearer is not None or _shows_login(rules, request, place)
+                credentials = () if rules.open else request.headers.getall("authorization", ())
+                shows = bool(credentials) or _shows_login(rules, request, place)
                 return LOCAL if not shows and self.is_here(request) else None
             case ProxyAuth():
                 return _of_proxy(rules, method, request, peer)

@@ -23,7 +23,7 @@ def page_of(word: str, more: str = "") -> str:
 
 
 async def test_a_saved_file_is_shown_at_once(page: Page, tmp_path: Path) -> None:
-    """The view reopens with the new page and its tools; if packing fails, the problem is shown, and the page stays."""
+    """The view reopens with the new page and its tools, also if one of its files is missing."""
     port = free_port()
     write(tmp_path, port)
     rules = (tmp_path / "policy.yaml").read_text("utf-8")
@@ -41,9 +41,5 @@ async def test_a_saved_file_is_shown_at_once(page: Page, tmp_path: Path) -> None
             await tool(model, "page_two")
             await wait_unlisted(model, "page_one")
             replace_file(tmp_path / "index.html", page_of("three", "\n<img src=gone.png>"))
-            await expect(page.locator("body")).to_contain_text("gone.png: there is no such file in the app's folder")
-            await expect(page.locator("body")).to_contain_text("index.html:2:6")
-            await expect(heading).to_have_text("two")
-            replace_file(tmp_path / "index.html", page_of("three"))
             await expect(heading).to_have_text("three")
             await tool(model, "page_three")

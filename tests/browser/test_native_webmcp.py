@@ -215,7 +215,7 @@ async def test_a_form_of_fetched_markup_is_no_tool_past_the_rules(native: Browse
         agent = Agent(await context.new_cdp_session(frame))
         await agent._session.send("WebMCP.enable")
         await agent.until("add")
-        assert (await agent.call("add"))["output"]["content"][0]["text"] == "The form was submitted."
+        assert (await agent.call("add"))["output"]["structuredContent"]["status"] == "The form was submitted."
         assert await frame.evaluate("document.forms.length") == 2
         assert set(agent.tools) == {"add"}
 

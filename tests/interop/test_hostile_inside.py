@@ -73,7 +73,7 @@ async def test_a_large_answer_is_written_beside_the_event_loop(tmp_path: Path, m
             sizes[threading.current_thread() is threading.main_thread()].append(len(piece))
             yield piece
 
-    monkeypatch.setattr("gateway.mcp.upstreams.transport.in_process.written", counted)
+    monkeypatch.setattr("gateway.mcp.upstreams.transport.in_process.write_pieces", counted)
     async with behind(tmp_path, "huge", ", message: 1MiB") as mcp:
         assert "1048576" in await call_in_mode(f"{mcp}/bad", MODES[1])
     assert max(sizes[True]) <= SIZE

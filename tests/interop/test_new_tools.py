@@ -61,7 +61,7 @@ async def test_an_upstream_with_ever_new_tools_has_the_newest_held_back(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tool whose changes could not be detected is neither listed nor called, unless the policy pins it."""
-    monkeypatch.setattr(offers, "MOST_THINGS", 2)
+    monkeypatch.setattr(offers, "MOST_FINGERPRINTS", 2)
     pin = tool_pin("pinned", title="", description="", input_schema=SCHEMA, annotations={})
     rules = {"tools": {"a": {}, "b": {}, "c": {}, "pinned": {"pin": pin}}}
     (tmp_path / "policy.yaml").write_text(json.dumps({"version": 1, **rules}), "utf-8")

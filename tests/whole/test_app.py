@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from gateway.app import build_app
-from gateway.errors import StartError
+from gateway.errors import DocumentError, StartError
 from tests.world import SECRET, Server, World, listen, read_config, running, write_config
 
 CLIENT = {"webmcp-gateway-client": "1"}
@@ -65,7 +65,7 @@ async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Pa
     sock = listen()
     write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=sock.getsockname()[1], policy=policy)
     sock.close()
-    with pytest.raises(StartError, match=r"'carrier-pigeon'; known: http"):
+    with pytest.raises(DocumentError, match=r"'carrier-pigeon'; known: http"):
         build_app(read_config(tmp_path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import resource
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -65,10 +66,17 @@ def full(path: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def _writes(number: str) -> bool:
+    """Return whether a descriptor of this process was opened for writing."""
+    flags = re.search(r"^flags:\s*([0-7]+)$", Path(f"/proc/self/fdinfo/{number}").read_text("ascii"), re.MULTILINE)
+    return flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY
+
+
 @contextmanager
 def fail_writes(path: Path) -> Iterator[None]:
     """Make writes to the journal fail as to a closed file; its descriptor stays taken for no other file to get it."""
-    (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    opened = [one.name for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    (number,) = [int(name) for name in opened if _writes(name)]  # the console reads it, too
     kept, closed_for_writing = os.dup(number), os.open(os.devnull, os.O_RDONLY)
     os.dup2(closed_for_writing, number, inheritable=False)
     try:
@@ -82,7 +90,8 @@ def fail_writes(path: Path) -> Iterator[None]:
 @contextmanager
 def pipe_writes(path: Path) -> Iterator[None]:
     """Send the journal's writes into a pipe: they succeed, but cannot be synced."""
-    (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    opened = [one.name for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    (number,) = [int(name) for name in opened if _writes(name)]  # the console reads it, too
     kept, (end, pipe) = os.dup(number), os.pipe()
     os.dup2(pipe, number, inheritable=False)
     try:

@@ -4,12 +4,14 @@ import { withIdentityOf } from "../wrap";
 
 export function tellDropped(fetch: typeof window.fetch): typeof window.fetch {
   let told = false;
-  return withIdentityOf(fetch, async (...given: Parameters<typeof fetch>) => {
-    const response = await fetch(...given);
-    if (!told && response.headers.has("gateway-dropped")) {
-      told = true;
-      console.warn(`webmcp-gateway: the Authorization header of ${response.url} was dropped. Write \`authorization: pass\` or \`vault\` at its backend in the policy: docs/policy.md, "The app's own login".`);
-    }
-    return response;
+  const look = ({ headers, url }: Response): void => {
+    if (told || !headers.has("gateway-dropped")) return;
+    told = true;
+    console.warn(`webmcp-gateway: the Authorization header of ${url} was dropped. Write \`authorization: pass\` or \`vault\` at its backend in the policy: docs/policy.md, "The app's own login".`);
+  };
+  return withIdentityOf(fetch, function (this: unknown, ...given: Parameters<typeof fetch>) {
+    const answer = fetch.apply(this, given);
+    answer.then(look, () => undefined);
+    return answer;
   });
 }

@@ -19,6 +19,7 @@ from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Principal
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
+MOST_FINGERPRINTS = THINGS
 MOST_THINGS = THINGS
 """Things of one kind that are remembered, per person where persons have accounts."""
 
@@ -38,7 +39,7 @@ class Remembered:
     @property
     def full(self) -> bool:
         """True if there is no room for another one."""
-        return len(self.known) >= MOST_THINGS
+        return len(self.known) >= MOST_FINGERPRINTS
 
     def knew(self, name: str) -> bool:
         """Return whether one of this name was listed before."""
