@@ -108,7 +108,7 @@ test-collection: $(VENV)/.built
 
 test: chromium postgresql proxies $(VENV)/.built test-oidc test-interop
 	@$(AT_ONCE) $(LINTERS) test-browser test-collection
-	pytest --numprocesses 4  # on two processors, too: most tests wait more than they compute
+	pytest --numprocesses 5  # on two processors, too: most tests wait more than they compute
 
 check: $(VENV)/.built
 	@$(AT_ONCE) $(LINTERS) test-browser

@@ -63,7 +63,7 @@ def test_a_pin_holds_all_that_a_model_goes_by() -> None:
 
 async def test_ever_new_prompts_push_out_none_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones stay remembered, here and in the database; further ones are not stored, and cost nothing."""
-    monkeypatch.setattr(offers, "MOST_THINGS", 2)
+    monkeypatch.setattr(offers, "MOST_FINGERPRINTS", 2)
     store = Store()
     store.down = False
     known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
