@@ -97,7 +97,7 @@ class Reference:
 
 
 def _ignore(_: Problem) -> None:
-    """Drop a problem that nobody reads."""
+    """Drop a problem, where the caller wants none."""
 
 
 def is_embedded(url: str) -> bool:
@@ -285,7 +285,7 @@ def encoding_of(label: str) -> str:
     except (LookupError, ValueError):
         return ""
     if found.startswith("utf-16"):
-        return "utf-8"  # a text that could be read so far is none (HTML, 13.2.3.2)
+        return "utf-8"  # a UTF-16 text could not have been read up to its own declaration (HTML, 13.2.3.2)
     return _FALLBACK if found in ("iso8859-1", "ascii", "cp1252") else found
 
 

@@ -430,7 +430,7 @@ def find_page(source: Path, start: str = "/") -> FirstPage:
 
 
 def _named_page(root: Path, start: str) -> Path | None:
-    """Return the page of the folder at the path of `start`; None if there is none."""
+    """Return the page of the folder at the path of `start`, or None."""
     path = unquote(urlsplit(start).path).lstrip("/")
     if "\0" in path or "\\" in path:
         return None

@@ -160,7 +160,7 @@ class Packer:
         return sha.hexdigest()
 
     def _kept(self, app: App, source: Path) -> Resource | None:
-        """Return the kept result for an app; None if there is none, or what is kept is damaged."""
+        """Return the kept result for an app; None if it is missing or damaged."""
         key = self._key(app, source)
         if key is None or self._folder is None:
             return None

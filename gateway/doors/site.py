@@ -28,7 +28,7 @@ from gateway.errors import Reason, Refusal
 from gateway.event_stream import unbuffered_headers
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
-from gateway.exchange.page_tokens import without_authorization
+from gateway.exchange.page_tokens import FIELD as AUTHORIZATION
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.sockets import OpenSocket
 from gateway.exchange.streams import Stream
@@ -44,7 +44,7 @@ from gateway.model import (
     Request,
     Response,
 )
-from gateway.policy import asked_protocols
+from gateway.policy import asked_protocols, without
 from gateway.shares import Shares
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
@@ -356,7 +356,7 @@ def _without_token(request: Request, principal: Principal) -> Request:
     """Return the request without the token that identified its caller: it is for this gateway alone."""
     if principal.session:
         return request
-    return replace(request, headers=without_authorization(request.headers))
+    return replace(request, headers=without(request.headers, (AUTHORIZATION,)))
 
 
 def _read_opening(request: web.Request) -> Request:

@@ -92,7 +92,7 @@ def _is_too_large(error: object) -> bool:
 
 
 async def _close(wire: web.WebSocketResponse, end: SocketEnd) -> bool:
-    """Send a close frame as the backend did; return False if there is none to answer: the connection breaks off."""
+    """Send a close frame as the backend did; return False if the connection breaks off, as the backend's did."""
     if not end.clean:
         return False
     content = b"" if end.code == NO_STATUS else end.code.to_bytes(2) + end.reason.encode()

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 class Injected(Struct, frozen=True):
     """Header fields of a credential, the texts in them that must not reach the app, and the version of their token.
 
-    `account` identifies the account behind the credential. `bound`: the token is bound to a key (DPoP).
+    `account` identifies the account behind the credential. `bound`: the token is bound to a key (DPoP). `dropped`: the
+    page set an `Authorization` field itself, which its backend does not get.
     """
 
     headers: Headers = ()
@@ -38,6 +39,7 @@ class Injected(Struct, frozen=True):
     token: str = ""
     account: str = ""
     bound: bool = False
+    dropped: bool = False
 
 
 NOTHING: Final = Injected()

@@ -31,6 +31,7 @@ class BackendAnswer(Struct, frozen=True):
 
     `credentialed` is true if the gateway added a credential or cookies to the request; `secrets` maps each text that
     must not reach the app to the name of its credential. `socket` is the WebSocket that the backend opened.
+    `dropped`: the page set an `Authorization` field itself, which the backend did not get.
     """
 
     response: Response
@@ -39,6 +40,7 @@ class BackendAnswer(Struct, frozen=True):
     close: Callable[[], Awaitable[None]] = do_nothing
     credentialed: bool = False
     socket: BackendSocket | None = None
+    dropped: bool = False
 
 
 LONG: Final = 256 * 1024

@@ -24,9 +24,6 @@ from gateway.policy import JsonPath, Policy, answer_headers
 
 MASK: Final = "***"
 
-DROPPED: Final = "dropped"
-"""The record's `authorization` where the page set that field, and the backend did not get it."""
-
 SHORTEST: Final = 8
 """Characters of the shortest injected value that is searched for: shorter ones occur in any text."""
 
@@ -253,7 +250,7 @@ def filter_answer(
         # The length of a masked body would reveal the length of what is hidden.
         length=None if decided.obligations.mask else found.length,
     )
-    if record.fields.get("authorization") == DROPPED:
+    if answer.dropped:
         response = replace(response, headers=(*response.headers, ("gateway-dropped", "authorization")))
     report_echo(echo, answer, decided, record)
     parts = _masked_parts(answer, answer.parts, echo, decided, record) if answer.parts is not None else None

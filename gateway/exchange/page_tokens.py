@@ -22,11 +22,11 @@ from gateway.crypto import base64url
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import NOTHING, Injected
 from gateway.exchange.decided_request import LONG, BackendAnswer, DecidedRequest
-from gateway.exchange.filter import DROPPED, SHORTEST, SecretRedactor, replace_values
+from gateway.exchange.filter import SHORTEST, SecretRedactor, replace_values
 from gateway.exchange.record import Record
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.model import Caller, CanonicalRequest, Headers, Json
+from gateway.model import Caller, CanonicalRequest, Json
 from gateway.policy import AppAuthorization, BackendSpec
 from gateway.policy.destinations import canonical_origin
 from gateway.stores.sealing import SealBroken
@@ -55,7 +55,8 @@ BOUNDS: Final = (
     ),
 )
 
-_HANDLE = re.compile(r"(?:([\w-]+\.[\w-]+)\.)?wgv1_([0-9a-f]{12})_([\w-]+)", re.ASCII)
+_PREFIX: Final = "wgv1_"
+_HANDLE = re.compile(rf"(?:([\w-]+\.[\w-]+)\.)?{_PREFIX}([0-9a-f]{{12}})_([\w-]+)", re.ASCII)
 _JWT = re.compile(r"([\w-]+\.[\w-]+)\.([\w-]+)", re.ASCII)
 
 
@@ -83,9 +84,9 @@ class PageTokens:
         if not given:
             return NOTHING
         value = self._value(given, spec, caller) if caller.proven else None
-        record.note(authorization=DROPPED if value is None else str(spec.authorization))
+        record.note(authorization="dropped" if value is None else str(spec.authorization))
         if value is None:
-            return NOTHING
+            return Injected(dropped=True)
         secrets = _secrets(value)
         if spec.authorization is AppAuthorization.PASS:
             self._remember(caller, secrets)
@@ -100,7 +101,7 @@ class PageTokens:
     def open_body(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller) -> tuple[bytes, tuple[str, ...]]:
         """Return the body to send, with the tokens of its handles where the route has a `vault`, and these tokens."""
         canonical, opened = decided.canonical, list[str]()
-        if decided.obligations.vault is None or not caller.proven or b"wgv1_" not in canonical.body:
+        if decided.obligations.vault is None or not caller.proven or _PREFIX.encode() not in canonical.body:
             return canonical.body, ()
         write = _escape(canonical)
 
@@ -154,10 +155,10 @@ class PageTokens:
         """Return a handle: of a JSON Web Token the signature alone is sealed, as pages read when it expires."""
         shown, hidden = _split(token)
         id, sealed = self._seals.seal(hidden, _place(spec, caller, shown))
-        return f"{shown}{'.' if shown else ''}wgv1_{id}_{base64url(sealed)}"
+        return f"{shown}{'.' if shown else ''}{_PREFIX}{id}_{base64url(sealed)}"
 
     def _open(self, handle: str, spec: BackendSpec, caller: Caller) -> str | None:
-        """Return the token of a handle of this person, app and backend; None if it is none."""
+        """Return the token of a handle of this person, app and backend; None for any other text."""
         match = _HANDLE.fullmatch(handle)
         if match is None:
             return None
@@ -201,7 +202,7 @@ def _split(token: str) -> tuple[str, str]:
 
 
 def _secrets(value: str) -> tuple[str, ...]:
-    """Return the texts of an `authorization` that nobody else may read: the token, and the password of Basic."""
+    """Return the secret texts of an `authorization`: the token, and the password of Basic."""
     scheme, _, token = value.rpartition(" ")
     found = [token]
     if scheme.strip().lower() == "basic":
@@ -219,8 +220,3 @@ def _escape(canonical: CanonicalRequest) -> Callable[[str], str]:
     if essence == "application/json" or essence.endswith("+json"):
         return lambda text: plain_json(text)[1:-1]
     return str
-
-
-def without_authorization(headers: Headers) -> Headers:
-    """Return `headers` without the field, which is of the gateway itself where it identified the caller."""
-    return tuple(pair for pair in headers if pair[0].lower() != FIELD)

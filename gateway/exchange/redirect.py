@@ -12,7 +12,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import BackendAnswer, DecidedRequest
 from gateway.exchange.filter import SecretRedactor
-from gateway.exchange.page_tokens import without_authorization
+from gateway.exchange.page_tokens import FIELD as AUTHORIZATION
 from gateway.model import BodyType, Redirect, Request
 from gateway.policy import (
     SAFE_METHODS,
@@ -22,6 +22,7 @@ from gateway.policy import (
     leads_nowhere,
     location_for_app,
     redirect_location,
+    without,
 )
 from gateway.policy.paths import has_lone_percent
 
@@ -80,7 +81,7 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
     if _downgrades(policy, decided.canonical.backend, place.backend):
         raise denial("The backend redirects from https to http.")
     if place.backend != decided.canonical.backend:  # as browsers at another origin (Fetch, HTTP-redirect fetch)
-        request = replace(request, headers=without_authorization(request.headers))
+        request = replace(request, headers=without(request.headers, (AUTHORIZATION,)))
     method = _method(decided.canonical.method, response.status)
     if method in SAFE_METHODS:
         if request.leads and _can_be_asked_for(policy, decided, location):

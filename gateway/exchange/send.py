@@ -268,7 +268,9 @@ class Sender:
                 response, parts, close = await way.backend.send(request), None, do_nothing
             finally:
                 self._turns.leave(turn)
-        answer = BackendAnswer(response, secrets, parts, close, bool(injected.headers) or jar is not None)
+        answer = BackendAnswer(
+            response, secrets, parts, close, bool(injected.headers) or jar is not None, dropped=injected.dropped
+        )
         if self._page_tokens is not None:
             answer = await self._page_tokens.seal(answer, way.decided, way.spec, way.caller)
         record.mark("send")

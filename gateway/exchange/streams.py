@@ -281,7 +281,7 @@ class Streams:
         return await self._part(id, opened)
 
     def keep(self, stream: Stream, caller: Caller) -> Response:
-        """Return the head of a stream that nobody reads yet: `next` begins, or `release` takes it out."""
+        """Return the head of a stream before its first read: `next` begins, or `release` takes it out."""
         id, _ = self._add(stream, caller)
         return replace(stream.head, part=Part(id, last=False))
 

@@ -346,7 +346,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
                 await session.running.transport.terminate()
 
     async def _end_idle(self, id: str, session: _HeldSession) -> None:
-        """End a session that nobody has used for too long."""
+        """End a session that was idle for too long."""
         if not session.requests and session.stream is None:
             await self._end_session(id)
 

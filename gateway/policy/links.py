@@ -185,6 +185,6 @@ def _script_url(text: str) -> str:
 
 
 def _is_secure(url: str) -> bool:
-    """Return whether nobody on the way can change what is loaded (Secure Contexts, 3.1)."""
+    """Return whether what is loaded cannot be changed on the way (Secure Contexts, 3.1)."""
     host = urlsplit(url).hostname or ""
     return url.startswith("https:") or host in ("localhost", "127.0.0.1") or host.endswith(".localhost")

@@ -47,7 +47,7 @@ class JsonPath:
         return self.replace(value, lambda _: MASKED)
 
     def replace(self, value: Json, change: Callable[[Json], Json]) -> Json:
-        """Return a copy with each value at a place of the path changed; `value` itself if there is none."""
+        """Return a copy with each value at a place of the path changed; `value` itself if no place matches."""
         if not any(True for _ in self._places(value)):
             return value
         copied = _copy(value)

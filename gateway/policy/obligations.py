@@ -181,7 +181,7 @@ class Obligations:
     `mask`: the values of a JSON answer that are redacted.
     `vault`: the values of a JSON answer that are replaced by handles, and whose handles a request's body may contain;
     None if neither is done.
-    `secret`: the request's body is shown to nobody.
+    `secret`: the request's body is shown to no person or model.
     `reads_body`: the request's body was parsed and must be buffered.
     `report`: report mode is on: exceeded limits and quotas are recorded, not refused.
     `reported`: only report mode allows this call; the reasons contain the denial.

@@ -126,16 +126,9 @@ class PageToolCall:
             raise _unanswered_refusal(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
         finally:
             self.views.taints.end_call(self.view, id)
-        return self._without_tokens(clean_result(check_output(self.tool, result)))
-
-    def _without_tokens(self, result: mcp.CallToolResult) -> mcp.CallToolResult:
-        """Return the result with the tokens masked that the page sent to its backends: they are not for models."""
+        cleaned = clean_result(check_output(self.tool, result))
         redact = self.redact(self.caller)
-        if redact is None:
-            return result
-        text = result.model_dump_json(by_alias=True, exclude_none=True)
-        shown = redact(text)
-        return result if shown == text else mcp.CallToolResult.model_validate_json(shown)
+        return cleaned if redact is None else await asyncio.to_thread(_redacted_result, cleaned, redact)
 
     def status(self, result: mcp.CallToolResult) -> int:
         """Return 500 for an error of the page."""
@@ -283,6 +276,13 @@ def check_output(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResu
         return result
     text = f"The tool has run, but its answer does not fit the outputSchema that its page declares: {problem}."
     return mcp.CallToolResult(content=[mcp.TextContent(type="text", text=text), *result.content], is_error=True)
+
+
+def _redacted_result(result: mcp.CallToolResult, redact: Callable[[str], str]) -> mcp.CallToolResult:
+    """Return the result without the tokens that the page sent to its backends: they are not for models."""
+    text = result.model_dump_json(by_alias=True, exclude_none=True)
+    shown = redact(text)
+    return result if shown == text else mcp.CallToolResult.model_validate_json(shown)
 
 
 def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:
