@@ -9,10 +9,9 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.bounds import Area, Bound, size
+from gateway.bounds import Area, Bound, Shares, size
 from gateway.jsontext.writing import plain_json
 from gateway.model import LARGEST_BODY
-from gateway.shares import Shares
 
 SILENCE: Final = 20.0
 """Seconds without a byte after which a body times out."""

@@ -16,7 +16,7 @@ from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.errors import DocumentError, Problem
 from gateway.policy.destinations import canonical_origin
-from gateway.policy.links import External
+from gateway.policy.page_rules import External
 
 _SOURCES = {
     "audio": ("src",),

@@ -17,7 +17,7 @@ from gateway.apps.places import Text
 from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Response
-from gateway.policy.links import NO_EXTERNAL, External
+from gateway.policy.page_rules import NO_EXTERNAL, External
 
 MEDIA_TYPES = {
     ".apng": "image/apng",

@@ -23,7 +23,7 @@ from gateway.apps.vendor import read_vendored
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import compact_json_utf8, plain_json, plain_json_utf8
 from gateway.model import FolderSite, Json, Resource
-from gateway.policy.links import NO_EXTERNAL, External
+from gateway.policy.page_rules import NO_EXTERNAL, External
 
 PERMISSIONS: Final = {
     "camera": ("camera", "getUserMedia", re.compile(r"\bgetUserMedia\b")),

@@ -17,6 +17,7 @@ from gateway.backends.asgi import AsgiBackend, load_application
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.backends.plugged import wrap_plugin
+from gateway.bounds import Shares
 from gateway.callers.entitlements import AccessRule, Admits, Entitlements
 from gateway.config import (
     App,
@@ -46,7 +47,6 @@ from gateway.mcp.upstreams.registry import Upstreams
 from gateway.mcp.view_server import GatewayAnswers, ViewServer
 from gateway.model import Backend, Principal, Resource
 from gateway.policy import BackendSpec
-from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.shown import Shown
 from gateway.views.view import AppRules

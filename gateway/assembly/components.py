@@ -61,13 +61,12 @@ from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import McpMount, MountMiddleware, message_limit
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
-from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
-from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
 from gateway.stores.sessions import DatabaseSessions, IssuedTokens
 from gateway.stores.sql import Database
 from gateway.stores.upstream_tools import UpstreamTools
+from gateway.stores.usage import DatabaseQuotas, IdempotencyKeys
 from gateway.stores.view_state import DatabaseLaunches, DatabaseTaints
 from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder

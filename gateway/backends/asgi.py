@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from msgspec.structs import replace
 
-from gateway.backends.body import Decoder
+from gateway.backends.codings import Decoder
 from gateway.backends.fields import (
     content_encoding,
     declared_length,

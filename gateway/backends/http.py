@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from gateway.backends.aiohttp_client import AiohttpClient
-from gateway.backends.body import ACCEPT_ENCODING, Decoder
+from gateway.backends.codings import ACCEPT_ENCODING, Decoder
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connections, Network, Origin
 from gateway.backends.connection_pool import ConnectionPool
 from gateway.backends.fields import FRAMING, NAME, kept_length, length_is_of_body, response_head, silence_timeout

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from gateway.backends.body import Body
-from gateway.backends.codings import is_coded
+from gateway.backends.codings import Body, is_coded
 from gateway.backends.fields import without_coding, without_framing
 from gateway.model import Headers
 

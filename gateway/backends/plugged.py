@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from gateway.backends.body import Decoder
+from gateway.backends.codings import Decoder
 from gateway.backends.fields import (
     content_encoding,
     declared_length,

@@ -28,7 +28,7 @@ from gateway.config import app_id_problem
 from gateway.errors import Refusal, StartError
 from gateway.model import Json, Resource
 from gateway.policy import Network
-from gateway.policy.links import NO_EXTERNAL
+from gateway.policy.page_rules import NO_EXTERNAL
 
 
 @click.command()

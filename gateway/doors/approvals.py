@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from gateway.arriving import whole
-from gateway.bounds import Area, Bound, size
+from gateway.bounds import Area, Bound, Shares, size
 from gateway.config import ApprovalSettings, ApprovalWay
 from gateway.doors.access import SIGNED
 from gateway.doors.authorization import is_own, name_in
@@ -23,7 +23,6 @@ from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, check_signed_fields
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
 from gateway.ports.approvals import Grant
-from gateway.shares import Shares
 from gateway.stores.security_keys import NAME
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.config import Notice, NoticeKind, Notices
 from gateway.doors.approvals import ApprovalDoor
@@ -22,7 +22,6 @@ from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
 from gateway.ports.approvals import Approvals, Grants
 from gateway.ports.views import LiveView
-from gateway.shares import Shares
 from gateway.stores.journal import FOLLOWER_LINES, Follower, Journal
 from gateway.views.registry import Views
 

@@ -17,9 +17,9 @@ from gateway.callers.people import is_open, person_on_console, person_on_site, p
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.crypto import digest
 from gateway.doors.access import Access, IncomingRequest, Site
+from gateway.doors.client_limits import Lookup, LookupLimits
 from gateway.doors.issuers import UNAVAILABLE, Issuer, RecentLookups
 from gateway.doors.login.session_cookies import SessionCookies
-from gateway.doors.token_lookup_limits import Lookup, LookupLimits
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.ports.sessions import ApiTokens, SessionKind, Sessions, StoredSession

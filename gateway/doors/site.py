@@ -17,6 +17,7 @@ from yarl import URL
 
 from gateway.apps import INDEX, media_type
 from gateway.arriving import NoRoom, reserve_room, whole
+from gateway.bounds import Shares
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.access import VISIT
 from gateway.doors.authorization import refuse_without
@@ -45,7 +46,6 @@ from gateway.model import (
     Response,
 )
 from gateway.policy import asked_protocols, without
-from gateway.shares import Shares
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
 

@@ -130,7 +130,7 @@ log = logging.getLogger(__name__)
 
 
 class KeyStore(Protocol):
-    """The storage of keys: `gateway.stores.keys.IdempotencyKeys`. Both methods raise OSError."""
+    """The storage of keys: `gateway.stores.usage.IdempotencyKeys`. Both methods raise OSError."""
 
     async def secret(self) -> bytes: ...
 

@@ -19,7 +19,7 @@ from gateway.doors.client_connection import HEAD_END, HttpConnection, ServerStat
 from gateway.doors.guard import GuardedRequest
 from gateway.eventloop.immediate_future import ImmediateFuture
 from gateway.eventloop.shared_timeouts import SharedTimeouts
-from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head
+from gateway.fastpath.http1 import LONGEST_HEAD, RequestHead, read_head
 from gateway.fastpath.routes import HOLDING, FastRoute, RouteFinder
 from gateway.model import Principal
 from gateway.traces import CLIENT, RequestFacts

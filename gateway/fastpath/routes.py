@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from gateway.bounds import Shares
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.client_connection import received_headers
 from gateway.doors.client_limits import InFlight
@@ -19,11 +20,11 @@ from gateway.doors.revocation import Revocations
 from gateway.doors.site import SiteDoor, streamed_head
 from gateway.errors import Refusal
 from gateway.exchange.streams import Stream
-from gateway.fastpath.request_head import RequestHead
-from gateway.fastpath.responses import (
+from gateway.fastpath.http1 import (
     BODILESS,
     LAST_CHUNK,
     JsonAnswer,
+    RequestHead,
     ResponseWriter,
     chunk,
     site_head,
@@ -33,7 +34,6 @@ from gateway.mcp.fast import Fast, Traced
 from gateway.mcp.server import McpMount
 from gateway.mcp.standing import StreamRequest
 from gateway.model import BodyType, Principal, Request
-from gateway.shares import Shares
 from gateway.traces import continue_trace
 
 R = TypeVar("R")

@@ -20,13 +20,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, Shares
 from gateway.crypto import equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.sizes import text_size
 from gateway.mcp.asgi import ending_of
 from gateway.model import Principal, Tell, Visit
-from gateway.shares import Shares
 
 ROUND = 50.0
 """Seconds that a repeated call waits before its client must repeat it once more."""

@@ -19,7 +19,7 @@ from gateway.contract import Handed, default_type
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import compact_ascii, gather, is_large, write_pieces
 from gateway.mcp.asgi import LEFT_OUT, ending_of, put_in
-from gateway.mcp.envelope import TOOL
+from gateway.mcp.fast import TOOL
 from gateway.model import BodyType
 
 LONG: Final = 1024 * 1024

@@ -23,15 +23,14 @@ from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
 from gateway.arriving import NoRoom, reserve_room, whole
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.mcp import results
 from gateway.mcp.asgi import Ending, User, current_principal, ending_of, plain_scope, principal_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
-from gateway.mcp.envelope import Fields
-from gateway.mcp.fast import SILENCE, Fast, FastPath, answer_fast
+from gateway.mcp.fast import SILENCE, Fast, FastPath, Fields, answer_fast
 from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, Worded
 from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
@@ -42,7 +41,6 @@ from gateway.mcp.standing import Notification, StreamHeads, StreamRequest, Strea
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.ports.sessions import McpSessions
-from gateway.shares import Shares
 from gateway.traces import continue_trace
 
 log = logging.getLogger(__name__)

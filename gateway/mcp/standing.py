@@ -22,7 +22,7 @@ from starlette.requests import Request
 
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.mcp import resume
-from gateway.mcp.envelope import Fields
+from gateway.mcp.fast import Fields
 from gateway.mcp.resume import OLDEST, SessionEvents, event_text, json_of, ping_text
 
 log = logging.getLogger(__name__)

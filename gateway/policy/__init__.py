@@ -12,7 +12,6 @@ from gateway.policy.headers import (
     without,
 )
 from gateway.policy.includes import config_folder
-from gateway.policy.links import LinkPattern, Links
 from gateway.policy.load import any_tool, check_part, is_part, load_policy, load_tests, parse_policy, warnings
 from gateway.policy.masks import JsonPath
 from gateway.policy.messages import visible
@@ -32,6 +31,7 @@ from gateway.policy.obligations import (
     Window,
 )
 from gateway.policy.organisation import load_organisation, parse_organisation
+from gateway.policy.page_rules import LinkPattern, Links, tool_pin
 from gateway.policy.policy import Organisation, Policy, ReportMode
 from gateway.policy.response_rules import (
     RedirectTarget,
@@ -50,7 +50,6 @@ from gateway.policy.rules import (
     ToolRule,
 )
 from gateway.policy.testing import Coverage, TestFile, TestResult, asked_protocols, coverage, run_tests
-from gateway.policy.tools import tool_pin
 from gateway.token_buckets import Rate, Taken, take
 
 __all__ = [

@@ -14,11 +14,10 @@ from gateway.errors import Reason, Refusal
 from gateway.jsontext.sizes import MOST, is_bulky, why
 from gateway.model import WEBSOCKET, BodyType, CanonicalRequest, Request
 from gateway.policy import paths
-from gateway.policy.bodies import canonical_json
+from gateway.policy.bodies import canonical_json, method_override
 from gateway.policy.destinations import canonical_origin
 from gateway.policy.headers import filter_request_headers
 from gateway.policy.obligations import is_protocol
-from gateway.policy.overrides import method_override
 from gateway.policy.policy import Policy, opaque_segments
 from gateway.policy.rules import METHODS, Route
 

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias, TypeVar
 
 from gateway.jsontext.writing import sorted_json
 from gateway.policy.conditions import Condition
-from gateway.policy.links import Links
 from gateway.policy.obligations import AppAuthorization, Limit, Obligations, Quota, Redirects, SocketRule
+from gateway.policy.page_rules import Links
 from gateway.policy.policy import Policy, ReportMode
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, OrganisationRule, Route, ToolRule, rule_place
 from gateway.policy.schemas import BodySchema

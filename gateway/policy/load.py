@@ -22,7 +22,6 @@ from gateway.policy.confirm import reads_body
 from gateway.policy.destinations import PUBLIC, Network, canonical_url, parse_network, parse_origin
 from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
 from gateway.policy.includes import PolicyFiles, put_together, read_file
-from gateway.policy.links import csp_origin, read_external, read_links
 from gateway.policy.masks import JsonPath, parse_json_path
 from gateway.policy.obligations import (
     NO_OBLIGATIONS,
@@ -37,11 +36,11 @@ from gateway.policy.obligations import (
     read_rates,
 )
 from gateway.policy.organisation import BoundTools
+from gateway.policy.page_rules import csp_origin, read_external, read_links, read_tools
 from gateway.policy.policy import Organisation, Policy, Routes, read_mode
 from gateway.policy.route_rules import Schemas, read_routes, read_sizes
 from gateway.policy.rules import METHODS, BackendSpec, Route
 from gateway.policy.testing import TestFile, parse_tests, read_tests
-from gateway.policy.tools import read_tools
 
 _NAME = re.compile(r"[a-z][a-z0-9_\-]{0,63}", re.ASCII)
 _APPLICATION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)

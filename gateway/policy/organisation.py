@@ -19,11 +19,11 @@ from gateway.policy.headers import never_in_response
 from gateway.policy.includes import PolicyFiles, put_together, read_file
 from gateway.policy.masks import parse_json_path
 from gateway.policy.obligations import parse_text, read_quotas, read_rates
+from gateway.policy.page_rules import read_tool
 from gateway.policy.policy import EVERY, Organisation, Routes
 from gateway.policy.route_rules import read_methods
 from gateway.policy.rules import METHODS, Ceilings, Decision, OrganisationRule, Route, ToolRule, rule_place
 from gateway.policy.templates import parse_template
-from gateway.policy.tools import read_tool
 
 SCOPE: Final = "organisation"
 """The scope of the organisation's rates and quotas: they count apart from those of the apps."""

@@ -14,8 +14,8 @@ from gateway.documents import Section
 from gateway.model import CanonicalRequest, Json
 from gateway.policy import paths
 from gateway.policy.destinations import canonical_origin
-from gateway.policy.links import NO_EXTERNAL, NO_LINKS, External, Links
 from gateway.policy.obligations import Obligations, parse_text
+from gateway.policy.page_rules import NO_EXTERNAL, NO_LINKS, External, Links
 from gateway.policy.rules import BackendSpec, Ceilings, OrganisationRule, PolicyTest, Route, ToolRule
 from gateway.policy.templates import Template
 

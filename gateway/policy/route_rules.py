@@ -34,11 +34,11 @@ from gateway.policy.obligations import (
     read_quotas,
     read_rates,
 )
+from gateway.policy.page_rules import alone
 from gateway.policy.policy import Routes
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_name, rule_place
 from gateway.policy.schemas import BodySchema, parse_schema
 from gateway.policy.templates import Template, parse_template
-from gateway.policy.tools import alone
 
 MAX_URLS: Final = 64
 """URLs per route: a snapshot is the initial content of a page, not a copy of the backend."""

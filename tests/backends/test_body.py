@@ -1,4 +1,4 @@
-"""Tests of `gateway.backends.body`: decompression in bounded steps, independent of how the bytes are split."""
+"""Tests of `gateway.backends.codings`: decompression in bounded steps, independent of how the bytes are split."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.backends.body import RATIO_FROM, Body
-from gateway.backends.codings import AGAIN, MOST
+from gateway.backends.codings import AGAIN, MOST, RATIO_FROM, Body
 from gateway.errors import Reason, Refusal
 from tests.codings import SKIPPED, zstd_of
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.backends.body import Body
+from gateway.backends.codings import Body
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
 from gateway.backends.http1 import CHUNKS_SLICE, CODED_SLICE, INTERIM, Malformed, ResponseReader

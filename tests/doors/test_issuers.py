@@ -19,7 +19,7 @@ from gateway.backends.http import HttpBackend
 from gateway.caches import EACH
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.credentials import ALGORITHMS
-from gateway.doors import issuers, token_lookup_limits
+from gateway.doors import client_limits, issuers
 from gateway.doors.issuers import EARLY_FETCHES, REMEMBERED
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
@@ -308,7 +308,7 @@ async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
     tmp_path: Path, evil: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted over all doors. Cached and signed tokens still work there, and other addresses have their own limit."""
-    monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(5, 3600.0))
+    monkeypatch.setattr(client_limits, "WRONG", Rate(5, 3600.0))
     extra = AUTH.replace("client_id", "introspection: true, client_id").format(issuer=evil.url)
     here, there = {"x-forwarded-for": "2001:db8::1"}, {"x-forwarded-for": "2001:db8:0:1::1"}
     async with running(tmp_path, extra=extra) as world:

@@ -6,8 +6,8 @@ from ipaddress import IPv6Address, ip_address
 
 import pytest
 
-from gateway.doors import token_lookup_limits
-from gateway.doors.token_lookup_limits import Lookup, LookupLimits
+from gateway.doors import client_limits
+from gateway.doors.client_limits import Lookup, LookupLimits
 from gateway.policy import Rate
 from tests.clock import Clock
 
@@ -15,7 +15,7 @@ from tests.clock import Clock
 @pytest.mark.bound("look-ups of invalid opaque tokens and login codes at an issuer")
 def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A valid token costs nothing, and one IPv6 subscriber is one address."""
-    monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(3, 60.0))
+    monkeypatch.setattr(client_limits, "WRONG", Rate(3, 60.0))
     clock = Clock()
     counted = LookupLimits(clock)
 
@@ -37,9 +37,9 @@ def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.bound("addresses with counted invalid tokens")
 def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further addresses of a network count together; those of another network are not affected."""
-    monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(2, 60.0))
-    monkeypatch.setattr(token_lookup_limits, "EACH", 4)
-    monkeypatch.setattr(token_lookup_limits, "IN_ALL", 8)
+    monkeypatch.setattr(client_limits, "WRONG", Rate(2, 60.0))
+    monkeypatch.setattr(client_limits, "EACH", 4)
+    monkeypatch.setattr(client_limits, "IN_ALL", 8)
     counted = LookupLimits(Clock())
     network = int(IPv6Address("2001:db8::"))
     own = [counted.take(IPv6Address(network + (number << 64))) for number in range(4)]

@@ -32,11 +32,10 @@ from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Pr
 from gateway.policy import Policy, parse_policy
 from gateway.policy.policy import Routes
 from gateway.stores.journal import Journal
-from gateway.stores.keys import IdempotencyKeys
-from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
+from gateway.stores.usage import DatabaseQuotas, IdempotencyKeys
 from gateway.telemetry import Metrics
 
 POLICY = """

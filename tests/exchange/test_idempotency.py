@@ -8,8 +8,8 @@ from msgspec import structs
 
 from gateway.errors import Reason
 from gateway.model import LOCAL, BodyType, Caller, Request
-from gateway.stores.keys import PER_OWNER, IdempotencyKeys
 from gateway.stores.sql import Database
+from gateway.stores.usage import PER_OWNER, IdempotencyKeys
 from tests.exchange.house import PAGE, House, building, reason
 
 KEYED = Request("POST", "/api/items", (("idempotency-key", "order-7"),), b'{"id":1}', BodyType.JSON)

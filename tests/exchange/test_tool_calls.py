@@ -24,8 +24,8 @@ from gateway.model import LOCAL, Caller, Door, Effect, Initiator, Json, Visit
 from gateway.policy import Decision, Limit, Obligations, Per, Rate
 from gateway.ports.approvals import ApprovalState, Ask
 from gateway.stores.journal import Journal
-from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sql import Database
+from gateway.stores.usage import DatabaseQuotas
 from gateway.traces import Trace
 
 MODEL = Caller(LOCAL, "cart", Door.MCP, Initiator.MODEL, "model-call", view="v1")

@@ -13,11 +13,10 @@ from gateway.doors.client_limits import Unread
 from gateway.doors.runner import ClientConnections
 from gateway.fastpath import connection as fast
 from gateway.fastpath.connection import AHEAD, HEADS, HEADS_SIZE, FastConnection, FastRequest
-from gateway.fastpath.request_head import read_head
+from gateway.fastpath.http1 import read_head
 from gateway.fastpath.routes import HOLDING
 from gateway.jsontext.writing import SIZE
-from gateway.mcp.envelope import FastCall
-from gateway.mcp.fast import FastPath
+from gateway.mcp.fast import FastCall, FastPath
 from gateway.model import Principal, Response
 from tests.attacks.wire import raw_exchange
 from tests.mcp.fakes import ANSWERS

@@ -22,11 +22,11 @@ from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 from yarl import URL
 
 from gateway import mux
-from gateway.backends.body import Body
+from gateway.backends.codings import Body
 from gateway.contract import parse_arguments, result
 from gateway.doors.client_connection import is_one_request
 from gateway.errors import DocumentError, MuxError, Reason, Refusal
-from gateway.fastpath.request_head import read_head
+from gateway.fastpath.http1 import read_head
 from gateway.model import (
     LOCAL,
     BodyType,

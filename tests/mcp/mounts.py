@@ -21,7 +21,7 @@ from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.responses import name_server, nameless
 from gateway.doors.runner import CONNECTION, LIMITS, GatewayRunner
 from gateway.fastpath.connection import FastConnection
-from gateway.fastpath.request_head import RequestHead
+from gateway.fastpath.http1 import RequestHead
 from gateway.fastpath.routes import HeadHolders, McpRoute, StreamRoute
 from gateway.mcp import McpMount
 from gateway.mcp.middleware import BODY_LIMIT

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.jsontext.writing import SIZE
-from gateway.mcp.envelope import EnvelopeReader, Heads, tool_call
+from gateway.mcp.fast import EnvelopeReader, Heads, tool_call
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.calls.fast_call import FastToolCall, UpstreamFast
 from gateway.model import LOCAL

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.jsontext.sizes import AT_ONCE
 from gateway.model import Headers
-from gateway.policy import overrides
-from gateway.policy.overrides import method_override
+from gateway.policy import bodies
+from gateway.policy.bodies import method_override
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def test_a_multipart_form_is_read_as_its_parser_reads_it(body: bytes) -> None:
 @pytest.mark.parametrize("before", range(-12, 3))
 def test_nothing_hides_between_two_slices(monkeypatch: pytest.MonkeyPatch, before: int) -> None:
     """A name may begin in one slice and end in the next one."""
-    monkeypatch.setattr(overrides, "_SLICE", 1000)
+    monkeypatch.setattr(bodies, "_SLICE", 1000)
     start = 1000 + before
     form = b"x" * (start - 1) + b"&" + b"%5Fmethod" + b"=PUT"
     multipart = b"x" * (start - 6) + b' name="_method"'
@@ -90,7 +90,7 @@ def test_an_object_that_is_too_large_to_be_read_has_no_such_name_at_all(name: st
 
 def test_space_before_a_name_is_no_matter_of_its_length() -> None:
     """It is skipped slice by slice."""
-    body = b"name" + b" " * overrides._SLICE * 3 + b"=" + b"\n" * overrides._SLICE * 2 + b"_method"
+    body = b"name" + b" " * bodies._SLICE * 3 + b"=" + b"\n" * bodies._SLICE * 2 + b"_method"
     assert steps_of(method_override("", MULTIPART, body))[0] == "form"
     assert steps_of(method_override("", MULTIPART, body[4:]))[0] is None
 
@@ -98,7 +98,7 @@ def test_space_before_a_name_is_no_matter_of_its_length() -> None:
 @pytest.mark.parametrize("headers", [FORM, MULTIPART, JSON, ()])
 def test_a_large_body_takes_a_step_for_each_slice(headers: Headers) -> None:
     """Others can run in between."""
-    body = b'"' + bytes(overrides._SLICE * 3) + b'"'
+    body = b'"' + bytes(bodies._SLICE * 3) + b'"'
     assert steps_of(method_override("", headers, body)) == (None, 4)
 
 
@@ -134,7 +134,7 @@ def test_a_name_in_pieces_or_escaped_is_found(disposition: bytes, found: bool) -
 
 def test_a_name_in_pieces_does_not_hide_between_two_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a slice ends."""
-    monkeypatch.setattr(overrides, "_SLICE", 1000)
+    monkeypatch.setattr(bodies, "_SLICE", 1000)
     part = b"Content-Disposition: form-data; name*0=_met; name*1=hod\r\n\r\nx"
     for before in range(930, 1010):
         assert steps_of(method_override("", MULTIPART, b"x" * before + part))[0] == "form"

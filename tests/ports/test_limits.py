@@ -12,9 +12,9 @@ from gateway.exchange.limit import MemoryRates
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal
 from gateway.policy import Limit, Per, Quota, Rate, Window
 from gateway.ports.limits import Quotas, Rates, TakenRates
-from gateway.stores import quotas as durable
-from gateway.stores.quotas import DatabaseQuotas
+from gateway.stores import usage as durable
 from gateway.stores.sql import Database
+from gateway.stores.usage import DatabaseQuotas
 from gateway.token_buckets import Buckets
 from tests.clock import Clock
 

@@ -16,11 +16,10 @@ from gateway.stores.copying import Copied, Stretch
 from gateway.stores.filler import Filler, FillProcess
 from gateway.stores.heads import new_key
 from gateway.stores.journal import Journal
-from gateway.stores.keys import IdempotencyKeys
-from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Filter, Records
 from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
+from gateway.stores.usage import DatabaseQuotas, IdempotencyKeys
 from gateway.stores.verify import verify_chain
 from gateway.telemetry import Metrics
 from tests.postgresql import PostgreSQL, postgresql

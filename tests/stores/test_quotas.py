@@ -10,9 +10,9 @@ from msgspec import structs
 
 from gateway.model import LOCAL, Caller, Door, Initiator
 from gateway.policy import Quota, parse_policy
-from gateway.stores import quotas as quotas_module
-from gateway.stores.quotas import DatabaseQuotas
+from gateway.stores import usage as quotas_module
 from gateway.stores.sql import Database
+from gateway.stores.usage import DatabaseQuotas
 
 CALLER = Caller(LOCAL, "cart", Door.SITE, Initiator.PAGE, "app-origin")
 POLICY = """

@@ -15,8 +15,8 @@ from gateway.exchange.tool_calls import ToolCalls
 from gateway.hooks import Hooks
 from gateway.policy import Policy
 from gateway.stores.journal import Journal
-from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sql import Database
+from gateway.stores.usage import DatabaseQuotas
 from gateway.views.forward import Forwarder
 from gateway.views.registry import Views
 from gateway.views.view import AppRules

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.crypto import SigningKeys, digest
 from gateway.doors.bridge.uploads import Bodies
@@ -20,7 +20,6 @@ from gateway.exchange.streams import Streams
 from gateway.mcp.view_server import ViewServer
 from gateway.model import Principal, Resource
 from gateway.ports.approvals import Approvals
-from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.view import View
 

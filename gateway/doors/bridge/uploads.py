@@ -12,11 +12,10 @@ from typing import Final
 from aiohttp import web
 
 from gateway.arriving import SILENCE, SLOWEST, NoRoom, whole
-from gateway.bounds import Area, Bound, size
+from gateway.bounds import Area, Bound, Shares, size
 from gateway.errors import MuxError
 from gateway.jsontext.sizes import AT_ONCE, is_bulky, why
 from gateway.model import LARGEST_BODY
-from gateway.shares import Shares
 
 LIFE = 60.0
 """Seconds that a body waits to be taken."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections
+from gateway.bounds import Shares
 from gateway.config import Notice, NoticeKind, Notices, same_connection, same_upstream
 from gateway.config import UpstreamSettings as Spec
 from gateway.errors import Problem
@@ -30,7 +31,6 @@ from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.link import LinkState
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
-from gateway.shares import Shares
 from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from joserfc import jws
 
 from gateway.cli.credential import rotate_key
-from gateway.doors import token_lookup_limits
+from gateway.doors import client_limits
 from gateway.policy import Rate
 from tests.callers.doors import Knock, answer, knocks, mcp_call
 from tests.callers.people import CROSSING, NAVIGATION, OWN, Town, get, town
@@ -90,7 +90,7 @@ async def test_codes_that_are_made_up_reach_the_issuer_a_few_times(
     place: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anyone can begin a login, and could otherwise make the gateway poll the issuer."""
-    monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(3, 3600.0))
+    monkeypatch.setattr(client_limits, "WRONG", Rate(3, 3600.0))
     world = place.world
     async with world.client() as browser, aiohttp.ClientSession() as pages:
         statuses = []

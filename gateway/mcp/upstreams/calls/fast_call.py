@@ -19,8 +19,7 @@ from msgspec import Struct
 
 from gateway.jsontext.messages import Written
 from gateway.jsontext.writing import compact_json, gather, is_large, plain_json, sorted_json, write_pieces
-from gateway.mcp.envelope import TRACE, VERSION, ClientDescriptions, Fields, Heads, read_capabilities, tool_call
-from gateway.mcp.fast import SILENCE
+from gateway.mcp.fast import SILENCE, TRACE, VERSION, ClientDescriptions, Fields, Heads, read_capabilities, tool_call
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.calls.client import LONGEST_CAPABILITIES, UpstreamClient
 from gateway.mcp.upstreams.transport.conversation import Message

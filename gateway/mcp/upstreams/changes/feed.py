@@ -18,12 +18,11 @@ from weakref import WeakValueDictionary
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, Shares
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.transport.handshake import INFO, envelope, headers
 from gateway.mcp.upstreams.transport.link import FIRST_WAIT, LONGEST_WAIT, STEADY, Link, LinkSession
-from gateway.shares import Shares
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from yarl import URL
 
-from gateway.backends.body import Body
+from gateway.backends.codings import Body
 from gateway.backends.connect import Connections, Network, Origin
 from gateway.backends.http import http_client, split_url
 from gateway.backends.http1 import BodyReader, Lost, Malformed, ResponseReader

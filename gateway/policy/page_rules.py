@@ -1,7 +1,8 @@
-"""Reads `links` and `external` of a policy file: what an app may open in the browser, and load from other sites."""
+"""Reads `tools`, `links` and `external`: what a model may call in the page, and what the page may open and load."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,13 +10,79 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.documents import Section
+from gateway.jsontext.writing import sorted_compact_json
 from gateway.policy import paths
-from gateway.policy.confirm import LINK_MESSAGE, read_confirm
+from gateway.policy.conditions import parse_condition
+from gateway.policy.confirm import LINK_MESSAGE, TOOL_MESSAGE, read_confirm
 from gateway.policy.destinations import canonical_origin, canonical_url, parse_origin
 from gateway.policy.facts import Vocabulary
-from gateway.policy.obligations import parse_text
-from gateway.policy.rules import Confirm
+from gateway.policy.obligations import parse_text, read_quotas, read_rates
+from gateway.policy.rules import Confirm, ToolRule
 from gateway.policy.templates import Template, parse_template
+
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}", re.ASCII)
+_PIN = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_VOCABULARY = Vocabulary(None)
+
+
+def read_tools(top: Section) -> dict[str, ToolRule]:
+    """Read all tool rules of the file by the page's names of the tools."""
+    return {name: read_tool(name, section, file=_part(top, section)) for name, section in top.named("tools").items()}
+
+
+def _part(top: Section, section: Section) -> str:
+    """Return the part that a section comes from; empty for the policy's own file."""
+    return "" if section.node.file == top.node.file else section.node.file
+
+
+def tool_pin(
+    name: str,
+    *,
+    title: str,
+    description: str,
+    input_schema: Mapping[str, object],
+    annotations: Mapping[str, object],
+    output_schema: Mapping[str, object] | None = None,
+) -> str:
+    """Return the `pin` for a tool as the page offers it: a digest of everything that a model sees."""
+    parts: list[object] = [name, title, description, input_schema, annotations]
+    if output_schema is not None:  # many tools have none
+        parts.append(output_schema)
+    text = sorted_compact_json(parts)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def read_tool(name: str, section: Section, scope: str = "", *, file: str = "") -> ToolRule:
+    """Read one rule; `scope` begins the scopes of its limits, `file` is the part that it comes from."""
+    scoped = f"{scope} tool {name}".strip()
+    if not _NAME.fullmatch(name):
+        section.problem(f'"{name[:40]}" is not the name of a WebMCP tool (1 to 128 of A-Z a-z 0-9 _ . -)')
+    rule = ToolRule(
+        name=name,
+        line=section.node.line,
+        deny=section.text("deny") or None,
+        confirm=read_confirm(section, _VOCABULARY, TOOL_MESSAGE),
+        limits=read_rates(section, scoped),
+        description=section.text("description") or None,
+        quotas=read_quotas(section, scoped),
+        pin=section.text("pin") or None,
+        timeout=section.duration("timeout") or None,
+        when=parse_text(section, "when", lambda text: parse_condition(text, _VOCABULARY), section.text("when")),
+        file=file,
+    )
+    if rule.pin is not None and not _PIN.fullmatch(rule.pin):
+        section.problem('must be "sha256:" and 64 hex digits, as the gateway logs it', "pin")
+    if rule.deny is not None:
+        alone(section, "deny", "description")
+    return rule
+
+
+def alone(section: Section, *keys: str) -> None:
+    """Report each key that has no meaning beside `deny`."""
+    for key in section:
+        if key not in keys and section.get(key) is not None:
+            section.problem('has no meaning beside "deny": leave it out', key)
+
 
 _URL = re.compile(r"([A-Za-z]+://[^/?#\\]*)(/[^?#]*)?(\?[^#]*)?(#.*)?", re.ASCII)
 MAX_URL: Final = 2048
@@ -53,7 +120,7 @@ class Links:
         return next((pattern for pattern in self.allow if pattern.allows(origin, path)), None)
 
 
-_VOCABULARY: Final = Vocabulary(None, ("link",))
+_LINK_VOCABULARY: Final = Vocabulary(None, ("link",))
 NO_LINKS: Final = Links()
 
 
@@ -62,7 +129,7 @@ def read_links(top: Section) -> Links:
     section = top.section("links")
     patterns = (parse_text(section, "allow", _pattern, text) for text in section.texts("allow"))
     allowed = tuple(pattern for pattern in patterns if pattern is not None)
-    confirm = read_confirm(section, _VOCABULARY, LINK_MESSAGE)
+    confirm = read_confirm(section, _LINK_VOCABULARY, LINK_MESSAGE)
     if confirm is not None and confirm.grant is not None:
         section.problem("a link is asked about each time: leave grant out", "confirm")
     if confirm is not None and confirm.timeout is not None:

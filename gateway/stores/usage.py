@@ -1,4 +1,4 @@
-"""Quota usage, counted in the database, so that it outlives the process."""
+"""The use of quotas and of idempotency keys, in the database, so that it outlives the process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio.engine import AsyncConnection
 from gateway.bounds import Area, Bound
 from gateway.model import Caller
 from gateway.policy import Per, Quota
-from gateway.stores.schema import QUOTAS
-from gateway.stores.sql import Database, as_whole, insert
+from gateway.stores.schema import IDEMPOTENCY_KEYS, QUOTAS
+from gateway.stores.sql import Database, as_whole, insert, stored_secret, whole
 from gateway.token_buckets import EACH
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,13 @@ SWEEP_SECONDS = 3600.0
 KEPT_SECONDS = 2 * 86400.0
 """Seconds that a window is stored after its end: a clock that is set back must not restart it."""
 
+
+LIFE = 24 * 3600.0
+"""Seconds for which a key is stored."""
+
+PER_OWNER = 1000
+"""Keys of one principal in one app that are stored; the oldest is evicted first."""
+
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
@@ -35,9 +42,15 @@ BOUNDS: Final = (
         "days after their window",
         "further views of that principal share one row of each quota",
     ),
+    Bound(
+        Area.EXCHANGE,
+        "idempotency keys",
+        f"{PER_OWNER:,} per principal and app, {LIFE / 3600:g} h",
+        "the oldest of that principal and app is evicted",
+    ),
 )
 
-(_ROWS,) = BOUNDS
+_ROWS, _KEYS = BOUNDS
 
 _OTHERS: Final = "others of"
 """With the principal, the key of its views beyond the bound; no id of a view contains a space."""
@@ -109,3 +122,49 @@ async def _has_too_many(connection: AsyncConnection, owner: str, bucket: str, no
         return False
     await connection.execute(QUOTAS.delete().where(mine, QUOTAS.c.ends <= now))
     return (await connection.execute(count)).scalar_one() >= EACH
+
+
+class IdempotencyKeys:
+    """The keys of all callers, in `database`; request bodies are not stored."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
+        self._secret = b""
+
+    async def secret(self) -> bytes:
+        """Return the secret for hashing keys: created once, shared by all processes. Raises OSError."""
+        if not self._secret:
+            self._secret = await whole(self._load_secret())
+        return self._secret
+
+    @as_whole
+    async def claim(self, owner: str, key: str, digest: str, now: float) -> bool:
+        """Return whether `key` is new, or was used for the same request. Raises OSError while the database is down.
+
+        `now` is in seconds since the epoch.
+        """
+        table = IDEMPOTENCY_KEYS
+        async with self._writing, self._database.connect() as connection:
+            await connection.execute(table.delete().where(table.c.expires <= now))
+            row = {"key": key, "owner": owner, "digest": digest, "expires": now + LIFE}
+            added = await connection.execute(insert(connection, table).values(row).on_conflict_do_nothing())
+            known = (await connection.execute(select(table.c.digest).where(table.c.key == key))).scalar_one()
+            if added.rowcount:
+                await _make_room(connection, owner)
+            await connection.commit()
+            return bool(known == digest)
+
+    async def _load_secret(self) -> bytes:
+        async with self._writing, self._database.connect() as connection:
+            return await stored_secret(connection, "idempotency")
+
+
+async def _make_room(connection: AsyncConnection, owner: str) -> None:
+    table = IDEMPOTENCY_KEYS
+    mine = table.c.owner == owner
+    count = (await connection.execute(select(func.count()).where(mine))).scalar_one()
+    if count > PER_OWNER:
+        _KEYS.report()
+        oldest = select(table.c.key).where(mine).order_by(table.c.expires).limit(count - PER_OWNER)
+        await connection.execute(table.delete().where(table.c.key.in_(oldest)))
