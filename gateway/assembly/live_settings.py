@@ -27,6 +27,7 @@ from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Mounted, Upstreams
 from gateway.model import Principal
 from gateway.views.registry import Views
+from gateway.watchers import Watchers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class LiveSettings:
         self._accounts = accounts
         self._connections = connections
         self._arrived = arrived
-        self._watchers: list[Callable[[Settings, Settings], None]] = []
+        self._watchers = Watchers[[Settings, Settings]]()
         self._unused: list[HttpBackend] = []
         self.now = self._made(config, accounts.now, {})
 
@@ -92,12 +93,11 @@ class LiveSettings:
         """Use `made` from now on, at once, and notify the watchers with the settings before and after."""
         before, self.now = self.now, made
         self._unused += self._accounts.replace(made.credentials)
-        for watcher in self._watchers:
-            watcher(before, made)
+        self._watchers.notify(before, made)
 
     def watch(self, callback: Callable[[Settings, Settings], None]) -> None:
         """Call `callback` with the settings before and after each change."""
-        self._watchers.append(callback)
+        self._watchers.add(callback)
 
     async def close_unused(self) -> None:
         """Close the idle connections of replaced settings; requests in flight end by themselves."""

@@ -20,6 +20,7 @@ from gateway.policy import Policy, may_call_tool
 from gateway.policy.conditions import FALSE, Condition, parse_condition
 from gateway.policy.facts import FactSource, Vocabulary
 from gateway.policy.obligations import parse_text
+from gateway.watchers import Watchers
 
 _VOCABULARY: Final = Vocabulary(None, (), ("principal",))
 _UNSEEN: Final = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
@@ -97,9 +98,6 @@ LOGGED: Final = 1_000
 
 OWN: Final = "gateway"
 """The issuer of the gateway's own principals, which no rule concerns; no issuer of tokens or logins has this name."""
-
-Watcher: TypeAlias = Callable[[Principal | None], None]
-"""Is called with the principal whose access, or list of tools, may have changed; None means all."""
 
 Admits: TypeAlias = Callable[[Principal, str], bool]
 """Returns whether a caller may use an app or an upstream, as `Entitlements.admits`."""
@@ -189,7 +187,7 @@ class Entitlements:
         self._personal: tuple[Policy, ...] = ()
         self._newest: OrderedDict[tuple[str, str], Principal] = OrderedDict()
         self._logged: OrderedDict[tuple[str, str, str], None] = OrderedDict()
-        self._watchers: list[Watcher] = []
+        self._watchers = Watchers[[Principal | None]]()
 
     def replace(self, rules: Mapping[str, tuple[AccessRule, ...]], policies: Iterable[Policy] = ()) -> None:
         """Replace all rules, and the policies whose lists of tools differ; notify the watchers of other rules."""
@@ -197,7 +195,7 @@ class Entitlements:
         now = {name: several for name, several in rules.items() if several}
         before, self._rules = self._rules, now
         if now != before:
-            self._notify(None)
+            self._watchers.notify(None)
 
     @property
     def restricts(self) -> bool:
@@ -236,21 +234,17 @@ class Entitlements:
             if len(self._newest) > REMEMBERED:
                 self._newest.popitem(last=False)
         elif self._sees(before) != self._sees(principal):
-            self._notify(principal)
+            self._watchers.notify(principal)
 
-    def watch(self, callback: Watcher) -> None:
-        """Call `callback` whenever the access of one principal, or of all, may have changed."""
-        self._watchers.append(callback)
+    def watch(self, callback: Callable[[Principal | None], None]) -> None:
+        """Call `callback` with each principal whose access, or list of tools, may have changed; None means all."""
+        self._watchers.add(callback)
 
     def _sees(self, principal: Principal) -> object:
         """Return what differs in the lists of callers: the apps and upstreams, and the tools."""
         admitted = [all(rule.exclusion(principal) is None for rule in rules) for rules in self._rules.values()]
         personal = ((policy, tool) for policy in self._personal for tool in policy.personal_tools)
         return admitted, [may_call_tool(policy, tool, principal) for policy, tool in personal]
-
-    def _notify(self, principal: Principal | None) -> None:
-        for watcher in self._watchers:
-            watcher(principal)
 
     def _log(self, principal: Principal, name: str, found: Exclusion) -> None:
         key = (principal.id, name, found.why)

@@ -17,6 +17,7 @@ from gateway.documents.nodes import MAX_SIZE
 from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
+from gateway.watchers import Watchers
 
 RESTART: Final[Mapping[str, tuple[str, ...]]] = {
     "server.listen": ("server.host", "server.port"),
@@ -242,7 +243,7 @@ class Notices:
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[Notice, ...]] = {}
-        self._watchers: set[Callable[[], None]] = set()
+        self._watchers = Watchers[[]]()
 
     def now(self) -> tuple[Notice, ...]:
         """Return all notices, most important first."""
@@ -254,11 +255,9 @@ class Notices:
         if tuple(notices) == self._said.get(source, ()):
             return False
         self._said[source] = tuple(notices)
-        for watcher in list(self._watchers):
-            watcher()
+        self._watchers.notify()
         return True
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever the notices change; the result unsubscribes it."""
-        self._watchers.add(callback)
-        return lambda: self._watchers.discard(callback)
+        return self._watchers.add(callback)

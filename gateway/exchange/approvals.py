@@ -21,6 +21,7 @@ from gateway.model import Caller, Principal, Question, Request
 from gateway.policy import Rate
 from gateway.ports.approvals import ApprovalState, Ask, Grant, OpenQuestion, Parked, Pending
 from gateway.token_buckets import Buckets
+from gateway.watchers import Watchers
 
 SILENCE = 10.0
 """Seconds without a poll after which a caller is considered gone."""
@@ -102,7 +103,7 @@ class MemoryApprovals:
         self._parked: dict[str, Parked] = {}
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
         self._asked: Buckets[str] = Buckets()
-        self._watchers: set[Callable[[], None]] = set()
+        self._watchers = Watchers[[]]()
         self._stopped = False
 
     async def park(self, ask: Ask, caller: Caller, request: Request | None = None) -> Pending:
@@ -157,7 +158,7 @@ class MemoryApprovals:
             rule=ask.rule,
         )
         self._parked[question.id] = Parked(question, caller, request, steady + seconds, asked=steady)
-        self._notify()
+        self._watchers.notify()
         return Pending(question)
 
     async def question(self, id: str) -> OpenQuestion | None:
@@ -299,8 +300,7 @@ class MemoryApprovals:
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a question comes, is answered or ends; the returned function unregisters it."""
-        self._watchers.add(callback)
-        return lambda: self._watchers.discard(callback)
+        return self._watchers.add(callback)
 
     def sweep(self) -> None:
         """End calls that have expired or lost their caller, and delete those that ended long ago."""
@@ -349,11 +349,7 @@ class MemoryApprovals:
         if state is not ApprovalState.APPROVED:
             parked.ended = self._steady()
         parked.changed.set()
-        self._notify()
-
-    def _notify(self) -> None:
-        for watcher in list(self._watchers):
-            watcher()
+        self._watchers.notify()
 
 
 def _open_question(parked: Parked) -> OpenQuestion:
@@ -383,7 +379,7 @@ class MemoryGrants:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._grants: dict[str, Grant] = {}
-        self._watchers: set[Callable[[], None]] = set()
+        self._watchers = Watchers[[]]()
 
     async def give(self, question: Question, principal: Principal, by: str) -> Grant:
         """Store a grant for the rule of `question`. Raises ValueError if the policy allows no grant."""
@@ -406,7 +402,7 @@ class MemoryGrants:
             expires=now + question.grant,
         )
         self._grants[grant.id] = grant
-        self._notify()
+        self._watchers.notify()
         return grant
 
     async def covering(self, caller: Caller, rule: str, policy_version: str) -> Grant | None:
@@ -429,7 +425,7 @@ class MemoryGrants:
     async def revoke(self, id: str) -> Grant:
         """End a grant now. Raises `KeyError` if there is none."""
         grant = self._grants.pop(id)
-        self._notify()
+        self._watchers.notify()
         return grant
 
     def cancel_outdated(self, app: str, policy_version: str) -> None:
@@ -441,13 +437,8 @@ class MemoryGrants:
         }
         if len(kept) < len(self._grants):
             self._grants = kept
-            self._notify()
+            self._watchers.notify()
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a grant comes or goes; the returned function unregisters it."""
-        self._watchers.add(callback)
-        return lambda: self._watchers.discard(callback)
-
-    def _notify(self) -> None:
-        for watcher in list(self._watchers):
-            watcher()
+        return self._watchers.add(callback)

@@ -20,6 +20,7 @@ from gateway.errors import Reason, Refusal
 from gateway.hooks import foreign
 from gateway.model import Caller, Headers, Principal, Tell, Visit
 from gateway.policy.headers import is_field
+from gateway.watchers import Watchers
 
 TIMEOUT: Final = 10.0
 """Seconds that the plugin of a credential may take; the same as for an authorization server."""
@@ -194,7 +195,7 @@ class MissingAccounts:
     def __init__(self) -> None:
         self._tells: dict[str, Tell] = {}
         self._needs: set[AccountWait] = set()
-        self._watchers: set[Callable[[], None]] = set()
+        self._watchers = Watchers[[]]()
         self._stopped = False
 
     def stop(self) -> None:
@@ -233,14 +234,14 @@ class MissingAccounts:
         )
         visit = Visit(secrets.token_urlsafe(16), url, f"Connect an account for {credential}: the call waits for it.")
         self._needs.add(need)
-        self._notify()
+        self._watchers.notify()
         tell(visit)
         try:
             yield need
         finally:
             self._needs.discard(need)
             tell(replace(visit, over=True))
-            self._notify()
+            self._watchers.notify()
 
     async def wait_for(
         self, ask: Callable[[], Awaitable[T]], caller: Caller, credential: str, tell: Tell | None = None
@@ -272,9 +273,4 @@ class MissingAccounts:
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a request begins or ends to wait; the returned function unregisters it."""
-        self._watchers.add(callback)
-        return lambda: self._watchers.discard(callback)
-
-    def _notify(self) -> None:
-        for callback in list(self._watchers):
-            callback()
+        return self._watchers.add(callback)

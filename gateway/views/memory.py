@@ -14,6 +14,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Secret
 from gateway.ports.views import Launch, LaunchStore, LiveView, OpenedView, StoredLaunch, TaintKey
+from gateway.watchers import Watchers
 
 T = TypeVar("T")
 
@@ -216,7 +217,7 @@ class MemoryDirectory:
     def __init__(self) -> None:
         self._all: dict[str, tuple[Principal, LiveView]] = {}
         self._of: dict[str, dict[str, LiveView]] = {}
-        self._watchers: set[Callable[[Principal], None]] = set()
+        self._watchers = Watchers[[Principal]]()
 
     def put(self, principal: Principal, view: LiveView) -> None:
         """Add a view, or replace it at its place."""
@@ -224,7 +225,7 @@ class MemoryDirectory:
         if mine.get(view.id) != view:
             mine[view.id] = view
             self._all[view.id] = (principal, view)
-            self._notify(principal)
+            self._watchers.notify(principal)
 
     def remove(self, principal: Principal, id: str) -> None:
         """Remove a view."""
@@ -233,7 +234,7 @@ class MemoryDirectory:
             del self._all[id]
             if not mine:
                 del self._of[principal.id]
-            self._notify(principal)
+            self._watchers.notify(principal)
 
     def of(self, principal: Principal, app: str | None = None) -> tuple[LiveView, ...]:
         """Return the live views of `principal`, oldest first."""
@@ -248,9 +249,4 @@ class MemoryDirectory:
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` after each change of a principal's views or tools."""
-        self._watchers.add(callback)
-        return lambda: self._watchers.discard(callback)
-
-    def _notify(self, principal: Principal) -> None:
-        for watcher in list(self._watchers):
-            watcher(principal)
+        return self._watchers.add(callback)
