@@ -5,7 +5,7 @@ import type { Api } from "./api";
 import "./approval-card";
 import { icon } from "./icons";
 import "./security-keys";
-import { base, buttons } from "./styles";
+import { base, buttons, narrowPage } from "./styles";
 import type { Answer, Question } from "./types";
 
 @customElement("gateway-approval-page")
@@ -13,23 +13,9 @@ export class ApprovalPage extends LitElement {
   static override styles = [
     base,
     buttons,
+    narrowPage,
     css`
-      main {
-        display: grid;
-        gap: 16px;
-        max-width: 520px;
-        margin: clamp(16px, 8vh, 96px) auto;
-        padding: 0 16px;
-      }
-      h1 {
-        font-size: 20px;
-        letter-spacing: -0.015em;
-      }
       .card {
-        background: var(--surface);
-        border: 1px solid var(--line);
-        border-radius: var(--radius);
-        box-shadow: var(--shadow);
         overflow: hidden;
       }
       .done {
@@ -49,9 +35,6 @@ export class ApprovalPage extends LitElement {
       }
       .done.approve .icon {
         color: var(--ok);
-      }
-      .button {
-        justify-self: start;
       }
     `,
   ];

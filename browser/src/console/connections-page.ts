@@ -3,7 +3,7 @@ import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import type { Api } from "./api";
 import { connectionsHash, type ConnectionsRoute } from "./route";
-import { base, buttons } from "./styles";
+import { base, buttons, narrowPage } from "./styles";
 import type { Account, Accounts } from "./types";
 
 /** The session storage key for the secret of a login that this window began; other windows and sites cannot read it. */
@@ -14,18 +14,8 @@ export class ConnectionsPage extends LitElement {
   static override styles = [
     base,
     buttons,
+    narrowPage,
     css`
-      main {
-        display: grid;
-        gap: 16px;
-        max-width: 560px;
-        margin: clamp(16px, 8vh, 96px) auto;
-        padding: 0 16px;
-      }
-      h1 {
-        font-size: 20px;
-        letter-spacing: -0.015em;
-      }
       li {
         display: grid;
         grid-template-columns: 1fr auto;
@@ -35,12 +25,6 @@ export class ConnectionsPage extends LitElement {
       }
       li + li {
         border-top: 1px solid var(--line);
-      }
-      .card {
-        background: var(--surface);
-        border: 1px solid var(--line);
-        border-radius: var(--radius);
-        box-shadow: var(--shadow);
       }
       .words {
         padding: 24px;
@@ -55,9 +39,6 @@ export class ConnectionsPage extends LitElement {
       }
       .problem {
         color: var(--bad);
-      }
-      .button {
-        justify-self: start;
       }
     `,
   ];

@@ -2,8 +2,8 @@
 import type { McpUiDownloadFileRequest } from "@modelcontextprotocol/ext-apps/app-bridge";
 import { attempt } from "../view/attempt";
 import { fromBase64 } from "../view/base64";
-import { ApiError } from "./api";
 import { size } from "./format";
+import { singleTask } from "./links";
 
 type Contents = McpUiDownloadFileRequest["params"]["contents"];
 
@@ -34,26 +34,19 @@ export interface Saving {
 
 /** Saves the files of one question at a time; after a no, an app may ask again only after a gesture. */
 export function fileSaver(by: Saving): (contents: Contents) => Promise<boolean> {
-  let busy = false;
+  const run = singleTask(by.refuse);
   let declined = false;
   return async (contents) => {
     const files = filesIn(contents);
-    if (busy || files.length === 0 || (declined && !by.isActive())) return false;
-    busy = true;
-    try {
+    if (files.length === 0 || (declined && !by.isActive())) return false;
+    return run(async () => {
       const answered = await by.ask(question(files), files.map(({ name, blob }) => `${name} (${size(blob.size)})`).join("\n"));
       if (by.closed.aborted) return false;
       declined = !answered;
       await by.record(files, !declined);
       if (!declined) files.forEach(by.save);
       return !declined;
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      by.refuse(error.message);
-      return false;
-    } finally {
-      busy = false;
-    }
+    });
   };
 }
 

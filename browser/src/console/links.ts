@@ -17,15 +17,21 @@ export interface Opening {
 
 /** Opens one link at a time; concurrent ones, and those without a gesture, are not opened. */
 export function linkOpener(by: Opening): (url: string) => Promise<boolean> {
+  const run = singleTask(by.refuse);
+  return async (url) => by.isActive() && run(() => openLink(url, by));
+}
+
+/** Runs one task at a time; false while another runs, and after an error of the gateway, which `refuse` reports. */
+export function singleTask(refuse: (words: string) => void): (task: () => Promise<boolean>) => Promise<boolean> {
   let busy = false;
-  return async (url) => {
-    if (busy || !by.isActive()) return false;
+  return async (task) => {
+    if (busy) return false;
     busy = true;
     try {
-      return await openLink(url, by);
+      return await task();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      by.refuse(error.message);
+      refuse(error.message);
       return false;
     } finally {
       busy = false;

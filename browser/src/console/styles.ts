@@ -236,3 +236,27 @@ export const chips = css`
     --tone: var(--model);
   }
 `;
+
+/** A page of one card in the middle of the window. */
+export const narrowPage = css`
+  main {
+    display: grid;
+    gap: 16px;
+    max-width: 560px;
+    margin: clamp(16px, 8vh, 96px) auto;
+    padding: 0 16px;
+  }
+  h1 {
+    font-size: 20px;
+    letter-spacing: -0.015em;
+  }
+  .card {
+    background: var(--surface);
+    border: 1px solid var(--line);
+    border-radius: var(--radius);
+    box-shadow: var(--shadow);
+  }
+  .button {
+    justify-self: start;
+  }
+`;
