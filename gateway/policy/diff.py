@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Final, TypeAlias, TypeVar
@@ -13,55 +13,11 @@ from gateway.jsontext.writing import sorted_json
 from gateway.policy.conditions import Condition
 from gateway.policy.obligations import AppAuthorization, Limit, Obligations, Quota, Redirects, SocketRule
 from gateway.policy.page_rules import Links
-from gateway.policy.policy import Policy, ReportMode
+from gateway.policy.policy import Policy, ReportMode, Routes
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, OrganisationRule, Route, ToolRule, rule_place
 from gateway.policy.schemas import BodySchema
-from gateway.policy.templates import Region, Template, region
+from gateway.policy.templates import Region, region
 from gateway.token_buckets import Rate
-
-
-class Overlaps:
-    """Finds the routes whose templates overlap a given one."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._root = _RouteTree()
-        for route in routes:
-            branch = self._root
-            for segment in route.template.segments:
-                branch = branch.below.setdefault(segment, _RouteTree())
-            (branch.rests if route.template.rest else branch.ends).append(route)
-
-    def of(self, template: Template) -> Iterator[Route]:
-        """Yield the routes whose templates share a path with `template`."""
-        branches = [self._root]
-        for segment in template.segments:
-            below: list[_RouteTree] = []
-            for branch in branches:
-                yield from branch.rests
-                below += branch.under(segment)
-            branches = below
-        for branch in branches:
-            yield from branch.all() if template.rest else (*branch.ends, *branch.rests)
-
-
-@dataclass(slots=True)
-class _RouteTree:
-    below: dict[str | None, _RouteTree] = field(default_factory=dict)
-    ends: list[Route] = field(default_factory=list)
-    rests: list[Route] = field(default_factory=list)
-
-    def under(self, segment: str | None) -> list[_RouteTree]:
-        if segment is None:
-            return list(self.below.values())
-        return [self.below[key] for key in (segment, None) if key in self.below]
-
-    def all(self) -> Iterator[Route]:
-        stack = [self]
-        while stack:
-            branch = stack.pop()
-            yield from (*branch.ends, *branch.rests)
-            stack += branch.below.values()
-
 
 T = TypeVar("T")
 
@@ -415,7 +371,7 @@ def _places(old: Policy, new: Policy, sayings: _Sayings) -> Iterator[tuple[Regio
     several = max(len(old.backends), len(new.backends)) > 1
     backends: tuple[str | None, ...] = (None, *sorted(names)) if several else (None,)
     depth = 1 + max((len(route.template.segments) for route in (*old.routes.all, *new.routes.all)), default=0)
-    for one, other in _pairs(old.routes.all, new.routes.all, sayings):
+    for one, other in _pairs(old.routes, new.routes, sayings):
         methods = (one.methods or METHODS) & (other.methods or METHODS)
         if methods:
             place = region(one.template, other.template, depth)
@@ -423,14 +379,13 @@ def _places(old: Policy, new: Policy, sayings: _Sayings) -> Iterator[tuple[Regio
                 yield place, methods, backend
 
 
-def _pairs(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> Iterator[tuple[Route, Route]]:
+def _pairs(old: Routes, new: Routes, sayings: _Sayings) -> Iterator[tuple[Route, Route]]:
     """Yield each changed route with itself, and with each route of the other policy that it overlaps."""
-    changed_old, changed_new = _list_changes(old, new, sayings)
+    changed_old, changed_new = _list_changes(old.all, new.all, sayings)
     for routes, others in ((changed_new, old), (changed_old, new)):
-        overlaps = Overlaps(others) if routes else None
         for route in routes:
             yield route, route
-            for other in overlaps.of(route.template) if overlaps else ():
+            for other in others.overlapping(route.template):
                 yield route, other
 
 

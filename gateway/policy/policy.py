@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 from urllib.parse import urlsplit
@@ -40,6 +41,23 @@ class _Branch:
     parameter: _Branch | None = None
     ends: tuple[Route, ...] = ()
     rests: tuple[Route, ...] = ()
+
+    def below(self, segment: str | None) -> Iterator[_Branch]:
+        """Yield the branches that share a path with `segment`, None for a parameter, which is never empty."""
+        if segment is None:
+            yield from (branch for literal, branch in self.literals.items() if literal)
+        elif segment in self.literals:
+            yield self.literals[segment]
+        if self.parameter is not None and segment != "":
+            yield self.parameter
+
+    def every(self) -> Iterator[Route]:
+        """Yield the routes at and below it."""
+        waiting = [self]
+        while waiting:
+            branch = waiting.pop()
+            yield from (*branch.ends, *branch.rests)
+            waiting += (*branch.literals.values(), *([branch.parameter] if branch.parameter is not None else []))
 
 
 class Routes:
@@ -103,6 +121,17 @@ class Routes:
             branches = below
         for branch in branches:
             found += branch.rests if template.rest else (*branch.ends, *branch.rests)
+        return sorted(found, key=_place)
+
+    def overlapping(self, template: Template) -> list[Route]:
+        """Return the routes that share a path with `template`, in the order of the file."""
+        found: list[Route] = []
+        branches = [self._root]
+        for segment in template.segments:
+            found += chain.from_iterable(branch.rests for branch in branches)
+            branches = [below for branch in branches for below in branch.below(segment)]
+        for branch in branches:
+            found += branch.every() if template.rest else (*branch.ends, *branch.rests)
         return sorted(found, key=_place)
 
     def _add(self, route: Route) -> None:
