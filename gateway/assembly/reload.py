@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -25,8 +25,9 @@ from gateway.config import (
     Reading,
     UpstreamSettings,
     Watch,
+    active_reports,
     comparable,
-    files_to_watch,
+    configured_files,
     live_changes,
     place_of,
     restart_keys,
@@ -37,9 +38,9 @@ from gateway.config import (
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.approval_answers import Loosening
 from gateway.exchange.record import Record, Recorder
-from gateway.model import Caller, Initiator, Json, Principal
+from gateway.model import Caller, Initiator, Principal
 from gateway.policy import Policy, parse_policy
-from gateway.policy.diff import Change, ChangeKind, Turn, diff
+from gateway.policy.diff import Change, ChangeKind, Turn, change_fields, diff
 from gateway.ports.approvals import Approvals
 
 LOOK = 1.0
@@ -47,9 +48,6 @@ LOOK = 1.0
 
 AGAIN = 5.0
 """Seconds after which files with errors are read again: a missing file may have appeared."""
-
-SHOWN = 100
-"""Changes of one policy that one entry of the record lists."""
 
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="reload")
 """The recorded author of policy changes: the file does not show who wrote it."""
@@ -95,7 +93,7 @@ class Reloader:
         self._recorder = recorder
         self.needs_restart: tuple[str, ...] = ()
         """The changed settings of the files that take effect at the next start."""
-        self._watch = Watch([*_files(config), *(Path(notice.problem.file) for notice in problems)])
+        self._watch = _watch(config, problems)
         self._requested = asyncio.Event()
         self._problems = tuple(problems)
         self._is_start = True
@@ -136,7 +134,9 @@ class Reloader:
                 broken += await self._take_packed(batch)
         self._waiting = ()
         self._problems = (*self._problems, *broken)
-        self._watch = Watch([*_files(self._running), *(Path(notice.problem.file) for notice in self._problems)])
+        self._watch = Watch(
+            [*configured_files(self._running), *(Path(notice.problem.file) for notice in self._problems)]
+        )
         self.request_reload()  # a file may have changed meanwhile
 
     async def _take_packed(self, batch: Sequence[App]) -> list[Notice]:
@@ -170,8 +170,13 @@ class Reloader:
         broken = any(notice.kind is NoticeKind.BROKEN for notice in problems)
         self._recorder.metrics.reloads.labels("broken" if broken else "taken").inc()
         named = {Path(notice.problem.file) for notice in problems}
-        files = {*_files(self._running), *_files(reading.config or self._running), *reading.files, *named}
-        self._watch.took(stamps, files)
+        files = {
+            *configured_files(self._running),
+            *configured_files(reading.config or self._running),
+            *reading.files,
+            *named,
+        }
+        self._watch.note_read(stamps, files)
         self._publish_notices()
 
     async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
@@ -381,7 +386,7 @@ class Reloader:
         for (name, before, after), changed in zip(renewed, changes, strict=True):
             opens = any(change.turn is Turn.OPENED for change in changed)
             record = self._recorder.start("policy", _caller(name), safe=not opens)
-            record.note(**_change_fields(before, after, changed))
+            record.note(**change_fields(before, after, changed))
             await record.open()
             records.append(record)
             shown = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
@@ -412,7 +417,7 @@ class Reloader:
 
     def _publish_notices(self) -> None:
         """Publish the current problems and active report modes, and log them if they changed."""
-        notices = [*self._problems, *_reports(self._running, time.time())]
+        notices = [*self._problems, *active_reports(self._running, time.time())]
         if not self._notices.say(notices):
             return
         wrong = [notice for notice in notices if notice.kind is not NoticeKind.REPORT]
@@ -477,41 +482,10 @@ def _access_changes(old: App | None, new: App | None) -> tuple[Change, ...]:
     return (Change(turn, ChangeKind.POLICY, (), f"access: {shown}"),)
 
 
-def _files(config: Config) -> list[Path]:
-    """Return every file of a configuration, except secrets and the unwatched files of apps."""
-    apps = config.apps.values()
-    policies = (Path(source) for app in apps for source in app.policy.sources)
-    behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
-    pages = (path for app in apps if isinstance(app.source, Path) for path in files_to_watch(app.source))
-    return [config.path, *config.files, *policies, *behind, *pages]
-
-
-def _reports(config: Config, now: float) -> Iterator[Notice]:
-    for app in config.apps.values():
-        mode = app.policy.mode
-        if mode is not None and mode.active(now):
-            message = f"{app.title}: report mode until {mode.date}: what no rule allows is let through"
-            yield Notice(NoticeKind.REPORT, Problem(app.policy.file, 1, 1, message), app.id)
+def _watch(config: Config, problems: Sequence[Notice]) -> Watch:
+    """Return a watch over the files of the configuration, and those with problems."""
+    return Watch([*configured_files(config), *(Path(notice.problem.file) for notice in problems)])
 
 
 def _caller(app: str) -> Caller:
     return Caller(GATEWAY, app, None, Initiator.PAGE, "file")
-
-
-def _change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
-    """Return the fields of the record of a change."""
-    listed: list[Json] = [
-        {"turn": change.turn, "kind": change.kind, "subjects": list(change.subjects[:SHOWN]), "detail": change.detail}
-        for change in changes[:SHOWN]
-    ]
-    opened = sum(change.turn is Turn.OPENED for change in changes)
-    return {
-        "initiator": None,
-        "method": "policy",
-        "url": new.file,
-        "policy_version": new.version,
-        "policy_before": old.version,
-        "opened": opened,
-        "changes": listed,
-        "message": f"{len(changes)} changes, {opened} of them open something",
-    }

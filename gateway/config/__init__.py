@@ -8,6 +8,7 @@ from gateway.config.notices import (
     Notice,
     NoticeKind,
     Notices,
+    active_reports,
     comparable,
     live_changes,
     place_of,
@@ -29,7 +30,7 @@ from gateway.config.values import (
     Unproven,
     UpstreamApp,
 )
-from gateway.config.watch import Watch, files_to_watch
+from gateway.config.watch import Watch, configured_files
 
 __all__ = [
     "SETTINGS",
@@ -56,9 +57,10 @@ __all__ = [
     "UpstreamSettings",
     "Watch",
     "Webhook",
+    "active_reports",
     "app_id_problem",
     "comparable",
-    "files_to_watch",
+    "configured_files",
     "live_changes",
     "load_config",
     "place_of",

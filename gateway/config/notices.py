@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -236,6 +236,15 @@ class Notice:
     kind: NoticeKind
     problem: Problem
     app: str = ""
+
+
+def active_reports(config: Config, now: float) -> Iterator[Notice]:
+    """Yield a notice for each app whose policy is in report mode; `now` is in seconds since the epoch."""
+    for app in config.apps.values():
+        mode = app.policy.mode
+        if mode is not None and mode.active(now):
+            message = f"{app.title}: report mode until {mode.date}: what no rule allows is let through"
+            yield Notice(NoticeKind.REPORT, Problem(app.policy.file, 1, 1, message), app.id)
 
 
 class Notices:

@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from gateway.config.values import Config
+
 _PASSED = re.compile(r"^\.|\.(db|journal)\b")
 _OF_PAGE = re.compile(
     r"\.([cm]?js|json|css|html?|svg|a?png|jpe?g|jfif|gif|webp|avif|bmp|ico|cur|woff2?|ttf|otf|eot|mp[34]|m4[av]|aac|flac"
@@ -47,6 +49,15 @@ def files_to_watch(source: Path) -> tuple[Path, ...]:
         return (*watched, _vendor_lock(source))
     beside = (path for path in found if _OF_PAGE.search(path.name) and path != source)
     return (source, *beside) if len(found) <= WATCHED else (source,)
+
+
+def configured_files(config: Config) -> list[Path]:
+    """Return every file of a configuration, except secrets and the unwatched files of apps."""
+    apps = config.apps.values()
+    policies = (Path(source) for app in apps for source in app.policy.sources)
+    behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
+    pages = (path for app in apps if isinstance(app.source, Path) for path in files_to_watch(app.source))
+    return [config.path, *config.files, *policies, *behind, *pages]
 
 
 def _walk(source: Path) -> Iterator[Path]:
@@ -97,7 +108,7 @@ class Watch:
         """Return the current stamps of the files; None for an inaccessible one."""
         return {file: _stamp(file) for file in self._files}
 
-    def took(self, read: dict[Path, Stamp | None], files: Iterable[Path]) -> None:
+    def note_read(self, read: dict[Path, Stamp | None], files: Iterable[Path]) -> None:
         """Record that the files were read in the state `read`; poll `files` from now on."""
         self._files = tuple(files)
         self._read = {file: read[file] if file in read else _stamp(file) for file in self._files}

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 
 from gateway.jsontext.writing import sorted_json
+from gateway.model import Json
 from gateway.policy.conditions import Condition
 from gateway.policy.obligations import AppAuthorization, Limit, Obligations, Quota, Redirects, SocketRule
 from gateway.policy.page_rules import Links
@@ -20,6 +21,9 @@ from gateway.policy.templates import Region, region
 from gateway.token_buckets import Rate
 
 T = TypeVar("T")
+
+_SHOWN: Final = 100
+"""Changes of one policy that one entry of the record lists."""
 
 
 class Turn(StrEnum):
@@ -465,3 +469,22 @@ def _backends(old: Policy, new: Policy) -> Iterable[Change]:
 
 def _rest(old: Policy, new: Policy) -> Iterable[Change]:
     return (Change(turn, ChangeKind.POLICY, (), detail) for turn, detail in rest_differs(old, new))
+
+
+def change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
+    """Return the fields of the entry in the record that reports these changes."""
+    listed: list[Json] = [
+        {"turn": change.turn, "kind": change.kind, "subjects": list(change.subjects[:_SHOWN]), "detail": change.detail}
+        for change in changes[:_SHOWN]
+    ]
+    opened = sum(change.turn is Turn.OPENED for change in changes)
+    return {
+        "initiator": None,
+        "method": "policy",
+        "url": new.file,
+        "policy_version": new.version,
+        "policy_before": old.version,
+        "opened": opened,
+        "changes": listed,
+        "message": f"{len(changes)} changes, {opened} of them open something",
+    }

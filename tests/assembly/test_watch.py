@@ -44,7 +44,7 @@ def test_what_was_taken_is_no_change_any_more(file: Path) -> None:
     file.write_text("version: 1\ntools: {}\n")
     watch.look()
     assert watch.look()
-    watch.took(watch.stamps(), [file])
+    watch.note_read(watch.stamps(), [file])
     assert not watch.look()
     file.write_text("version: 1\n")
     assert [watch.look(), watch.look()] == [False, True]
@@ -66,7 +66,7 @@ def test_a_file_that_goes_and_comes_is_a_change_each_time(file: Path) -> None:
     text = file.read_text()
     file.unlink()
     assert [watch.look(), watch.look()] == [False, True]
-    watch.took(watch.stamps(), [file])
+    watch.note_read(watch.stamps(), [file])
     file.write_text(text)
     assert [watch.look(), watch.look()] == [False, True]
 
