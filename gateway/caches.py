@@ -38,7 +38,7 @@ IN_ALL: Final = 16_384
 """Values of all owners."""
 
 
-class Owned(Generic[K, V]):
+class OwnerCache(Generic[K, V]):
     """The newest `each` values of every owner, `most` in all; beyond that the oldest of the largest owner is evicted.
 
     Reading a value makes it the newest. Every operation takes constant time. An eviction is reported as exceeding

@@ -27,7 +27,7 @@ class Rate:
     period: float
 
 
-class Taken(NamedTuple):
+class TakeResult(NamedTuple):
     """The result of taking one cell; `retry_after` is in seconds, 0 if it was allowed.
 
     `tat` is the theoretical arrival time to store for the bucket: unchanged if nothing was taken.
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
     retry_after: float = 0.0
 
 
-def take(tat: float, now: float, rate: Rate) -> Taken:
+def take(tat: float, now: float, rate: Rate) -> TakeResult:
     """Take one cell of a bucket at `now`; a new bucket has the `tat` 0.
 
     `now` is of a monotonic clock: seconds since the epoch leave too few digits for thousands per second. A tolerance of
@@ -48,8 +48,8 @@ def take(tat: float, now: float, rate: Rate) -> Taken:
     arrival = (tat if tat > now else now) + interval
     early = arrival - rate.period - now
     if early > interval / 100:
-        return Taken(False, tat, early)
-    return Taken(True, arrival)
+        return TakeResult(False, tat, early)
+    return TakeResult(True, arrival)
 
 
 class Buckets(Generic[K]):
@@ -95,7 +95,7 @@ class Buckets(Generic[K]):
                 self._owned[owner] = self._owned.get(owner, 0) + 1
         self.tats[key] = tat
 
-    def take(self, key: K, now: float, rate: Rate) -> Taken:
+    def take(self, key: K, now: float, rate: Rate) -> TakeResult:
         """Take one cell of the bucket `key`."""
         taken = take(self.tats.get(key, 0.0), now, rate)
         self.put(key, taken.tat, now)

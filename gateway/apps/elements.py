@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from gateway.apps.files import FileFindings, Folder, Reference, Vendored, encoding_of, is_embedded
+from gateway.apps.files import FileFindings, Folder, Reference, VendorFiles, encoding_of, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.page_scripts import PageScripts, remove_element
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
@@ -84,7 +84,7 @@ class Packing:
         routed: Callable[[str], bool],
         frames: Collection[str],
         external: External,
-        vendored: Vendored,
+        vendored: VendorFiles,
     ) -> None:
         self._frames = frames
         self._page = page

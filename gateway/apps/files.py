@@ -106,7 +106,7 @@ def is_embedded(url: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Vendored:
+class VendorFiles:
     """Files of other sites in the folder `folder`, by their URLs, and these by the files."""
 
     folder: Path
@@ -145,7 +145,7 @@ class Folder:
     warn: Callable[[Problem], None] = _ignore
     external: External = NO_EXTERNAL
     findings: FileFindings = field(default_factory=FileFindings)
-    vendored: Vendored = field(default_factory=lambda: Vendored(Path(), {}))
+    vendored: VendorFiles = field(default_factory=lambda: VendorFiles(Path(), {}))
 
     def opens(self, url: str, *kinds: str) -> bool:
         """Return whether the policy lets the page load `url` from another site by itself, as one of `kinds`."""

@@ -52,7 +52,7 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkedScripts:
     """The linked code of each script, and the style sheets that their imports would have loaded, as files.
 
     `problems` are imports that cannot be linked: where the code runs, they throw.
@@ -83,7 +83,7 @@ def link(
     home: str,
     imports: dict[str, str],
     scopes: dict[str, dict[str, str]],
-) -> Linked:
+) -> LinkedScripts:
     """Link the modules of one page with all their imports, in order. Raises `DocumentError`.
 
     `base` is the URL path of the folder `root`, `home` the absolute URL of the app's own; `imports` and `scopes` are
@@ -101,7 +101,7 @@ def link(
     problems = [Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems]
     if not answer.codes:
         raise DocumentError(problems)
-    return Linked(tuple(answer.codes), tuple(answer.styles), tuple(problems))
+    return LinkedScripts(tuple(answer.codes), tuple(answer.styles), tuple(problems))
 
 
 def _script(module: Module) -> dict[str, object]:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from gateway.apps import exact_text
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page, parse
-from gateway.apps.node import Linked, Module, link, node, run
+from gateway.apps.node import LinkedScripts, Module, link, node, run
 from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import (
     ScriptToken,
@@ -381,7 +381,7 @@ class PageScripts:
             )
         return linked.codes
 
-    def _link(self, modules: list[Module]) -> Linked:
+    def _link(self, modules: list[Module]) -> LinkedScripts:
         root, base = self._folder.root, self._folder.base
         return link(modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes)
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.apps.files import MEDIA_TYPES, Vendored
+from gateway.apps.files import MEDIA_TYPES, VendorFiles
 from gateway.documents.reader import read_bytes
 from gateway.errors import Problem
 from gateway.jsontext.writing import plain_json
@@ -55,18 +55,18 @@ def vendor_folder(source: Path) -> Path:
     return real.with_name(f"{real.name}.vendor")
 
 
-def read_vendored(source: Path, warn: Callable[[Problem], None] = lambda _: None) -> Vendored:
+def read_vendored(source: Path, warn: Callable[[Problem], None] = lambda _: None) -> VendorFiles:
     """Return the files that were taken into the app; `warn` receives those that are refused."""
     folder = vendor_folder(source)
     lock = folder / LOCK
     if not lock.is_file():
-        return Vendored(folder, {})
+        return VendorFiles(folder, {})
     try:
         named = _Lock.model_validate_json(read_bytes(lock, LARGEST)).files
     except (OSError, ValidationError) as error:
         why = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
         warn(Problem(str(lock), 1, 1, f"is no lock of `pack --vendor` ({why}): {AGAIN}"))
-        return Vendored(folder, {})
+        return VendorFiles(folder, {})
     files: dict[str, Path] = {}
     for url, one in named.items():
         path = folder / one.file
@@ -79,7 +79,7 @@ def read_vendored(source: Path, warn: Callable[[Problem], None] = lambda _: None
             warn(Problem(str(path), 1, 1, f"has other bytes than {LOCK} names for {url}, and is left out: {AGAIN}"))
             continue
         files[url] = path
-    return Vendored(folder, files, {path: url for url, path in files.items()})
+    return VendorFiles(folder, files, {path: url for url, path in files.items()})
 
 
 def keep(source: Path, taken: Mapping[str, tuple[bytes, str]]) -> None:

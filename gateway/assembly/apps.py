@@ -48,14 +48,14 @@ from gateway.mcp.view_server import GatewayAnswers, ViewServer
 from gateway.model import Backend, Principal, Resource
 from gateway.policy import BackendSpec
 from gateway.views.registry import Views
-from gateway.views.shown import Shown
+from gateway.views.shown import ShownView
 from gateway.views.view import AppRules
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PublishedApp:
     """An app as MCP clients and hosts see it; an upstream's app has no page here and no snapshot.
 
     `keeps` means that the gateway stores what its page saves.
@@ -90,7 +90,7 @@ class Running:
     config: App
     guarded: ExchangeApp
     rules: AppRules
-    packed: Packed
+    packed: PublishedApp
     card: AppCard
     face: McpMount
     answers: ViewServer
@@ -390,7 +390,7 @@ class Serving:
             host=urlsplit(self._config.server.origins.app(app.id)).netloc,
         )
 
-    def _pack_app(self, app: App, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
+    def _pack_app(self, app: App, source: Path) -> tuple[PublishedApp, SiteDoor, AppCard]:
         """Build page, site and card of our own app. Raises `StartError`, `DocumentError`."""
         origins = self._config.server.origins
         keeps = app.storage is StorageKind.GATEWAY
@@ -405,7 +405,7 @@ class Serving:
             log.warning("app %s: %s", app.id, problem)
         if (more := len(resource.warnings) - SHOWN) > 0 and not self._live:
             log.warning("app %s: %d more are listed by `webmcp-gateway pack`", app.id, more)
-        packed = Packed(app.id, app.title, resource, self._snapshot(app.id), keeps)
+        packed = PublishedApp(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,
             source,
@@ -422,9 +422,9 @@ class Serving:
         card = AppCard(app.id, app.title, _site(origins, app), resource.uri, sandbox_url, story=app.story)
         return packed, site, card
 
-    def _borrow_app(self, app: App, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
+    def _borrow_app(self, app: App, source: UpstreamApp) -> tuple[PublishedApp, None, AppCard]:
         """Build the same for an upstream's app: its page is read from the upstream whenever it is shown."""
-        packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
+        packed = PublishedApp(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream, app.story)
 
@@ -477,7 +477,7 @@ def _page(app: App) -> tuple[object, ...]:
 def show_in(upstream: str, apps: Apps, views: Views) -> ShownIn:
     """Return a function that finds the view in one of our host pages that shows an app of this upstream."""
 
-    def find(principal: Principal, resource: str) -> Shown | None:
+    def find(principal: Principal, resource: str) -> ShownView | None:
         for id, app in apps.items():
             source = app.config.source
             if isinstance(source, UpstreamApp) and (source.upstream, source.resource) == (upstream, resource):

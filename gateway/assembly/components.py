@@ -59,7 +59,7 @@ from gateway.exchange.tool_calls import ToolCalls
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import McpMount, MountMiddleware, message_limit
-from gateway.mcp.upstreams.merged import Merged
+from gateway.mcp.upstreams.merged import MergedUpstreams
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.records import Records
@@ -237,7 +237,7 @@ class Components:
             face=self.build_face,
         )
         self.metrics.look(self.upstreams.look)
-        merged = self.merged = Merged(lambda: self.upstreams.proxies, admits)
+        merged = self.merged = MergedUpstreams(lambda: self.upstreams.proxies, admits)
         self.everything = self.build_face(None, merged)
         merged.stand_before(self.everything)
         for app in self.apps.values():

@@ -14,7 +14,7 @@ from gateway.backends.connect import Connections, tls_context
 from gateway.backends.http import HttpBackend
 from gateway.config import Config, EncryptionKey, comparable
 from gateway.config.secrets import PendingSecret
-from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec, token_source
+from gateway.credentials import AuthorizationCode, Basic, FixedHeader, OAuth, PluginSpec, Spec, token_source
 from gateway.doors.access import CALLBACK
 from gateway.errors import StartError
 from gateway.exchange.authenticate import (
@@ -198,9 +198,9 @@ class Accounts:
         match spec:
             case OAuth():
                 return tokens[spec.name]
-            case Fixed() | Basic():
+            case FixedHeader() | Basic():
                 return FixedCredential(spec)
-            case Plugged():
+            case PluginSpec():
                 if spec.type not in types:
                     known = ", ".join(types) or "no such type"
                     raise StartError(f"credential {spec.name!r} has the type {spec.type!r}; plugins bring {known}")
@@ -236,11 +236,11 @@ def pending_secrets(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]
         match spec:
             case OAuth(client=client):
                 secrets: list[object] = [client.secret, client.key.pem if client.key is not None else None]
-            case Fixed(value=value):
+            case FixedHeader(value=value):
                 secrets = [value]
             case Basic(password=password):
                 secrets = [password]
-            case Plugged(options=options):
+            case PluginSpec(options=options):
                 secrets = list(options.values())
         found += [(name, secret) for secret in secrets if isinstance(secret, PendingSecret)]
     return found

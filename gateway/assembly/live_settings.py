@@ -23,8 +23,8 @@ from gateway.doors.revocation import Revocations
 from gateway.errors import DocumentError, Problem, StartError
 from gateway.exchange.pipeline import Exchange
 from gateway.mcp.server import McpMount
-from gateway.mcp.upstreams.merged import Merged
-from gateway.mcp.upstreams.registry import Mounted, Upstreams
+from gateway.mcp.upstreams.merged import MergedUpstreams
+from gateway.mcp.upstreams.registry import MountedUpstream, Upstreams
 from gateway.model import Principal
 from gateway.views.registry import Views
 from gateway.watchers import Watchers
@@ -145,7 +145,7 @@ class Changing:
         serving: Serving,
         upstreams: Upstreams,
         *,
-        merged: Merged,
+        merged: MergedUpstreams,
         everything: McpMount,
         approving: ApprovalParts,
         views: Views,
@@ -219,7 +219,7 @@ class Changing:
         self._events.apps_changed()
         return [before[id].face for id in gone]
 
-    def _replace_upstreams(self, specs: Mapping[str, UpstreamSettings], mounted: dict[str, Mounted]) -> None:
+    def _replace_upstreams(self, specs: Mapping[str, UpstreamSettings], mounted: dict[str, MountedUpstream]) -> None:
         """Replace the upstreams; unchanged ones keep their connections."""
         if specs == self._upstreams.specs and list(specs) == list(self._upstreams.specs):
             return

@@ -23,7 +23,7 @@ from gateway.telemetry import Metrics, level
 from gateway.views.registry import Views
 
 
-class Counted(Protocol):
+class Countable(Protocol):
     """Something that can be counted."""
 
     @property
@@ -38,7 +38,7 @@ def gauge_callback(
     circuits: Circuits,
     journal: Journal,
     notices: Notices,
-    counts: Mapping[Gauge, Counted],
+    counts: Mapping[Gauge, Countable],
 ) -> Callable[[], None]:
     """Return a callback that sets the gauges of `metrics` from the current state."""
 

@@ -17,7 +17,7 @@ from gateway.errors import Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Headers, Json, Outbound, Secret
-from gateway.stores.copying import Placed, Position
+from gateway.stores.copying import PlacedLine, Position
 from gateway.stores.lines import Line
 
 TIMEOUT = 10.0
@@ -87,7 +87,7 @@ class OtlpLogs:
         """Return 0: only the process that holds the journal sends it, so no fencing is needed."""
         return 0
 
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
+    async def store(self, chain: str, lines: Sequence[PlacedLine], position: Position, epoch: int) -> None:
         """Send the lines, then store the position. Raises OSError if they are not accepted."""
         records: list[Json] = [_log(one.line) for one in lines]
         scope: Json = {"scope": {"name": "webmcp-gateway.audit"}, "logRecords": records}

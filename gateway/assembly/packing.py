@@ -21,7 +21,7 @@ from gateway.apps.node import keeping_node, node
 from gateway.apps.vendor import vendor_folder
 from gateway.config import App, StorageKind
 from gateway.documents.reader import read_bytes
-from gateway.doors.assets import Built
+from gateway.doors.assets import BuildFiles
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
@@ -46,7 +46,7 @@ class Packer:
     `live`: scripts are checked for syntax errors, as an author wants.
     """
 
-    def __init__(self, built: Built, folder: Path | None, *, live: bool) -> None:
+    def __init__(self, built: BuildFiles, folder: Path | None, *, live: bool) -> None:
         self._built = built
         self._folder = folder
         self._live = live

@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.backends.connect import Connections, Network, Origin, refusal
-from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseReader, frame_head
+from gateway.backends.http1 import RETRIED, ConnectionLost, MalformedResponse, ResponseReader, frame_head
 from gateway.errors import Reason, Refusal
 
 PIECE: Final = 64 * 1024
@@ -64,11 +64,11 @@ class AiohttpClient:
             try:
                 async with asyncio.timeout(ends - time.monotonic()):
                     await self.send(data, reading, body)
-            except Lost as error:
+            except ConnectionLost as error:
                 if attempt or method not in RETRIED:
                     detail = f"{self._origin.authority} closed the connection without an answer"
                     raise Refusal(Reason.BACKEND_UNREACHABLE, detail) from error
-            except Malformed as error:
+            except MalformedResponse as error:
                 detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
                 raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
             else:
@@ -94,21 +94,21 @@ class AiohttpClient:
             async with request as response:
                 await self._read(response, reading)
         except _NoHead as error:
-            raise Lost from error
+            raise ConnectionLost from error
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, HttpProcessingError) as error:
             broken_off = _NOT_COMPLETED in str(error)
-            raise Malformed("it ended in the middle of its answer" if broken_off else str(error)) from error
+            raise MalformedResponse("it ended in the middle of its answer" if broken_off else str(error)) from error
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             raise refusal(url, error) from error
         except aiohttp.ClientError as error:
-            raise Malformed("it ended in the middle of its answer") from error
+            raise MalformedResponse("it ended in the middle of its answer") from error
 
     def close(self) -> None:
         """Do nothing: the connections belong to a session, which others may share."""
 
     async def _read(self, response: aiohttp.ClientResponse, reading: ResponseReader) -> None:
         if response.status == _SWITCHING:
-            raise Malformed(f"it answered with the status {response.status}")
+            raise MalformedResponse(f"it answered with the status {response.status}")
         headers = tuple(
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.raw_headers
         )

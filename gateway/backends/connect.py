@@ -91,7 +91,7 @@ class AddressDenied(PermissionError):
         super().__init__("the address is not allowed")
 
 
-class Redirected(Refusal):
+class RedirectRefusal(Refusal):
     """A redirect that was not followed: `code` is its status, `location` its target."""
 
     def __init__(self, authority: str, code: int, location: str | None) -> None:
@@ -281,7 +281,7 @@ def _no_redirects() -> aiohttp.TraceConfig:
     async def refuse(_: aiohttp.ClientSession, __: object, led: aiohttp.TraceRequestRedirectParams) -> None:
         led.response.close()
         authority, location = f"{led.url.raw_host}:{led.url.port}", led.response.headers.get("location")
-        raise Redirected(authority, led.response.status, location)
+        raise RedirectRefusal(authority, led.response.status, location)
 
     config = aiohttp.TraceConfig()
     config.on_request_redirect.append(refuse)

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Final, cast
 
 from gateway.backends.connect import CONNECTIONS_PER_HOST, KEEP_ALIVE_SECONDS, Connections, Network, Origin
-from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseReader
+from gateway.backends.http1 import RETRIED, ConnectionLost, MalformedResponse, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.eventloop.immediate_future import ImmediateFuture
@@ -79,12 +79,12 @@ class ConnectionPool:
                 try:
                     await connection.exchange(data, body, reading, ends, timeouts, alone=self._free == self._size - 1)
                     return reading
-                except Lost as error:
+                except ConnectionLost as error:
                     attempts -= 1
                     if not attempts:
                         raise self._no_answer() from error
                     timeouts = None
-                except Malformed as error:
+                except MalformedResponse as error:
                     detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
                     raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
                 finally:
@@ -95,7 +95,8 @@ class ConnectionPool:
     async def send(self, data: bytes, reading: ResponseReader, body: bytes = b"") -> None:
         """Send the request with the head `data`; `reading` takes the response, completely or until it has enough.
 
-        The caller sets a timeout. Raises `Refusal` without a connection, `Lost` without a response, and `Malformed`.
+        The caller sets a timeout. Raises `Refusal` without a connection, `ConnectionLost` without a response, and
+        `MalformedResponse`.
         """
         if self._free:
             self._free -= 1
@@ -228,7 +229,9 @@ class _Connection(asyncio.Protocol):
         *,
         alone: bool = False,
     ) -> None:
-        """Send `data` and `body`, and read the response. Raises TimeoutError, `Lost`, and what `Reading` raises.
+        """Send `data` and `body`, and read the response.
+
+        Raises TimeoutError, `ConnectionLost`, and what `Reading` raises.
 
         If `alone`, the task resumes as soon as the response has arrived. Beside others, each step runs in an iteration
         of the event loop for all of them, which costs less through locality.
@@ -241,7 +244,7 @@ class _Connection(asyncio.Protocol):
         timeout_key, timer = 0, None
         try:
             if self._transport is None or self._transport.is_closing():
-                raise Lost
+                raise ConnectionLost
             self._transport.write(data if long or not body else data + body)
             if timeouts is not None:  # now the backend is working
                 timeout_key = timeouts.set(self._time_out)
@@ -310,7 +313,7 @@ class _Connection(asyncio.Protocol):
         began = perf_counter()
         try:
             complete = reading.feed(data)
-        except (Malformed, Refusal) as error:
+        except (MalformedResponse, Refusal) as error:
             self._fail(error)
             return
         if (complete or reading.enough) and not self._waiter.done():
@@ -341,7 +344,7 @@ class _Connection(asyncio.Protocol):
         began = perf_counter()
         try:
             complete = rest.feed(data)
-        except (Malformed, Refusal):
+        except (MalformedResponse, Refusal):
             self.abort()
             return
         if rest.paused:
@@ -373,15 +376,15 @@ class _Connection(asyncio.Protocol):
             return
         try:
             whole = exc is None and reading.eof()
-        except Malformed as error:
+        except MalformedResponse as error:
             self._fail(error)
             return
         if whole:
             waiter.set_result(None)
         elif reading.begun:
-            self._fail(Malformed("it ended in the middle of its answer"))
+            self._fail(MalformedResponse("it ended in the middle of its answer"))
         else:
-            self._fail(Lost())
+            self._fail(ConnectionLost())
 
     def _fail(self, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -20,7 +20,7 @@ from gateway.backends.codings import ACCEPT_ENCODING, Decoder
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connections, Network, Origin
 from gateway.backends.connection_pool import ConnectionPool
 from gateway.backends.fields import FRAMING, NAME, kept_length, length_is_of_body, response_head, silence_timeout
-from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseHead, ResponseReader
+from gateway.backends.http1 import RETRIED, ConnectionLost, MalformedResponse, ResponseHead, ResponseReader
 from gateway.backends.websocket import upgraded
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response, Upgraded
@@ -44,7 +44,8 @@ class HttpClient(Protocol):
     async def send(self, data: bytes, reading: ResponseReader, body: bytes = b"") -> None:
         """Send a request; `reading` takes the response, completely or until it has enough.
 
-        The caller sets a timeout. Raises `Refusal` without a connection, `Lost` without a response, and `Malformed`.
+        The caller sets a timeout. Raises `Refusal` without a connection, `ConnectionLost` without a response, and
+        `MalformedResponse`.
         """
         ...
 
@@ -80,7 +81,7 @@ class StreamedResponse:
         self._ended: asyncio.Task[None] | None = None
 
     async def head(self) -> ResponseHead:
-        """Return the head. Raises `Lost`, `Malformed` and `Refusal`."""
+        """Return the head. Raises `ConnectionLost`, `MalformedResponse` and `Refusal`."""
         while not self.reading.in_body and self._ended is None:
             await self._wait()
         self._check()
@@ -92,7 +93,7 @@ class StreamedResponse:
         return not self.reading.head.chunked and self.reading.head.length is None
 
     async def next(self) -> bytes:
-        """Return the buffered bytes of the body, still coded; empty at its end. Raises `Malformed`."""
+        """Return the buffered bytes of the body, still coded; empty at its end. Raises `MalformedResponse`."""
         while not self._pieces and self._ended is None:
             await self._wait()
         if not self._pieces:
@@ -248,7 +249,7 @@ class HttpBackend:
         with self._translate_errors():
             try:
                 return await ask()
-            except Lost:
+            except ConnectionLost:
                 if request.method not in RETRIED:
                     raise
             return await ask()
@@ -281,10 +282,10 @@ class HttpBackend:
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except Lost as error:
+        except ConnectionLost as error:
             detail = f"backend {self._spec.name!r} closed the connection without an answer"
             raise Refusal(Reason.BACKEND_UNREACHABLE, detail) from error
-        except Malformed as error:
+        except MalformedResponse as error:
             detail = f"backend {self._spec.name!r} broke off, or answered with something that is not HTTP: {error}"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 

@@ -54,11 +54,11 @@ RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that are repeated once if the connection proves to be closed (RFC 9110 9.2.2)."""
 
 
-class Lost(ConnectionError):
+class ConnectionLost(ConnectionError):
     """The connection ended before any byte of a response."""
 
 
-class Malformed(ValueError):
+class MalformedResponse(ValueError):
     """Bytes that are not a valid response; the message tells why."""
 
 
@@ -106,7 +106,7 @@ class ResponseReader:
 
     `open_body` creates the consumer of the body once the head is complete: by default a `Body`, which decodes and
     stores it within the limit. `begun`: something arrived. `reusable`: the connection can carry another
-    request, once `feed` has returned True. Raises `Malformed`, and `Refusal` as `Body` does.
+    request, once `feed` has returned True. Raises `MalformedResponse`, and `Refusal` as `Body` does.
     """
 
     __slots__ = (
@@ -194,7 +194,7 @@ class ResponseReader:
             self.reusable = False
             return True
         if self.begun and self._step is ResponseReader._head:
-            raise Malformed("it ended in the middle of the head")
+            raise MalformedResponse("it ended in the middle of the head")
         return False
 
     @property
@@ -220,14 +220,14 @@ class ResponseReader:
     def _head(self) -> bool:
         received, at = self._received, self._position
         if not _START.startswith(received[at : at + len(_START)]):
-            raise Malformed("it does not begin with HTTP/1.")
+            raise MalformedResponse("it does not begin with HTTP/1.")
         # A line may end with LF alone, as those of old servers do (RFC 9112 2.2).
         end, size = received.find(b"\n\r\n", at), 3
         bare = received.find(b"\n\n", at, end + 1 if end >= 0 else len(received))
         if bare >= 0:
             end, size = bare, 2
         if (end - at if end >= 0 else self._unparsed) > HEAD_BYTES:
-            raise Malformed("its head is too long")
+            raise MalformedResponse("its head is too long")
         if end < 0:
             return False
         raw = received[at:end]
@@ -236,7 +236,7 @@ class ResponseReader:
         if head.status < 200:
             self._interim += 1
             if self._interim > INTERIM:
-                raise Malformed("it has too many interim answers")
+                raise MalformedResponse("it has too many interim answers")
             return self._unparsed > 0
         self.head = head
         self._frame(head)
@@ -288,7 +288,7 @@ class ResponseReader:
             return False
         found = _CHUNK.fullmatch(line)
         if found is None:
-            raise Malformed("a chunk has no size")
+            raise MalformedResponse("a chunk has no size")
         self._chunks += 1
         self._left = int(found[1], 16)
         self._step = ResponseReader._chunk if self._left else ResponseReader._trailer
@@ -304,7 +304,7 @@ class ResponseReader:
         if self._unparsed < 2:
             return False
         if not self._received.startswith(b"\r\n", self._position):
-            raise Malformed("a chunk is longer than its declared size")
+            raise MalformedResponse("a chunk is longer than its declared size")
         self._position += 2
         self._step = ResponseReader._chunk_size
         return True
@@ -316,7 +316,7 @@ class ResponseReader:
             return False
         self._trailers += 1
         if self._trailers > TRAILERS:
-            raise Malformed("it has too many trailers")
+            raise MalformedResponse("it has too many trailers")
         self._step = ResponseReader._trailer if line else ResponseReader._end
         return bool(line)
 
@@ -326,7 +326,7 @@ class ResponseReader:
     def _line(self) -> bytes | None:
         end = self._received.find(b"\r\n", self._position)
         if (end - self._position if end >= 0 else self._unparsed) > LINE_BYTES:
-            raise Malformed("a line is too long")
+            raise MalformedResponse("a line is too long")
         if end < 0:
             return None
         line, self._position = self._received[self._position : end], end + 2
@@ -351,7 +351,7 @@ def _parse_head(raw: bytes) -> ResponseHead:
     version, status, reason = _status_line(lines[0])
     if 100 <= status < 200:
         if status == 101:
-            raise Malformed(f"it answered with the status {status}")
+            raise MalformedResponse(f"it answered with the status {status}")
         return ResponseHead(status, reason)
     return frame_head(version != b"0", status, reason, _fields(_unfold(lines[1:])))
 
@@ -359,7 +359,7 @@ def _parse_head(raw: bytes) -> ResponseHead:
 def frame_head(persistent: bool, status: int, reason: str, headers: Headers) -> ResponseHead:
     """Return the head with these fields, and the framing that they declare; `persistent` is false for HTTP/1.0.
 
-    Raises `Malformed` for framing that could be read in two ways.
+    Raises `MalformedResponse` for framing that could be read in two ways.
     """
     coding = length = connection = content_coding = None
     for name, value in headers:
@@ -373,9 +373,9 @@ def frame_head(persistent: bool, status: int, reason: str, headers: Headers) -> 
             content_coding = value if content_coding is None else f"{content_coding}, {value}"
     chunked = coding is not None and coding not in _NO_CODING
     if chunked and (coding != "chunked" or not persistent):
-        raise Malformed("it has a transfer-encoding other than chunked")
+        raise MalformedResponse("it has a transfer-encoding other than chunked")
     if chunked and length is not None:
-        raise Malformed("it has a content-length beside chunks")
+        raise MalformedResponse("it has a content-length beside chunks")
     return ResponseHead(
         status,
         reason,
@@ -394,17 +394,17 @@ def _length(value: str, before: int | None) -> int:
     for one in value.split(","):
         found = _LENGTH.fullmatch(one.strip(" \t"))
         if found is None:
-            raise Malformed("its content-length is not a number")
+            raise MalformedResponse("its content-length is not a number")
         lengths.add(int(found[1]))
     if len(lengths) > 1:
-        raise Malformed("it has different content-lengths")
+        raise MalformedResponse("it has different content-lengths")
     return lengths.pop()
 
 
 def _status_line(line: bytes) -> tuple[bytes, int, str]:
     found = _STATUS.fullmatch(line)
     if found is None or len(line) > LINE_BYTES:
-        raise Malformed("its first line is not a status line")
+        raise MalformedResponse("its first line is not a status line")
     return found[1], int(found[2]), (found[3] or b"").strip(b" ").decode("latin-1")
 
 
@@ -425,12 +425,12 @@ def _unfold(lines: list[bytes]) -> list[bytes]:
 def _fields(lines: list[bytes]) -> Headers:
     """Parse the header fields; an invalid line is ignored, as in browsers, unless it may affect the framing."""
     if len(lines) > HEADER_FIELDS:
-        raise Malformed("it has too many header fields")
+        raise MalformedResponse("it has too many header fields")
     fields = []
     for line in lines:
         found = _FIELD.fullmatch(line)
         if found is None and _MAY_FRAME.search(line):
-            raise Malformed("it has a broken header field")
+            raise MalformedResponse("it has a broken header field")
         if found is not None:
             fields.append((found[1].decode("ascii").lower(), found[2].rstrip(b" \t").decode("latin-1")))
     return tuple(fields)

@@ -26,10 +26,12 @@ log = logging.getLogger(__name__)
 
 def wrap_plugin(name: str, backend: Backend) -> Backend:
     """Wrap a plugin's backend; `name` is its name in the policy. A streaming one still streams."""
-    return _Streaming(name, backend, backend) if isinstance(backend, StreamingBackend) else _Plugged(name, backend)
+    return (
+        _Streaming(name, backend, backend) if isinstance(backend, StreamingBackend) else _PluginBackend(name, backend)
+    )
 
 
-class _Plugged:
+class _PluginBackend:
     def __init__(self, name: str, backend: Backend) -> None:
         self._name = name
         self._backend = backend
@@ -82,7 +84,7 @@ class _Plugged:
         return Refusal(Reason.BACKEND_PROTOCOL, f"backend {self._name!r}: its plugin {what}")
 
 
-class _Streaming(_Plugged):
+class _Streaming(_PluginBackend):
     def __init__(self, name: str, backend: Backend, streaming: StreamingBackend) -> None:
         super().__init__(name, backend)
         self._streaming = streaming

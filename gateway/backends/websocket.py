@@ -14,7 +14,7 @@ from aiohttp import WSCloseCode, WSMsgType
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.backends.connect import OpenSession, Redirected
+from gateway.backends.connect import OpenSession, RedirectRefusal
 from gateway.backends.websocket_frames import NORMAL, Handler
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.fair_share import RoundRobin, TimeSlices
@@ -49,7 +49,10 @@ async def connect_websocket(
     headers: Mapping[str, str] | CIMultiDict[str],
     limit: int,
 ) -> aiohttp.ClientWebSocketResponse:
-    """Open a WebSocket. Raises `Redirected` and the errors of aiohttp, `WSServerHandshakeError` if it is refused."""
+    """Open a WebSocket.
+
+    Raises `RedirectRefusal` and the errors of aiohttp, `WSServerHandshakeError` if it is refused.
+    """
     return await session().ws_connect(
         url,
         protocols=protocols,
@@ -186,7 +189,7 @@ async def upgraded(
     except aiohttp.WSServerHandshakeError as error:
         yield Upgraded(Response(_refused_status(error.status), _headers(error.headers)))
         return
-    except Redirected as error:
+    except RedirectRefusal as error:
         raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {name!r} redirects instead of opening a WebSocket") from error
     except TimeoutError as error:
         detail = f"backend {name!r} did not open the WebSocket within {request.timeout:g} s"

@@ -35,7 +35,7 @@ Key = RSAKey | ECKey | OKPKey
 
 
 @dataclass(frozen=True, slots=True)
-class Unverified:
+class UnverifiedToken:
     """A token's unverified content: only for choosing a key."""
 
     token: str
@@ -66,13 +66,13 @@ class UnknownKey(Unidentified):
     """The token names a key that the issuer has not published, as far as known."""
 
 
-def parse_token(token: str) -> Unverified | None:
+def parse_token(token: str) -> UnverifiedToken | None:
     """Parse a token in compact form; None if it is not one."""
     if not _COMPACT.fullmatch(token):
         return None
     header, claims, _ = token.split(".")
     try:
-        return Unverified(token, parse_jwt_part(header), parse_jwt_part(claims))
+        return UnverifiedToken(token, parse_jwt_part(header), parse_jwt_part(claims))
     except ValueError:
         return None
 
@@ -88,7 +88,7 @@ def public_keys(document: Mapping[str, Json]) -> tuple[PublicKey, ...]:
     return tuple(key for one in listed[:KEYS] if isinstance(one, dict) and (key := _public_key(one)) is not None)
 
 
-def verify(token: Unverified, keys: Iterable[PublicKey], algorithms: Collection[str]) -> dict[str, Json]:
+def verify(token: UnverifiedToken, keys: Iterable[PublicKey], algorithms: Collection[str]) -> dict[str, Json]:
     """Return the claims of a token that one of `keys` verifies. Raises `Unidentified`, or its subclass `UnknownKey`."""
     algorithm = token.header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms:

@@ -15,7 +15,7 @@ from gateway.backends.connect import Connections
 from gateway.cli.group import CommandGroup, Unusable, config_option
 from gateway.cli.loopback import Loopback
 from gateway.config import load_config
-from gateway.config.secrets import Unneeded
+from gateway.config.secrets import LenientEnvironment
 from gateway.errors import DocumentError, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import indented_json
@@ -236,7 +236,7 @@ def _run(path: Path, url: str | None, token: str | None, talk: Callable[[Gateway
 
 def _console(path: Path) -> str:
     try:
-        return load_config(path, Unneeded()).server.origins.console
+        return load_config(path, LenientEnvironment()).server.origins.console
     except DocumentError as error:
         raise Unusable(f"{error}\nor say where the console is with --url") from error
 

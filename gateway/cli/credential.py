@@ -19,7 +19,7 @@ from gateway.backends.connect import Connections
 from gateway.cli.group import Unusable, config_option
 from gateway.cli.output import FAILED, console, json_option, minute, write_json
 from gateway.config import load_config
-from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec, Token
+from gateway.credentials import AuthorizationCode, Basic, FixedHeader, OAuth, PluginSpec, Spec, Token
 from gateway.credentials import revoke as revocation
 from gateway.errors import Refusal
 from gateway.exchange.oauth_tokens import TokenRequests, run_flow
@@ -66,11 +66,11 @@ def kind(spec: Spec) -> str:
         case OAuth(grant=grant):
             words = type(grant).__name__
             return "".join(f"_{char.lower()}" if char.isupper() else char for char in words).lstrip("_")
-        case Fixed():
+        case FixedHeader():
             return "header"
         case Basic():
             return "basic"
-        case Plugged(type=type_):
+        case PluginSpec(type=type_):
             return type_
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.cli.group import UNUSABLE
-from gateway.cli.records import Read, RecordPlace, outcomes, total
+from gateway.cli.records import ReadStep, RecordPlace, outcomes, total
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import indented_json
 from gateway.model import Json
@@ -64,7 +64,7 @@ STEP: Final = 256
 """Outcomes between updates of the bar."""
 
 
-def shown_outcomes(record: RecordPlace, description: str, *, quiet: bool) -> Iterator[Read]:
+def shown_outcomes(record: RecordPlace, description: str, *, quiet: bool) -> Iterator[ReadStep]:
     """Yield every outcome of `record`; without a bar if `quiet`, or without a terminal."""
     size = total(record)
     times = (TimeElapsedColumn(), TimeRemainingColumn())

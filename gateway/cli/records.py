@@ -69,7 +69,7 @@ class RecordType(click.ParamType[RecordPlace]):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadStep:
     """One step through the record: the position `done` of `total`, and an outcome, or None for a damaged line."""
 
     done: int
@@ -97,7 +97,7 @@ def total(path: RecordPlace) -> int:
     return path.stat().st_size
 
 
-def outcomes(path: RecordPlace) -> Iterator[Read]:
+def outcomes(path: RecordPlace) -> Iterator[ReadStep]:
     """Yield every outcome of the record in `path`, one at a time."""
     if isinstance(path, PostgresRecord):
         yield from _of_postgresql(path)
@@ -108,10 +108,10 @@ def outcomes(path: RecordPlace) -> Iterator[Read]:
     with os.fdopen(open_file(path), "rb") as file:
         for offset, raw in raw_lines(file):
             if _OUTCOME in raw:
-                yield Read(offset, _record(raw))
+                yield ReadStep(offset, _record(raw))
 
 
-def _of_postgresql(record: PostgresRecord) -> Iterator[Read]:
+def _of_postgresql(record: PostgresRecord) -> Iterator[ReadStep]:
     """Read in one transaction that can write nothing."""
     wanted = select(AUDIT.c.line).where(AUDIT.c.phase == "outcome").order_by(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq)
     done = 0
@@ -124,7 +124,7 @@ def _of_postgresql(record: PostgresRecord) -> Iterator[Read]:
                 while rows := runner.run(result.fetchmany(_ROWS)):
                     for (line,) in rows:
                         done += 1
-                        yield Read(done, _record(str(line).encode()))
+                        yield ReadStep(done, _record(str(line).encode()))
             finally:
                 runner.run(connection.close())
                 runner.run(engine.dispose())
@@ -162,11 +162,11 @@ def _engine(record: PostgresRecord) -> AsyncEngine:
     return create_async_engine(url.set(drivername=DRIVERS.get(url.drivername, url.drivername)), hide_parameters=True)
 
 
-def _of_database(path: Path) -> Iterator[Read]:
+def _of_database(path: Path) -> Iterator[ReadStep]:
     try:
         with closing(_database(path)) as database:
             for done, (line,) in enumerate(database.execute(_LINES), 1):
-                yield Read(done, _record(str(line).encode()))
+                yield ReadStep(done, _record(str(line).encode()))
     except sqlite3.Error as error:
         raise Unusable(f"{path}: cannot be read: {error}") from error
 

@@ -16,7 +16,7 @@ from gateway.cli.credential import run
 from gateway.cli.group import Unusable, config_option
 from gateway.cli.output import FAILED, console, json_option, minute, write_json
 from gateway.config import Config, load_config
-from gateway.config.secrets import Unneeded
+from gateway.config.secrets import LenientEnvironment
 from gateway.errors import StartError
 from gateway.model import Json
 from gateway.stores.backup import BackupUnusable, State, back_up, check_database, restore
@@ -78,7 +78,7 @@ def _state(config: Config) -> State:
 
 
 def _config(path: Path) -> Config:
-    return load_config(path, Unneeded("database", "key"))
+    return load_config(path, LenientEnvironment("database", "key"))
 
 
 @click.command("backup")

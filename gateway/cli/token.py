@@ -16,7 +16,7 @@ from gateway.callers.tokens import ISSUER, TokenGrant, capability_problem, name_
 from gateway.cli.group import Unusable, config_option
 from gateway.cli.output import console, json_option, minute, write_json
 from gateway.config import Config, load_config
-from gateway.config.secrets import Unneeded
+from gateway.config.secrets import LenientEnvironment
 from gateway.documents import parse_duration, suggestion
 from gateway.model import LOCAL, Json, Principal
 from gateway.ports.sessions import SessionKind
@@ -31,7 +31,7 @@ LINK_LIFE = 600.0
 
 def load_database_config(path: Path) -> Config:
     """Load the configuration with only the database's secret required. Raises DocumentError."""
-    return load_config(path, Unneeded("database"))
+    return load_config(path, LenientEnvironment("database"))
 
 
 def need_tokens(config: Config) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.config import addresses
 from gateway.config.addresses import network
-from gateway.config.secrets import UNSET, PendingSecret, Unneeded, optional_secret, secret, unset
+from gateway.config.secrets import UNSET, LenientEnvironment, PendingSecret, optional_secret, secret, unset
 from gateway.config.settings import DEFAULTS
 from gateway.config.values import EncryptionKey
 from gateway.credentials import (
@@ -21,11 +21,11 @@ from gateway.credentials import (
     Client,
     ClientAuthentication,
     ClientCredentials,
-    Fixed,
+    FixedHeader,
     Grant,
     JwtBearer,
     OAuth,
-    Plugged,
+    PluginSpec,
     Server,
     SigningKey,
     Spec,
@@ -51,7 +51,7 @@ def encryption_key(section: Section, folder: Path, state: Path, environ: Mapping
         )
         return EncryptionKey()
     if match[1] == "env":
-        value = environ.get(match[2]) or (UNSET if isinstance(environ, Unneeded) else None)
+        value = environ.get(match[2]) or (UNSET if isinstance(environ, LenientEnvironment) else None)
         if not value:
             section.problem(unset(match[2]), "encryption_key")
         return EncryptionKey(variable=(match[2], Secret(value or "")))
@@ -138,7 +138,7 @@ def _credential(name: str, section: Section, reading: SectionReading) -> Spec:
             return _oauth(name, type, section, reading)
 
 
-def _header(name: str, section: Section, reading: SectionReading) -> Fixed:
+def _header(name: str, section: Section, reading: SectionReading) -> FixedHeader:
     section.require("value")
     field = section.text("header", "authorization").lower()
     if not _FIELD.fullmatch(field) or _NOT_OURS.fullmatch(field):
@@ -147,10 +147,10 @@ def _header(name: str, section: Section, reading: SectionReading) -> Fixed:
     value = secret(section, "value", reading.folder, reading.environ, plugins=True)
     if not _VALUE.fullmatch(prefix) or (not isinstance(value, PendingSecret) and not _VALUE.fullmatch(value.reveal())):
         section.problem("must be of visible ASCII characters and spaces", "value")
-    return Fixed(name, field, prefix, value)
+    return FixedHeader(name, field, prefix, value)
 
 
-def _read_plugged(name: str, type: str, section: Section, reading: SectionReading) -> Plugged:
+def _read_plugged(name: str, type: str, section: Section, reading: SectionReading) -> PluginSpec:
     options: dict[str, object] = {}
     for key in section:
         node = section.get(key)
@@ -158,7 +158,7 @@ def _read_plugged(name: str, type: str, section: Section, reading: SectionReadin
             continue
         text = isinstance(node.value, str) and "${" in node.value
         options[key] = secret(section, key, reading.folder, reading.environ, plugins=True) if text else node.plain()
-    return Plugged(name, type, options)
+    return PluginSpec(name, type, options)
 
 
 def _oauth(name: str, type: str, section: Section, reading: SectionReading) -> OAuth:

@@ -23,7 +23,7 @@ MAX_SECRET: Final = 1024 * 1024
 _REFERENCE = re.compile(r"\$\{(env|file|plugin):([^{}]+)\}")
 
 
-class Unneeded(Mapping[str, str]):
+class LenientEnvironment(Mapping[str, str]):
     """The environment of a command that needs only the secrets under the keys `needed`; others may be unset."""
 
     def __init__(self, *needed: str) -> None:
@@ -74,7 +74,7 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str],
     found = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
     if isinstance(found, Secret):
         return found
-    if isinstance(environ, Unneeded) and key not in environ.needed:
+    if isinstance(environ, LenientEnvironment) and key not in environ.needed:
         return Secret(UNSET)
     section.problem(found, key)
     return Secret("")

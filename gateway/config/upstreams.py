@@ -16,7 +16,7 @@ from gateway.callers.entitlements import AccessRule
 from gateway.config import addresses
 from gateway.config.addresses import network
 from gateway.config.secrets import secret
-from gateway.credentials import OAuth, Plugged, Spec
+from gateway.credentials import OAuth, PluginSpec, Spec
 from gateway.documents import Node, Section, parse_duration
 from gateway.documents.nodes import parse_size
 from gateway.model import Secret
@@ -257,7 +257,7 @@ def _env(section: Section, kind: UpstreamKind, folder: Path, environ: Mapping[st
 
 def _personal(credential: Spec | None) -> bool:
     """Return whether it may be a different account for each caller."""
-    return isinstance(credential, Plugged) or (isinstance(credential, OAuth) and credential.per_person)
+    return isinstance(credential, PluginSpec) or (isinstance(credential, OAuth) and credential.per_person)
 
 
 def _credential(section: Section, kind: UpstreamKind, credentials: Mapping[str, Spec]) -> str | None:

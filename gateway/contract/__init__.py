@@ -1,7 +1,7 @@
 """The `http_request` contract, without I/O: decodes arguments, encodes results."""
 
 from gateway.contract.arguments import INPUT_SCHEMA, OUTPUT_SCHEMA, parse_arguments
-from gateway.contract.request_bodies import Handed, default_type
+from gateway.contract.request_bodies import UploadedBody, default_type
 from gateway.contract.results import (
     TEXT_BLOCK_LIMIT,
     in_base64,
@@ -16,7 +16,7 @@ __all__ = [
     "INPUT_SCHEMA",
     "OUTPUT_SCHEMA",
     "TEXT_BLOCK_LIMIT",
-    "Handed",
+    "UploadedBody",
     "default_type",
     "in_base64",
     "parse_arguments",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeGuard, TypeVar
 
-from gateway.contract.request_bodies import Handed, WrongBody, encode_body
+from gateway.contract.request_bodies import UploadedBody, WrongBody, encode_body
 from gateway.errors import Reason, Refusal
 from gateway.model import LARGEST_BODY, WEBSOCKET, BodyType, Headers, Json, Redirect, Request
 
@@ -138,7 +138,7 @@ def _body_type(arguments: Mapping[str, object]) -> BodyType:
 
 
 def _body(body_type: BodyType, body: object, headers: Headers) -> tuple[bytes, Headers]:
-    if isinstance(body, Handed) and body.data is None:
+    if isinstance(body, UploadedBody) and body.data is None:
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {LARGEST_BODY} bytes at most.")
     try:
         encoded = encode_body(body_type, body)

@@ -85,7 +85,7 @@ class WrongBody(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class UploadedBody:
     """A body whose bytes were sent beside the arguments; None if they exceeded the limit.
 
     `content_type` is the default if the app sets none.
@@ -95,33 +95,33 @@ class Handed:
     content_type: str | None = None
 
 
-class Encoded(NamedTuple):
+class EncodedBody(NamedTuple):
     """Bytes, and their default content type if the app sets none."""
 
     data: bytes
     content_type: str | None
 
 
-def encode_body(body_type: BodyType, body: object) -> Encoded:
+def encode_body(body_type: BodyType, body: object) -> EncodedBody:
     """Encode `body`. Raises `WrongBody`."""
-    if isinstance(body, Handed) and body.data is not None:
-        return Encoded(body.data, body.content_type)
+    if isinstance(body, UploadedBody) and body.data is not None:
+        return EncodedBody(body.data, body.content_type)
     match body_type:
         case BodyType.NONE:
             if body is not None:
                 raise WrongBody("body", 'must be left out with bodyType "none"')
-            return Encoded(b"", None)
+            return EncodedBody(b"", None)
         case BodyType.JSON:
-            return Encoded(_json(body), default_type(body_type))
+            return EncodedBody(_json(body), default_type(body_type))
         case BodyType.TEXT:
-            return Encoded(_utf8("body", _string("body", body)), default_type(body_type))
+            return EncodedBody(_utf8("body", _string("body", body)), default_type(body_type))
         case BodyType.URL_ENCODED:
-            return Encoded(_encode_form(body), default_type(body_type))
+            return EncodedBody(_encode_form(body), default_type(body_type))
         case BodyType.BASE64:
             data = body.get("data") if isinstance(body, Mapping) else body
-            return Encoded(_base64("body", data), None)
+            return EncodedBody(_base64("body", data), None)
         case BodyType.FORM_DATA:
-            return Encoded(*write_multipart(_parts(body)))
+            return EncodedBody(*write_multipart(_parts(body)))
         case _:
             assert_never(body_type)
 

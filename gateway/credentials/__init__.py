@@ -17,12 +17,12 @@ from gateway.credentials.specs import Certificate as Certificate
 from gateway.credentials.specs import Client as Client
 from gateway.credentials.specs import ClientAuthentication as ClientAuthentication
 from gateway.credentials.specs import ClientCredentials as ClientCredentials
-from gateway.credentials.specs import Fixed as Fixed
+from gateway.credentials.specs import FixedHeader as FixedHeader
 from gateway.credentials.specs import Grant as Grant
 from gateway.credentials.specs import JwtBearer as JwtBearer
 from gateway.credentials.specs import Network as Network
 from gateway.credentials.specs import OAuth as OAuth
-from gateway.credentials.specs import Plugged as Plugged
+from gateway.credentials.specs import PluginSpec as PluginSpec
 from gateway.credentials.specs import Server as Server
 from gateway.credentials.specs import SigningKey as SigningKey
 from gateway.credentials.specs import Spec as Spec

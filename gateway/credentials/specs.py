@@ -153,7 +153,7 @@ class OAuth:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedHeader:
     """A static header field; `prefix` precedes its secret value."""
 
     name: str
@@ -172,7 +172,7 @@ class Basic:
 
 
 @dataclass(frozen=True, slots=True)
-class Plugged:
+class PluginSpec:
     """A credential of a type that a plugin registers, with its other keys."""
 
     name: str
@@ -180,7 +180,7 @@ class Plugged:
     options: dict[str, object]
 
 
-Spec: TypeAlias = OAuth | Fixed | Basic | Plugged
+Spec: TypeAlias = OAuth | FixedHeader | Basic | PluginSpec
 
 
 @dataclass(frozen=True, slots=True)

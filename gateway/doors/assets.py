@@ -19,7 +19,7 @@ RUNTIME = "view/runtime.js"
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuildFiles:
     """Their folder, and the scripts packed into pages: the view runtime, its parts by name, its storage."""
 
     folder: Path
@@ -34,12 +34,12 @@ class Built:
         return with_parts(self.runtime, parts, self.parts)
 
 
-def read_built() -> Built:
+def read_built() -> BuildFiles:
     """Read the browser files. Raises `StartError` if they are not built."""
     folder = Path(str(files("gateway"))) / "static"
     if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, *chain(*PARTS.values()))):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
-    return Built(
+    return BuildFiles(
         folder,
         (folder / RUNTIME).read_text("utf-8"),
         {word: [(folder / name).read_text("utf-8") for name in names] for word, names in PARTS.items()},

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
 from gateway.bounds import Area, Bound
-from gateway.caches import EACH, IN_ALL, Owned
+from gateway.caches import EACH, IN_ALL, OwnerCache
 from gateway.callers import issuer_requests
 from gateway.callers.issuer_tokens import (
     TYPES,
     PublicKey,
     UnknownKey,
-    Unverified,
+    UnverifiedToken,
     check_issuer,
     of_access_token,
     of_id_token,
@@ -37,7 +37,7 @@ V = TypeVar("V")
 
 
 class RecentLookups(Generic[K, V]):
-    """The recently used values of each owner, each with a lifetime; `bound` as for `Owned`."""
+    """The recently used values of each owner, each with a lifetime; `bound` as for `OwnerCache`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RecentLookups(Generic[K, V]):
         bound: Bound | None = None,
     ) -> None:
         self._clock = clock
-        self._kept: Owned[K, tuple[float, V]] = Owned(each, most, bound)
+        self._kept: OwnerCache[K, tuple[float, V]] = OwnerCache(each, most, bound)
 
     def get(self, key: K) -> V | None:
         """Return the value, unless it has expired."""
@@ -337,7 +337,7 @@ class Issuer:
             check_issuer(self._spec, claims)
         return claims
 
-    async def _verify(self, token: Unverified) -> dict[str, Json]:
+    async def _verify(self, token: UnverifiedToken) -> dict[str, Json]:
         """Return the verified claims; after an unknown key the keys are fetched again once."""
         keys = await self._keys.get()
         try:
@@ -356,7 +356,7 @@ class Issuer:
         return await run_flow(issuer_requests.fetch_keys(found.jwks), self._backend)
 
 
-def _read_signed(token: str) -> Unverified | None:
+def _read_signed(token: str) -> UnverifiedToken | None:
     """Return a token that names its issuer, unverified; None for an opaque one."""
     found = parse_token(token)
     return found if found is not None and "iss" in found.claims else None

@@ -113,7 +113,7 @@ class _Source:
         self._next = now + self._pause
 
 
-class _Held:
+class _HeldBlock:
     """A block that depends on a caller's credential and access; a generator would cost each request more."""
 
     __slots__ = ("_revocations", "app", "end", "needs", "principal")
@@ -153,7 +153,7 @@ class Revocations:
     ) -> None:
         self._entitlements = entitlements
         self._keeps = keeps
-        self._open: dict[_Held, None] = {}
+        self._open: dict[_HeldBlock, None] = {}
         if entitlements is not None:
             entitlements.watch(self._access_changed)
         self._tokens = tokens
@@ -161,7 +161,7 @@ class Revocations:
         self._issuers = issuers
         self._clock = clock
         self._steady = steady
-        self._timed: dict[_Held, None] = {}
+        self._timed: dict[_HeldBlock, None] = {}
         self._credentials: dict[str, _Credential] = {}
         self._own = [
             _Source("the database of logins", LOGIN, self._login),
@@ -192,9 +192,9 @@ class Revocations:
         So is it when the principal may no longer use `app`, an app or an upstream, or is no caller any more after a
         change of the configuration, or loses the capability `needs`; "" is any of those that it has.
         """
-        return _Held(self, principal, end, app, needs)
+        return _HeldBlock(self, principal, end, app, needs)
 
-    def begin(self, held: _Held) -> None:
+    def begin(self, held: _HeldBlock) -> None:
         """Watch over a block until `finish`."""
         self._open[held] = None
         if held.principal.expires is not None:
@@ -202,7 +202,7 @@ class Revocations:
         if proof := held.principal.proof:
             self._credentials.setdefault(proof, _Credential(proof)).ends[held] = held.end
 
-    def finish(self, held: _Held) -> None:
+    def finish(self, held: _HeldBlock) -> None:
         """End what `begin` has begun."""
         del self._open[held]
         self._timed.pop(held, None)

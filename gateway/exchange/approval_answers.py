@@ -11,7 +11,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
 from gateway.policy.diff import Change, Turn
-from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grant, Grants, OpenQuestion, Parked
+from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grant, Grants, OpenQuestion, ParkedCall
 
 if TYPE_CHECKING:
     from gateway.exchange.presence import Presence  # loaded only where it is configured
@@ -195,7 +195,7 @@ class Loosening:
     def __init__(self, approvals: Approvals, changed: Callable[[], None]) -> None:
         self._approvals = approvals
         self._changed = changed
-        self._asked: dict[tuple[str, str], Parked] = {}
+        self._asked: dict[tuple[str, str], ParkedCall] = {}
         self._approved: set[tuple[str, str]] = set()
         self._stop = approvals.watch(self._look)
 

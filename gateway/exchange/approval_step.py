@@ -22,7 +22,7 @@ from gateway.exchange.record import Record
 from gateway.jsontext.writing import plain_json
 from gateway.model import Caller, Question, Request, Response, Tell, Visit
 from gateway.policy import Policy
-from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, Parked, Pending
+from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, ParkedCall, Pending
 
 CALLER_WAIT: Final = 50.0
 """Seconds that a call waits for a person if its caller's own deadline is unknown; a repeated call continues to wait."""
@@ -68,7 +68,7 @@ class ApprovalStep:
 
     async def wait(
         self, question: Question, caller: Caller, seconds: float, tell: Tell | None = None, *, typed: bool = False
-    ) -> Parked:
+    ) -> ParkedCall:
         """Return the call after a person answered it, or after `seconds`. `tell` notifies its client meanwhile.
 
         The question ends with a call that is abandoned, unless the same call waits on another connection, too.
@@ -86,7 +86,7 @@ class ApprovalStep:
             if tell is not None:
                 tell(replace(visit, over=True))
 
-    def abandon(self, parked: Parked) -> None:
+    def abandon(self, parked: ParkedCall) -> None:
         """Cancel the call if no other caller waits for it."""
         if not parked.holding:
             self.approvals.cancel(parked)
@@ -122,7 +122,7 @@ def digest_of(*parts: str) -> str:
     return hashlib.sha256(frame_parts(*parts)).hexdigest()
 
 
-TakeUp = Callable[[Request, Parked], Awaitable[Response]]
+TakeUp = Callable[[Request, ParkedCall], Awaitable[Response]]
 """Resumes a parked request after a person has answered."""
 
 
@@ -134,7 +134,7 @@ class RequestApprovals:
         self._step = step
 
     async def approve(
-        self, policy: Policy, decided: DecidedRequest, caller: Caller, parked: Parked | None, record: Record
+        self, policy: Policy, decided: DecidedRequest, caller: Caller, parked: ParkedCall | None, record: Record
     ) -> Pending | None:
         """Return None if the request may continue now. Raises `Refusal` if it was declined or timed out."""
         message = decided.obligations.confirm
@@ -201,7 +201,7 @@ class RequestApprovals:
         return Response(202, headers, plain_json(body).encode(), question.target)
 
 
-async def _answer_once(parked: Parked, take_up: TakeUp) -> Response:
+async def _answer_once(parked: ParkedCall, take_up: TakeUp) -> Response:
     """Run the parked request, or return the answer of the run that another caller began."""
     if parked.request is None:
         raise Refusal(Reason.BAD_REQUEST, "A tool call cannot be resumed here: repeat it.")

@@ -19,7 +19,7 @@ from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Principal, Question, Request
 from gateway.policy import Rate
-from gateway.ports.approvals import ApprovalState, Ask, Grant, OpenQuestion, Parked, Pending
+from gateway.ports.approvals import ApprovalState, Ask, Grant, OpenQuestion, ParkedCall, Pending
 from gateway.token_buckets import Buckets
 from gateway.watchers import Watchers
 
@@ -100,7 +100,7 @@ class MemoryApprovals:
         self._clock = clock
         self._steady = steady
         self._still = still
-        self._parked: dict[str, Parked] = {}
+        self._parked: dict[str, ParkedCall] = {}
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
         self._asked: Buckets[str] = Buckets()
         self._watchers = Watchers[[]]()
@@ -157,7 +157,7 @@ class MemoryApprovals:
             grant=ask.grant,
             rule=ask.rule,
         )
-        self._parked[question.id] = Parked(question, caller, request, steady + seconds, asked=steady)
+        self._parked[question.id] = ParkedCall(question, caller, request, steady + seconds, asked=steady)
         self._watchers.notify()
         return Pending(question)
 
@@ -181,7 +181,7 @@ class MemoryApprovals:
             self._move(parked, ApprovalState.DECLINED)
         return parked.state
 
-    async def wait(self, id: str, caller: Caller, seconds: float) -> Parked:
+    async def wait(self, id: str, caller: Caller, seconds: float) -> ParkedCall:
         """Return the parked call once it is answered or `seconds` have passed; waiting counts as polling.
 
         Raises `Refusal` (`approval-expired`) if it is not this caller's.
@@ -203,7 +203,7 @@ class MemoryApprovals:
         self.sweep()
         return parked
 
-    def find(self, id: str, caller: Caller) -> Parked:
+    def find(self, id: str, caller: Caller) -> ParkedCall:
         """The parked call `id` of this caller. Raises `Refusal` (`approval-expired`) if there is none."""
         self.sweep()
         parked = self._parked.get(id)
@@ -211,7 +211,7 @@ class MemoryApprovals:
             raise Refusal(Reason.APPROVAL_EXPIRED, "This approval is not known any more.")
         return parked
 
-    async def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
+    async def dispatch(self, parked: ParkedCall, digest: str, policy_version: str) -> None:
         """Check the caller's credential anew, since it may have been revoked meanwhile, then use the approval, once."""
         approved = parked.state is ApprovalState.APPROVED
         if approved and self._still is not None and not await self._still(parked.caller.principal):
@@ -219,7 +219,7 @@ class MemoryApprovals:
             raise Refusal(Reason.APPROVAL_EXPIRED, ENDED)
         self._take(parked, digest, policy_version)
 
-    def _take(self, parked: Parked, digest: str, policy_version: str) -> None:
+    def _take(self, parked: ParkedCall, digest: str, policy_version: str) -> None:
         """Use the approval, once, for exactly the call that was shown. Raises `Refusal` if it is not valid."""
         match parked.state:
             case ApprovalState.APPROVED:
@@ -246,7 +246,7 @@ class MemoryApprovals:
             raise Refusal(Reason.APPROVAL_EXPIRED, "The call or its policy changed after it was approved.")
         self._move(parked, ApprovalState.DISPATCHED)
 
-    def cancel(self, parked: Parked) -> None:
+    def cancel(self, parked: ParkedCall) -> None:
         """Void the call, which its caller no longer wants."""
         if parked.state in (ApprovalState.OPEN, ApprovalState.APPROVED):
             self._move(parked, ApprovalState.VOID)
@@ -344,7 +344,7 @@ class MemoryApprovals:
         self._declined = {who: times for who, times in self._declined.items() if now - times[-1] < REFUSAL_WINDOW}
         self._declined.setdefault(_who(caller), deque(maxlen=REFUSALS)).append(now)
 
-    def _move(self, parked: Parked, state: ApprovalState) -> None:
+    def _move(self, parked: ParkedCall, state: ApprovalState) -> None:
         parked.state = state
         if state is not ApprovalState.APPROVED:
             parked.ended = self._steady()
@@ -352,7 +352,7 @@ class MemoryApprovals:
         self._watchers.notify()
 
 
-def _open_question(parked: Parked) -> OpenQuestion:
+def _open_question(parked: ParkedCall) -> OpenQuestion:
     return OpenQuestion(parked.question, parked.caller.principal)
 
 
@@ -360,7 +360,7 @@ def _who(caller: Caller) -> tuple[str, str, str | None]:
     return (caller.principal.id, caller.app, caller.view)
 
 
-def _belongs(parked: Parked, caller: Caller) -> bool:
+def _belongs(parked: ParkedCall, caller: Caller) -> bool:
     return _who(parked.caller) == _who(caller)
 
 
@@ -368,7 +368,7 @@ def _unanswered() -> Refusal:
     return Refusal(Reason.STOPPING, UNANSWERED, headers=[("retry-after", "5")])
 
 
-def _same(parked: Parked, ask: Ask, caller: Caller) -> bool:
+def _same(parked: ParkedCall, ask: Ask, caller: Caller) -> bool:
     asked = (parked.question.digest, parked.question.policy_version)
     return _belongs(parked, caller) and asked == (ask.digest, ask.policy_version)
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from gateway.credentials import Basic, Fixed, Tokens
+from gateway.credentials import Basic, FixedHeader, Tokens
 from gateway.crypto import digest
 from gateway.errors import Reason, Refusal
 from gateway.hooks import foreign
@@ -28,7 +28,7 @@ TIMEOUT: Final = 10.0
 log = logging.getLogger(__name__)
 
 
-class Injected(Struct, frozen=True):
+class InjectedFields(Struct, frozen=True):
     """Header fields of a credential, the texts in them that must not reach the app, and the version of their token.
 
     `account` identifies the account behind the credential. `bound`: the token is bound to a key (DPoP). `dropped`: the
@@ -43,7 +43,7 @@ class Injected(Struct, frozen=True):
     dropped: bool = False
 
 
-NOTHING: Final = Injected()
+NOTHING: Final = InjectedFields()
 """The result for requests without a credential."""
 
 
@@ -54,12 +54,12 @@ class CredentialSource(Protocol):
         """Check that the credential is available. Raises `Refusal`."""
         ...
 
-    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+    async def inject(self, principal: Principal, method: str, url: str) -> InjectedFields:
         """Return the fields to add to one request."""
         ...
 
     async def take_response(
-        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
         ...
@@ -71,7 +71,7 @@ class Authenticator:
     def __init__(self, sources: Mapping[str, CredentialSource]) -> None:
         self._sources = sources
 
-    async def inject(self, name: str | None, principal: Principal, method: str, url: str) -> Injected:
+    async def inject(self, name: str | None, principal: Principal, method: str, url: str) -> InjectedFields:
         """Return the fields of credential `name`. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
         return await self._sources[name].inject(principal, method, url) if name is not None else NOTHING
 
@@ -80,7 +80,7 @@ class Authenticator:
         await self._sources[name].ready(principal)
 
     async def take_response(
-        self, name: str | None, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+        self, name: str | None, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
         return name is not None and await self._sources[name].take_response(principal, injected, url, status, headers)
@@ -89,31 +89,31 @@ class Authenticator:
 class FixedCredential:
     """A fixed credential, the same for every caller: header fields, or a user name with its password."""
 
-    def __init__(self, spec: Fixed | Basic) -> None:
+    def __init__(self, spec: FixedHeader | Basic) -> None:
         self._spec = spec
 
     @cached_property
     def _account(self) -> str:
-        secret = self._spec.value if isinstance(self._spec, Fixed) else self._spec.password
+        secret = self._spec.value if isinstance(self._spec, FixedHeader) else self._spec.password
         return digest(secret.reveal()).hex()[:16]
 
     async def ready(self, principal: Principal) -> None:
         """Do nothing: a fixed credential is always available."""
 
-    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+    async def inject(self, principal: Principal, method: str, url: str) -> InjectedFields:
         """Return the same fields for every request."""
         match self._spec:
-            case Fixed(field=field, prefix=prefix, value=value):
+            case FixedHeader(field=field, prefix=prefix, value=value):
                 secret = value.reveal()
                 fields = ((field, f"{prefix} {secret}" if prefix else secret),)
-                return Injected(fields, (secret, secret.split(" ", 1)[-1]), account=self._account)
+                return InjectedFields(fields, (secret, secret.split(" ", 1)[-1]), account=self._account)
             case Basic(username=username, password=password):
                 pair = base64.b64encode(f"{username}:{password.reveal()}".encode()).decode()
                 secrets = (pair, password.reveal())
-                return Injected((("authorization", f"Basic {pair}"),), secrets, account=self._account)
+                return InjectedFields((("authorization", f"Basic {pair}"),), secrets, account=self._account)
 
     async def take_response(
-        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Return False: there is no other credential to try."""
         return False
@@ -129,7 +129,7 @@ class PluginCredential:
     async def ready(self, principal: Principal) -> None:
         """Do nothing: the plugin is called when there is a request."""
 
-    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+    async def inject(self, principal: Principal, method: str, url: str) -> InjectedFields:
         """Return the plugin's header fields for this request."""
         try:
             with foreign():
@@ -144,10 +144,12 @@ class PluginCredential:
             log.error("the plugin of credential %s failed: %s", self._name, type(error).__name__)
             raise Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: its plugin failed") from None
         secrets = tuple(text for _, value in given for text in {value, value.split(" ", 1)[-1]})
-        return Injected(given, secrets, account=principal.person)  # a plugin may use another account for each person
+        return InjectedFields(
+            given, secrets, account=principal.person
+        )  # a plugin may use another account for each person
 
     async def take_response(
-        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Return False: the next request calls the plugin anew."""
         return False

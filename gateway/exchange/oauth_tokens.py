@@ -31,7 +31,7 @@ from gateway.credentials import (
     wants_nonce,
 )
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
-from gateway.exchange.authenticate import Injected
+from gateway.exchange.authenticate import InjectedFields
 from gateway.model import Backend, Headers, Principal
 from gateway.stores.sealing import SealBroken
 from gateway.stores.sql import whole
@@ -243,7 +243,7 @@ class OAuthTokens:
         """Check that a valid token exists or can be obtained. Raises `Refusal`."""
         await self._load_token(principal)
 
-    async def inject(self, principal: Principal, method: str, url: str) -> Injected:
+    async def inject(self, principal: Principal, method: str, url: str) -> InjectedFields:
         """Return the token, with a DPoP proof for this request if it is bound to a key."""
         kept = await self._load_token(principal)
         token = kept.token
@@ -253,10 +253,10 @@ class OAuthTokens:
             headers += (proof(token.key, method, url, self._now(), nonce=nonce, token=token.value),)
         ours = self.ownership
         account = ours.account if ours.connect_url is None else kept.connection
-        return Injected(headers, (token.value.reveal(),), kept.version, account, token.key is not None)
+        return InjectedFields(headers, (token.value.reveal(),), kept.version, account, token.key is not None)
 
     async def take_response(
-        self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
+        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Store the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once per `AGAIN`."""
         if status != 401 and not injected.bound:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from gateway.bounds import Area, Bound
 from gateway.crypto import base64url
 from gateway.errors import Reason, Refusal
-from gateway.exchange.authenticate import NOTHING, Injected
+from gateway.exchange.authenticate import NOTHING, InjectedFields
 from gateway.exchange.decided_request import LONG, BackendAnswer, DecidedRequest
 from gateway.exchange.filter import SHORTEST, SecretRedactor, replace_values
 from gateway.exchange.record import Record
@@ -75,7 +75,7 @@ class PageTokens:
         self._seals = seals
         self._passed: OrderedDict[tuple[str, str], OrderedDict[str, None]] = OrderedDict()
 
-    def inject(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, record: Record) -> Injected:
+    def inject(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, record: Record) -> InjectedFields:
         """Return the page's own `authorization` as its backend gets it, and note in `record` what became of it.
 
         Only a proven view has one: a model never sends a token of its own.
@@ -86,12 +86,12 @@ class PageTokens:
         value = self._value(given, spec, caller) if caller.proven else None
         record.note(authorization="dropped" if value is None else str(spec.authorization))
         if value is None:
-            return Injected(dropped=True)
+            return InjectedFields(dropped=True)
         secrets = _secrets(value)
         if spec.authorization is AppAuthorization.PASS:
             self._remember(caller, secrets)
-            return Injected(((FIELD, value),))  # the page holds it: its backend may answer with it
-        return Injected(((FIELD, value),), secrets)
+            return InjectedFields(((FIELD, value),))  # the page holds it: its backend may answer with it
+        return InjectedFields(((FIELD, value),), secrets)
 
     def redactor(self, caller: Caller) -> Callable[[str], str] | None:
         """Return what masks the tokens that the pages of this caller and app sent lately; None if there were none."""

@@ -34,7 +34,7 @@ from gateway.exchange.streams import PREFIX, SOCKET, Stream, Streams, internal_e
 from gateway.hooks import Hooks
 from gateway.model import WEBSOCKET, Backend, Caller, Part, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy, without
-from gateway.ports.approvals import Parked, Pending
+from gateway.ports.approvals import ParkedCall, Pending
 from gateway.traces import Trace, read_trace
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class Exchange:
         record.note(method=method[:32], url=url[:2048])
         return await _refuse(refusal, record, url)
 
-    async def _take_up(self, request: Request, parked: Parked) -> Response:
+    async def _take_up(self, request: Request, parked: ParkedCall) -> Response:
         """Resume a request after a person has answered."""
         outcome = await self._run_steps(request, parked.caller, parked)
         if isinstance(outcome, Response):
@@ -183,7 +183,7 @@ class Exchange:
         return replace(request, headers=without(request.headers, proof)) if proof else request
 
     async def _run_steps(
-        self, request: Request, caller: Caller, parked: Parked | None, tell: Tell | None = None
+        self, request: Request, caller: Caller, parked: ParkedCall | None, tell: Tell | None = None
     ) -> Response | Stream | Pending:
         """Run every step of one request; with `parked`, resume it after a person answered."""
         app = self._apps.get(caller.app)  # once: it may be replaced while the request runs

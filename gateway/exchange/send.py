@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct, structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.authenticate import Authenticator, Injected, MissingAccounts
+from gateway.exchange.authenticate import Authenticator, InjectedFields, MissingAccounts
 from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
 from gateway.exchange.cookies import CookieJars, JarKey, jar_key
 from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
@@ -132,7 +132,7 @@ class SendTarget(Struct, frozen=True):
     spec: BackendSpec
     caller: Caller
     url: str
-    inject: Callable[[], Awaitable[Injected]]
+    inject: Callable[[], Awaitable[InjectedFields]]
     stack: AsyncExitStack | None
 
 
@@ -185,7 +185,7 @@ class Sender:
         if obligations.retry is None and obligations.circuit is None:
             return await self._send_authenticated(way, injected, obligations.timeout, record)
 
-        first: Injected | None = injected
+        first: InjectedFields | None = injected
 
         async def attempt(timeout: float) -> BackendAnswer:
             nonlocal first
@@ -210,14 +210,14 @@ class Sender:
 
     def _injecting(
         self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, url: str, record: Record
-    ) -> Callable[[], Awaitable[Injected]]:
+    ) -> Callable[[], Awaitable[InjectedFields]]:
         """Return what gives the credential of the backend for one attempt, or else the page's own authorization."""
         if spec.credential is not None or self._page_tokens is None or not decided.request.headers:
             name = spec.credential
             return partial(self._authenticator.inject, name, caller.principal, decided.canonical.method, url)
         page = self._page_tokens
 
-        async def inject() -> Injected:
+        async def inject() -> InjectedFields:
             return page.inject(decided, spec, caller, record)
 
         return inject
@@ -230,7 +230,7 @@ class Sender:
             await self._absences.wait_for(ready, caller, name, tell)
 
     async def _send_authenticated(
-        self, way: SendTarget, injected: Injected, timeout: float, record: Record
+        self, way: SendTarget, injected: InjectedFields, timeout: float, record: Record
     ) -> BackendAnswer:
         """Make one attempt; repeat a safe request once after 401 if another credential can be sent."""
         answer, changed = await self._once(way, injected, timeout, record)
@@ -240,7 +240,7 @@ class Sender:
         return (await self._once(way, await way.inject(), timeout, record))[0]
 
     async def _once(
-        self, way: SendTarget, injected: Injected, timeout: float, record: Record
+        self, way: SendTarget, injected: InjectedFields, timeout: float, record: Record
     ) -> tuple[BackendAnswer, bool]:
         """Return the answer, and whether another attempt would carry another credential."""
         url, name, principal = way.url, way.spec.credential, way.caller.principal
@@ -280,7 +280,12 @@ class Sender:
         return answer, await self._authenticator.take_response(name, principal, injected, url, status, headers)
 
     async def _open_socket(
-        self, way: SendTarget, request: Outbound, injected: Injected, jar: JarKey | None, secrets: Mapping[str, str]
+        self,
+        way: SendTarget,
+        request: Outbound,
+        injected: InjectedFields,
+        jar: JarKey | None,
+        secrets: Mapping[str, str],
     ) -> tuple[BackendAnswer, bool]:
         """Return the answer to the opening request of a WebSocket, and the same as `_once`."""
         opened, close = await _upgrade(way, request)

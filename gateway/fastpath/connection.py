@@ -83,7 +83,7 @@ FastRequest: TypeAlias = tuple[Any, KnownHead, bytes, int]
 """A request that its route has read, its head, the received bytes, and the request's part of them."""
 
 
-class _Sent:
+class _SentAnswer:
     """Status and bytes of an answer that is written."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class FastConnection(HttpConnection):
         self._waits: int | None = None  # for the rest of a body: the key of its timeout
         self._room: asyncio.Future[None] | None = None
         self._heads: dict[bytes, KnownHead] = {}
-        self._sent: _Sent | None = None  # for the access log
+        self._sent: _SentAnswer | None = None  # for the access log
         self._last = False  # the client asked to close the connection after the answer
         self._unanswered: int | None = 0  # requests that aiohttp has to answer; None if it keeps the connection
 
@@ -362,7 +362,7 @@ class FastConnection(HttpConnection):
 
     async def _log(self, answer: Awaitable[None], seen: RequestFacts, head: RequestHead, principal: Principal) -> None:
         """Await the answer, and write the line of the access log."""
-        sent = self._sent = _Sent()
+        sent = self._sent = _SentAnswer()
         try:
             await answer
         finally:

@@ -30,7 +30,7 @@ from gateway.fastpath.http1 import (
     site_head,
     stream_head,
 )
-from gateway.mcp.fast import Fast, Traced
+from gateway.mcp.fast import Fast, TracedCall
 from gateway.mcp.server import McpMount
 from gateway.mcp.standing import StreamRequest
 from gateway.model import BodyType, Principal, Request
@@ -134,7 +134,7 @@ class RouteFinder(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Traced)
+C = TypeVar("C", bound=TracedCall)
 
 
 class McpRoute(Generic[C]):

@@ -38,7 +38,7 @@ class TooLarge(InvalidJson):
         super().__init__(Flaw.PARTS, message)
 
 
-class Written(dict[str, Any]):
+class WrittenObject(dict[str, Any]):
     """A parsed JSON object with its original `text`; code that changes it must make a new object."""
 
     __slots__ = ("text",)
@@ -74,7 +74,7 @@ def decode(raw: bytes) -> object:
 
 
 def decode_text(text: str) -> object:
-    """Return the JSON value in `text`; the result of an answer is `Written`. Raises ValueError as `decode` does."""
+    """Return the JSON value in `text`; an answer's result is a `WrittenObject`. Raises ValueError as `decode` does."""
     if is_bulky(text):
         raise TooLarge(why(AT_ONCE))
     try:
@@ -123,7 +123,7 @@ def _answer(text: str) -> dict[str, Any] | None:
     if after is None:
         return None
     id = int(after[1] if first else found[1])
-    return {"jsonrpc": "2.0", "id": id, "result": Written(value, text[found.end() : end])}
+    return {"jsonrpc": "2.0", "id": id, "result": WrittenObject(value, text[found.end() : end])}
 
 
 decoder: Final = STRICT.decoder

@@ -81,7 +81,7 @@ STATE = "call-"
 """Prefix of the `requestState` of a repeated call, which distinguishes it from those of other senders."""
 
 
-class Typed(Protocol):
+class TypedAnswers(Protocol):
     """Takes a typed yes or no from a client that may ask by itself: `ApprovalAnswers` in `gateway.exchange`."""
 
     async def answer_typed(self, id: str, approve: bool, by: Principal) -> None: ...
@@ -93,9 +93,9 @@ class Asking:
 
     visits: Callable[[], bool] = lambda: True
     interactive: Callable[[], Collection[str]] = tuple
-    typed: Typed | None = None
+    typed: TypedAnswers | None = None
 
-    def of(self, visit: Visit, principal: Principal) -> Typed | None:
+    def of(self, visit: Visit, principal: Principal) -> TypedAnswers | None:
         """Return the receiver of a typed answer by a client of `principal`, or None if only the page counts."""
         return self.typed if visit.typed and principal.client in self.interactive() else None
 
@@ -105,7 +105,7 @@ class _Ask:
     """One page that the person was sent to. `code` must be typed in an interactive client."""
 
     visit: Visit
-    takes: Typed | None
+    takes: TypedAnswers | None
     code: str = field(default_factory=lambda: "".join(secrets.choice(ALPHABET) for _ in range(4)))
     tries: int = TRIES
 
@@ -401,7 +401,7 @@ async def _process_answer(run: _Run[Any], ask: _Ask, result: object) -> _Ask | N
     return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None
 
 
-async def _answer_typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: bool) -> None:
+async def _answer_typed(run: _Run[Any], ask: _Ask, takes: TypedAnswers, *, approve: bool) -> None:
     try:
         await takes.answer_typed(ask.visit.id, approve, run.principal)
     except Refusal as refusal:

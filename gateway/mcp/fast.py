@@ -246,14 +246,14 @@ EVENTS: Final = {
 PING: Final = b": ping\r\n\r\n"
 
 
-class Traced(Protocol):
+class TracedCall(Protocol):
     """A parsed call; `trace` is the trace context that it carries."""
 
     @property
     def trace(self) -> Mapping[str, Json]: ...
 
 
-C = TypeVar("C", bound=Traced)
+C = TypeVar("C", bound=TracedCall)
 
 
 class Fast(Protocol[C]):

@@ -147,7 +147,7 @@ CONTENT_TYPE = "`Content-Type` must be application/json."
 BODY = "The body must be one JSON-RPC request, notification or response; batches are not supported."
 
 
-class Worded:
+class RefusalWording:
     """ASGI middleware that rewords refusals of `app`; their status stays."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import mcp_types as types
 from msgspec import Struct
 
-from gateway.contract import Handed
+from gateway.contract import UploadedBody
 from gateway.errors import Refusal
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.sockets import Message
@@ -16,8 +16,8 @@ from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.ports.views import LiveView, OpenedView
 from gateway.views.relay import Relay
-from gateway.views.shown import Shown
-from gateway.views.view import Attached
+from gateway.views.shown import ShownView
+from gateway.views.view import AttachResult
 
 Push = Callable[[dict[str, Json]], Awaitable[None]]
 
@@ -39,7 +39,7 @@ class MountClient(Struct, frozen=True):
     is_app: bool = False
     caller: Callable[[bool], Caller] | None = None
     tell: Tell | None = None
-    handed: Handed | None = None
+    handed: UploadedBody | None = None
     aside: Aside | None = None
     push: Push | None = None
 
@@ -82,7 +82,7 @@ class Views(Protocol):
 
     async def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView: ...
 
-    def find_shown(self, principal: Principal, app: str) -> Shown | None: ...
+    def find_shown(self, principal: Principal, app: str) -> ShownView | None: ...
 
     async def attach(
         self,
@@ -91,7 +91,7 @@ class Views(Protocol):
         launch: str | None,
         capabilities: Mapping[str, Any],
         former: str | None,
-    ) -> Attached: ...
+    ) -> AttachResult: ...
 
     def caller(
         self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool, gesture: float | None

@@ -15,7 +15,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from starlette.requests import Request
 from starlette.types import Scope
 
-from gateway.contract import Handed, default_type
+from gateway.contract import UploadedBody, default_type
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import compact_ascii, gather, is_large, write_pieces
 from gateway.mcp.asgi import LEFT_OUT, ending_of, put_in
@@ -36,7 +36,7 @@ _TYPES: Final = frozenset((BodyType.BASE64, BodyType.TEXT, BodyType.URL_ENCODED)
 _KEY: Final = "webmcp-gateway.apart"
 
 
-def taken_out(message: bytes) -> tuple[bytes, Handed] | None:
+def taken_out(message: bytes) -> tuple[bytes, UploadedBody] | None:
     """Return the message with a placeholder for its large `body`, and the body; None if the message stays as it is.
     Slow: call it in a thread. A message with a missing or invalid body stays, so that the error is reported later.
     """
@@ -57,15 +57,15 @@ def taken_out(message: bytes) -> tuple[bytes, Handed] | None:
         return None
     # A repeated call must have equal arguments, so the placeholder is the hash of the body.
     rest = rest.replace(word.encode(), hashlib.sha256(data).hexdigest().encode())
-    return rest, Handed(data, default_type(BodyType(body_type)))
+    return rest, UploadedBody(data, default_type(BodyType(body_type)))
 
 
-def keep(scope: Scope, handed: Handed) -> None:
+def keep(scope: Scope, handed: UploadedBody) -> None:
     """Attach the body to the request that it was taken out of."""
     scope[_KEY] = handed
 
 
-def detached_body(request: Request | None) -> Handed | None:
+def detached_body(request: Request | None) -> UploadedBody | None:
     """Return the body that was taken out of the message of `request`."""
     return request.scope.get(_KEY) if request is not None else None
 

@@ -31,7 +31,7 @@ from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, Fields, answer_fast
-from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, Worded
+from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, RefusalWording
 from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
 from gateway.mcp.own_tools import StorageTool
@@ -206,7 +206,7 @@ class McpMount:
         server.middleware.insert(0, self._manager.note)
         # An upstream's own mount may have its own tool named `http_request`.
         apart = app is None or before is None
-        self._manager.asgi_app.app = Worded(Readable(OneInFlight(self._manager.asgi_app.app), apart=apart))
+        self._manager.asgi_app.app = RefusalWording(Readable(OneInFlight(self._manager.asgi_app.app), apart=apart))
         self._body_limit = body_limit
         self._stream_heads = StreamHeads(hosts, origins)
         self._asgi = AuthContextMiddleware(self._manager.handle_request)

@@ -16,7 +16,7 @@ from mcp_types.methods import serialize_server_result
 from pydantic import BaseModel
 
 from gateway.bounds import Area, Bound
-from gateway.contract import Handed
+from gateway.contract import UploadedBody
 from gateway.errors import Refusal
 from gateway.mcp import results
 from gateway.mcp.catalog import Catalog
@@ -46,7 +46,7 @@ class Speaker:
     caller: Callable[[bool], Caller]
     notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]
     aside: Aside | None = None
-    handed: Handed | None = None
+    handed: UploadedBody | None = None
 
     def now(self) -> Caller:
         """Return the caller. Raises `MCPError` for a view that is gone."""
@@ -210,7 +210,7 @@ class Send(Protocol):
 class Beside:
     """The body that came beside a message, and the callback that releases it."""
 
-    handed: Handed
+    handed: UploadedBody
     release: Callable[[], None]
     taken: bool = False
 

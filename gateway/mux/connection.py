@@ -6,7 +6,7 @@ from gateway.errors import MuxError
 from gateway.jsontext.sizes import nests_deeper
 from gateway.model import Channel
 from gateway.mux import jsonrpc
-from gateway.mux.conversation import Answered, Conversation, Dropped, Passed, Refused, Verdict
+from gateway.mux.conversation import Conversation, Drop, ErrorReply, Pass, Rejection, Verdict
 from gateway.mux.frames import Close, ErrorFrame, Frame, Message, decode, encode
 from gateway.mux.progress import Progress
 from gateway.mux.transitions import Role
@@ -83,7 +83,7 @@ class Connection:
         for reply in self._replies(frame, verdict):
             if isinstance(reply, Message) or self._role is Role.GATEWAY:
                 self._write(reply)
-        return (frame,) if isinstance(verdict, Passed) else ()
+        return (frame,) if isinstance(verdict, Pass) else ()
 
     def _send_message(self, frame: Message) -> tuple[Frame, ...]:
         if self.ended or not self._progress.is_open(frame.view):
@@ -94,7 +94,7 @@ class Connection:
         except MuxError as error:
             self._fail_answered(frame, error.code)
             return self._not_sent(frame, jsonrpc.BAD_MESSAGE, f"cannot be sent: {error.detail}")
-        if isinstance(verdict, Passed):
+        if isinstance(verdict, Pass):
             self._output.append(text)
         return self._replies(frame, verdict)
 
@@ -104,7 +104,7 @@ class Connection:
         if call is None or "method" in frame.message:
             return
         failure = jsonrpc.failure(call, jsonrpc.INTERNAL, f"the answer cannot be sent: {code}")
-        if isinstance(self._conversation(frame).judge(self._role, failure), Passed):
+        if isinstance(self._conversation(frame).judge(self._role, failure), Pass):
             self._write(Message(frame.view, frame.channel, failure))
 
     def _not_sent(self, frame: Message, code: int, text: str) -> tuple[Frame, ...]:
@@ -117,14 +117,14 @@ class Connection:
     def _replies(self, frame: Message, verdict: Verdict) -> tuple[Frame, ...]:
         """Return the replies to the sender of `frame`."""
         match verdict:
-            case Passed():
+            case Pass():
                 return ()
-            case Answered(message):
+            case ErrorReply(message):
                 return (Message(frame.view, frame.channel, message),)
-            case Dropped():
+            case Drop():
                 self.dropped += 1
                 return ()
-            case Refused(code, detail):
+            case Rejection(code, detail):
                 self.dropped += 1
                 return (ErrorFrame(code, detail, view=frame.view),)
 

@@ -13,31 +13,31 @@ from gateway.mux.transitions import IN_FLIGHT_LIMIT, METHODS, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class Pass:
     """The message passes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class Drop:
     """The message is discarded without a reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ErrorReply:
     """The call is answered here with an error for its sender."""
 
     message: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejection:
     """The message is refused; the channel has no answer that could tell its sender why."""
 
     code: str
     detail: str
 
 
-Verdict: TypeAlias = Passed | Dropped | Answered | Refused
+Verdict: TypeAlias = Pass | Drop | ErrorReply | Rejection
 
 
 class Conversation:
@@ -70,29 +70,29 @@ class Conversation:
     def _call(self, speaker: Role, call: Call) -> Verdict:
         calls = self._calls[speaker]
         if call.id in calls:  # its answer would be taken for the first call's
-            return Refused("duplicate-id", "a call with this id is in flight")
+            return Rejection("duplicate-id", "a call with this id is in flight")
         if call.method not in METHODS[self._channel, speaker].calls:
             text = f"{call.method[:100]} is no method of the {self._channel} channel in this direction"
-            return Answered(jsonrpc.failure(call.id, jsonrpc.NO_METHOD, text))
+            return ErrorReply(jsonrpc.failure(call.id, jsonrpc.NO_METHOD, text))
         if len(calls) >= IN_FLIGHT_LIMIT:
-            return Answered(jsonrpc.failure(call.id, jsonrpc.BUSY, "busy"))
+            return ErrorReply(jsonrpc.failure(call.id, jsonrpc.BUSY, "busy"))
         calls[call.id] = None
-        return Passed()
+        return Pass()
 
     def _notice(self, speaker: Role, notice: Notification) -> Verdict:
         if notice.method not in METHODS[self._channel, speaker].notices:
-            return Dropped()
+            return Drop()
         if notice.method != "notifications/cancelled":
-            return Passed()
+            return Pass()
         # MCP: the canceller accepts no answer, so the call is no longer in flight.
         if notice.cancels is None or notice.cancels not in self._calls[speaker]:
-            return Dropped()
+            return Drop()
         self.give_up(speaker, notice.cancels)
-        return Passed()
+        return Pass()
 
     def _answer(self, speaker: Role, answer: Answer) -> Verdict:
         calls = self._calls[speaker.other]
         if answer.id is None or answer.id not in calls:
-            return Dropped()
+            return Drop()
         self.give_up(speaker.other, answer.id)
-        return Passed()
+        return Pass()

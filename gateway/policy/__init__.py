@@ -50,7 +50,7 @@ from gateway.policy.rules import (
     ToolRule,
 )
 from gateway.policy.testing import Coverage, TestFile, TestResult, asked_protocols, coverage, run_tests
-from gateway.token_buckets import Rate, Taken, take
+from gateway.token_buckets import Rate, TakeResult, take
 
 __all__ = [
     "DEFAULT_RESPONSE",
@@ -86,7 +86,7 @@ __all__ = [
     "Route",
     "SocketRule",
     "Step",
-    "Taken",
+    "TakeResult",
     "TestFile",
     "TestResult",
     "ToolRule",

@@ -33,7 +33,7 @@ _UNPROVEN: Final = frozenset({"no-view-proof", "no-view", "unproven-view"})
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedCall:
     """A recorded call decided again: `was` then and `would` be now are `allow`, `confirm` or `deny`.
 
     `reported` means that only report mode allowed it then. `rule_was` and `rule` are the deciding rules, or None.
@@ -57,7 +57,7 @@ class Replayed:
         return self.lacks is None and self.was != self.would
 
 
-def replay_decision(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
+def replay_decision(policy: Policy, fields: Mapping[str, Json]) -> ReplayedCall | None:
     """Decide the call whose outcome has these `fields` again, without report mode; None if it repeats another call."""
     kind = fields.get("kind")
     if kind == "http" and "answered_by" not in fields:  # a call that a person answered is recorded a second time
@@ -65,7 +65,7 @@ def replay_decision(policy: Policy, fields: Mapping[str, Json]) -> Replayed | No
     return _tool(policy, fields) if kind == "tool" else None
 
 
-def _request(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
+def _request(policy: Policy, fields: Mapping[str, Json]) -> ReplayedCall | None:
     method, url, size = fields.get("method"), fields.get("url"), fields.get("request_size")
     if "policy_version" not in fields:
         return None  # refused at a door, before the policy decided
@@ -92,7 +92,7 @@ def _is_whole(url: str, *, decided: bool) -> bool:
     return url.startswith("/") if decided else len(url) < LONGEST_RAW
 
 
-def _tool(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
+def _tool(policy: Policy, fields: Mapping[str, Json]) -> ReplayedCall | None:
     tool, arguments = fields.get("tool"), fields.get("arguments")
     if not isinstance(tool, str) or "decision" not in fields:
         return None  # it ended before the policy decided
@@ -134,9 +134,9 @@ def _protocols(fields: Mapping[str, Json]) -> tuple[str, ...]:
     return tuple(one for one in asked if isinstance(one, str)) if isinstance(asked, list) else ()
 
 
-def _then(fields: Mapping[str, Json], method: str, target: str, rule: Json) -> Replayed:
+def _then(fields: Mapping[str, Json], method: str, target: str, rule: Json) -> ReplayedCall:
     was = ASK if fields.get("approval") is not None else ALLOW if fields.get("decision") == Effect.ALLOW else DENY
-    return Replayed(
+    return ReplayedCall(
         method=method,
         target=target,
         initiator=str(fields.get("initiator")),
@@ -146,14 +146,14 @@ def _then(fields: Mapping[str, Json], method: str, target: str, rule: Json) -> R
     )
 
 
-def _with_decision(then: Replayed, would: str, rule: str | None, reasons: tuple[str, ...]) -> Replayed:
+def _with_decision(then: ReplayedCall, would: str, rule: str | None, reasons: tuple[str, ...]) -> ReplayedCall:
     told = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
-    return Replayed(*told, would, rule, reasons)
+    return ReplayedCall(*told, would, rule, reasons)
 
 
-def _without(then: Replayed, what: str) -> Replayed:
+def _without(then: ReplayedCall, what: str) -> ReplayedCall:
     told = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
-    return Replayed(*told, lacks=what)
+    return ReplayedCall(*told, lacks=what)
 
 
 def _effect(decision: Decision) -> str:

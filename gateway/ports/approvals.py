@@ -60,7 +60,7 @@ class OpenQuestion:
 
 
 @dataclass(slots=True, eq=False)
-class Parked:
+class ParkedCall:
     """One waiting call, in the process that owns it. `request` is None for a tool call, which its caller repeats.
 
     `asked`, `ended` and `expires` are on the steady clock: setting the wall clock back extends no question.
@@ -104,28 +104,28 @@ class Approvals(Protocol):
         """Take a person's answer, and return the new state; None if the question is unknown, or not open any more."""
         ...
 
-    def find(self, id: str, caller: Caller) -> Parked:
+    def find(self, id: str, caller: Caller) -> ParkedCall:
         """Return the parked call `id` of this caller, in this process.
 
         Raises `Refusal` (`approval-expired`) if it is unknown or another caller's.
         """
         ...
 
-    async def wait(self, id: str, caller: Caller, seconds: float) -> Parked:
+    async def wait(self, id: str, caller: Caller, seconds: float) -> ParkedCall:
         """Return the parked call once it is answered or `seconds` have passed; waiting counts as polling.
 
         Raises `Refusal` like `find`.
         """
         ...
 
-    async def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
+    async def dispatch(self, parked: ParkedCall, digest: str, policy_version: str) -> None:
         """Use the approval, once, for exactly the call that was shown, after a new look-up of its caller's credential.
 
         Raises `Refusal` (`approval-declined`, `approval-expired`) if the approval is not valid.
         """
         ...
 
-    def cancel(self, parked: Parked) -> None:
+    def cancel(self, parked: ParkedCall) -> None:
         """Void a call of this process, which its caller no longer wants: at once, whatever other processes answer."""
         ...
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.stores.copying import Copied, LineStore
+    from gateway.stores.copying import CopyResult, LineStore
 
 REST: Final = 0.003
 """Seconds of pause before each of some hundred imports, so that other processes get the processor."""
@@ -77,7 +77,7 @@ async def main() -> None:
     from gateway.errors import StartError  # noqa: PLC0415  with pauses
     from gateway.stores.copying import LARGE_BATCH, Stretch, copy  # noqa: PLC0415  with pauses
 
-    def answer(result: Copied | str) -> None:
+    def answer(result: CopyResult | str) -> None:
         sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
         sys.stdout.buffer.flush()
 

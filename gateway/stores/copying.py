@@ -27,7 +27,7 @@ SLICE: Final = 20
 """Lines between two yields to the event loop, which bounds the wait of an exchange."""
 
 
-class Placed(Struct, frozen=True):
+class PlacedLine(Struct, frozen=True):
     """A line, and the byte offset behind it in the whole journal."""
 
     line: Line
@@ -42,7 +42,7 @@ class Position:
     hash: str
 
 
-class Superseded(OSError):
+class SinkSuperseded(OSError):
     """Another process fills this sink now: a late write of a dead gateway must not overwrite its successor's."""
 
     def __init__(self) -> None:
@@ -52,10 +52,10 @@ class Superseded(OSError):
 class LineStore(Protocol):
     """Stores journal lines; `chain` identifies a journal."""
 
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
+    async def store(self, chain: str, lines: Sequence[PlacedLine], position: Position, epoch: int) -> None:
         """Store these lines, some of which may be stored already, and the position behind the last one.
 
-        Raises `Superseded` if another filler has taken over since `epoch`, and OSError while the sink is down.
+        Raises `SinkSuperseded` if another filler has taken over since `epoch`, and OSError while the sink is down.
         """
         ...
 
@@ -92,7 +92,7 @@ class Stretch(Struct, frozen=True):
     epoch: int
 
 
-class Copied(Struct, frozen=True):
+class CopyResult(Struct, frozen=True):
     """The byte offset behind all processed lines, and the problems of those that were not copied.
 
     `hash` is that of the last copied line; None if there was none.
@@ -103,13 +103,13 @@ class Copied(Struct, frozen=True):
     hash: str | None = None
 
 
-async def copy(sink: LineStore, stretch: Stretch, most: int = BATCH) -> Copied:
+async def copy(sink: LineStore, stretch: Stretch, most: int = BATCH) -> CopyResult:
     """Copy the first whole lines of `stretch`, `most` at most. Raises OSError while the sink is down."""
     found = await asyncio.to_thread(_batch, stretch, most)
-    placed, wrong = list[Placed](), list[str]()
+    placed, wrong = list[PlacedLine](), list[str]()
     for number, (offset, raw) in enumerate(found, 1):
         try:
-            placed.append(Placed(read_line(raw), offset))
+            placed.append(PlacedLine(read_line(raw), offset))
         except ValueError as error:
             wrong.append(f"the line that ends at byte {offset} is not copied, it {error}")
         if number % SLICE == 0:
@@ -117,7 +117,7 @@ async def copy(sink: LineStore, stretch: Stretch, most: int = BATCH) -> Copied:
     last = Position(placed[-1].end, placed[-1].line.hash) if placed else None
     if last is not None:
         await sink.store(stretch.chain, placed, last, stretch.epoch)
-    return Copied(found[-1][0] if found else stretch.end, wrong, last.hash if last is not None else None)
+    return CopyResult(found[-1][0] if found else stretch.end, wrong, last.hash if last is not None else None)
 
 
 def _batch(stretch: Stretch, most: int) -> list[tuple[int, bytes]]:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from gateway.stores import copier
-from gateway.stores.copying import Copied, Position, Sink, Stretch, copy
+from gateway.stores.copying import CopyResult, Position, Sink, Stretch, copy
 from gateway.stores.journal import Journal
 from gateway.stores.lines import NO_HASH, read_line
 from gateway.stores.segments import line_before
@@ -50,7 +50,7 @@ class FillProcess:
         await self._there()
         self._idles()
 
-    async def copy(self, stretch: Stretch) -> Copied:
+    async def copy(self, stretch: Stretch) -> CopyResult:
         """Copy as `gateway.stores.copying.copy` does. Raises NoProcess, too."""
         try:
             answer = await _ask_child(await self._there(), msgspec.json.encode(stretch) + b"\n")
@@ -107,7 +107,7 @@ async def _start(url: str, file: Path | None) -> asyncio.subprocess.Process:
     return process
 
 
-async def _ask_child(process: asyncio.subprocess.Process, line: bytes) -> Copied | str:
+async def _ask_child(process: asyncio.subprocess.Process, line: bytes) -> CopyResult | str:
     """Send a request and return the answer: the copied lines, or an error."""
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018  # these are pipes
     with suppress(ConnectionError):
@@ -116,7 +116,7 @@ async def _ask_child(process: asyncio.subprocess.Process, line: bytes) -> Copied
     answer = await process.stdout.readline()
     if not answer:
         raise NoProcess(f"it ended with status {await process.wait()}")
-    return msgspec.json.decode(answer, type=Copied | str)
+    return msgspec.json.decode(answer, type=CopyResult | str)
 
 
 log = logging.getLogger(__name__)

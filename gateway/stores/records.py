@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio.engine import AsyncConnection
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json
-from gateway.stores.copying import Placed, Position, Superseded
+from gateway.stores.copying import PlacedLine, Position, SinkSuperseded
 from gateway.stores.lines import Line, read_line
 from gateway.stores.schema import AUDIT, FILLED, FILLERS
 from gateway.stores.sql import Database, insert
@@ -120,7 +120,7 @@ class Records:
         return Position(found.offset, found.hash) if found is not None else None
 
     async def take_over(self, chain: str) -> int:
-        """Begin a new epoch of the journal `chain`: a store with an older one raises `Superseded` from now on."""
+        """Begin a new epoch of the journal `chain`: a store with an older one raises `SinkSuperseded` from now on."""
         async with self.database.connect() as connection:
             again = {"epoch": FILLERS.c.epoch + 1}
             row = insert(connection, FILLERS).values(chain=chain, epoch=1)
@@ -129,13 +129,13 @@ class Records:
             await connection.commit()
         return epoch
 
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
-        """Insert the missing lines and the position, in one transaction. Raises `Superseded` for an older epoch."""
+    async def store(self, chain: str, lines: Sequence[PlacedLine], position: Position, epoch: int) -> None:
+        """Insert the missing lines and the position, in one transaction. Raises `SinkSuperseded` for an older epoch."""
         mine = and_(FILLERS.c.chain == chain, FILLERS.c.epoch == epoch)
         async with self.database.connect() as connection:
             # The first statement, and a write: no other process can take over between it and the commit.
             if not (await connection.execute(FILLERS.update().where(mine).values(epoch=epoch))).rowcount:
-                raise Superseded
+                raise SinkSuperseded
             await _insert(connection, chain, lines)
             await connection.execute(_PLACE, {"chain": chain, "end": position.end, "hash": position.hash})
             await connection.commit()
@@ -175,14 +175,14 @@ def _find_altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
         return None
     if line.record.phase == "intent":
         opened.add(line.record.id)
-    right = dict(zip(COLUMNS, line_row(row.chain, Placed(line, row.position), opened), strict=True))
+    right = dict(zip(COLUMNS, line_row(row.chain, PlacedLine(line, row.position), opened), strict=True))
     wrong = next((name for name in COLUMNS if name != "line" and getattr(row, name) != right[name]), None)
     if line.record.phase == "outcome":
         opened.discard(line.record.id)
     return f"was altered: its column {wrong} differs from the line" if wrong is not None else None
 
 
-async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:
+async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[PlacedLine]) -> None:
     """Insert the lines that are missing."""
     known = await _find_opened(connection, [one.line for one in placed])
     rows = [line_row(chain, one, known) for one in placed]

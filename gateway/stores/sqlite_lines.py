@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from gateway.errors import DatabaseUnavailable
 from gateway.model import Json
-from gateway.stores.copying import Placed, Position, Superseded
+from gateway.stores.copying import PlacedLine, Position, SinkSuperseded
 from gateway.stores.lines import NOTE
 
 BUSY_SECONDS: Final = 2.0
@@ -57,16 +57,16 @@ class SqliteLines:
     ) -> None:
         self._close()
 
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
+    async def store(self, chain: str, lines: Sequence[PlacedLine], position: Position, epoch: int) -> None:
         """Insert the missing lines and the position, in one transaction.
 
-        Raises `Superseded` for an older epoch, and OSError while the database is down.
+        Raises `SinkSuperseded` for an older epoch, and OSError while the database is down.
         """
         try:
             with self._connect() as connection:
                 # The first statement, and a write: no other process can take over between it and the commit.
                 if not connection.execute(_MINE, {"chain": chain, "epoch": epoch}).rowcount:
-                    raise Superseded
+                    raise SinkSuperseded
                 rows = _rows(connection, chain, lines)
                 connection.executemany(insert_rows(1), rows)
                 connection.execute(PLACE, {"chain": chain, "end": position.end, "hash": position.hash})
@@ -96,7 +96,7 @@ def _open(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def _rows(connection: sqlite3.Connection, chain: str, lines: Sequence[Placed]) -> list[tuple[object, ...]]:
+def _rows(connection: sqlite3.Connection, chain: str, lines: Sequence[PlacedLine]) -> list[tuple[object, ...]]:
     records = [one.line.record for one in lines]
     opened = {record.id for record in records if record.phase == "intent"}
     asked = [record.id for record in records if record.phase == "outcome" and record.id not in opened]
@@ -116,7 +116,7 @@ def insert_rows(rows: int) -> str:
     return f"INSERT INTO audit ({columns}) VALUES {values} ON CONFLICT DO NOTHING"  # noqa: S608  names of ours
 
 
-def line_row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
+def line_row(chain: str, one: PlacedLine, opened: set[str]) -> tuple[object, ...]:
     """Return the values of `COLUMNS`; `opened` are the ids that have an intent."""
     line = one.line
     record = line.record

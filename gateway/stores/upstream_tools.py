@@ -19,7 +19,7 @@ PORTION: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownTool:
     """One tool: the digests of its accepted and its latest form."""
 
     accepted: str
@@ -33,15 +33,15 @@ class UpstreamTools:
         self._database = database
         self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
 
-    async def of(self, upstream: str) -> dict[str, Known]:
+    async def of(self, upstream: str) -> dict[str, KnownTool]:
         """Return the stored tools of one upstream, by `key_of` their names."""
         table = UPSTREAM_TOOLS.c
         query = select(table.tool, table.accepted, table.latest).where(table.upstream == upstream)
         async with self._database.connect() as connection:
-            return {tool: Known(accepted, latest) for tool, accepted, latest in await connection.execute(query)}
+            return {tool: KnownTool(accepted, latest) for tool, accepted, latest in await connection.execute(query)}
 
     @as_whole
-    async def keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
+    async def keep(self, upstream: str, tools: Mapping[str, KnownTool]) -> None:
         """Store these, by `key_of` their names."""
         left = iter(list(tools.items()))
         async with self._writing, self._database.connect() as connection:
@@ -53,7 +53,7 @@ class UpstreamTools:
             await connection.commit()
 
 
-def _row(upstream: str, tool: str, known: Known) -> dict[str, str]:
+def _row(upstream: str, tool: str, known: KnownTool) -> dict[str, str]:
     return {"upstream": upstream, "tool": tool, "accepted": known.accepted, "latest": known.latest}
 
 

@@ -352,7 +352,7 @@ Work = Coroutine[Any, Any, mcp.CallToolResult]
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
+class _KeptCall:
     """A background call, and the bytes of its result once it has ended."""
 
     principal: Principal
@@ -368,7 +368,7 @@ class BackgroundCalls:
 
     def __init__(self, spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]]) -> None:
         self._spawn = spawn
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptCall] = {}
 
     async def run(
         self,
@@ -387,7 +387,7 @@ class BackgroundCalls:
         tells whether the principal may still use the app.
         """
         task = self._spawn(work)
-        kept = _Kept(principal, relay, task, asks, admitted)
+        kept = _KeptCall(principal, relay, task, asks, admitted)
         try:
             if await _wait_finished(kept):
                 return task.result()
@@ -414,7 +414,7 @@ class BackgroundCalls:
             raise Refusal(Reason.CANCELLED, "This call was cancelled. It may have run: look at the view's state.")
         return kept.task.result()
 
-    def _keep(self, kept: _Kept) -> mcp.CallToolResult:
+    def _keep(self, kept: _KeptCall) -> mcp.CallToolResult:
         mine = [id for id, other in self._kept.items() if other.principal == kept.principal]
         for id in mine[: max(0, len(mine) - MOST_KEPT + 1)]:
             _KEPT_CALLS.report(kept.principal.id)
@@ -424,7 +424,7 @@ class BackgroundCalls:
         kept.task.add_done_callback(lambda _: self._end(id, kept))
         return _running_result(id, kept)
 
-    def _end(self, id: str, kept: _Kept) -> None:
+    def _end(self, id: str, kept: _KeptCall) -> None:
         """Keep the result of a call that has ended for a while."""
         loop = kept.task.get_loop()
         loop.call_later(KEPT, self._kept.pop, id, None)
@@ -432,7 +432,7 @@ class BackgroundCalls:
             measured = loop.run_in_executor(None, text_size, kept.task.result())
             measured.add_done_callback(lambda done: self._make_room(id, kept, done))
 
-    def _make_room(self, id: str, kept: _Kept, measured: asyncio.Future[int]) -> None:
+    def _make_room(self, id: str, kept: _KeptCall, measured: asyncio.Future[int]) -> None:
         """Evict the oldest results of the principal for one of `measured` bytes."""
         if measured.cancelled():  # the gateway ends
             return
@@ -448,7 +448,7 @@ class BackgroundCalls:
                 held -= count
 
 
-async def _wait_finished(kept: _Kept, shortest: float = 0.0) -> bool:
+async def _wait_finished(kept: _KeptCall, shortest: float = 0.0) -> bool:
     """Wait while the view shows activity, at least `shortest` seconds; return False if the task still runs then."""
     clock = kept.task.get_loop().time
     began = clock()
@@ -461,7 +461,7 @@ async def _wait_finished(kept: _Kept, shortest: float = 0.0) -> bool:
     return True
 
 
-def _running_result(id: str, kept: _Kept) -> mcp.CallToolResult:
+def _running_result(id: str, kept: _KeptCall) -> mcp.CallToolResult:
     waits = "It waits for a person's approval." if kept.asks() else "The page has not answered yet."
     text = f'{waits} Collect its answer with call_view_tool {{"call": "{id}"}}.'
     return mcp.CallToolResult(

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Given:
+class _IssuedValue:
     """The view that a value was issued for; `attached` counts its attachments, `here` if one was in this process."""
 
     view: str
@@ -63,7 +63,7 @@ class Launches:
     def __init__(self, clock: Callable[[], float] = time.monotonic, store: LaunchStore | None = None) -> None:
         self._clock = clock
         self._store = store
-        self._given: dict[str, _Given] = {}
+        self._given: dict[str, _IssuedValue] = {}
         self._of: dict[Principal, dict[str, None]] = {}
         self._turn = deque[Principal]()
 
@@ -75,7 +75,7 @@ class Launches:
         """Issue a launch value for a view of `app`."""
         self._forget()
         opened = OpenedView(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
-        given = _Given(opened.view, principal, app, self._clock() + LIFE, chosen)
+        given = _IssuedValue(opened.view, principal, app, self._clock() + LIFE, chosen)
         self._add(opened.launch.reveal(), given)
         if self._store is not None:
             await self._try(self._store.put(opened.launch.reveal(), self._stored_launch(given), EACH))
@@ -148,12 +148,12 @@ class Launches:
             rows = {value: replace(self._stored_launch(launch), clean=True) for value, launch in clean.items()}
             await self._try(self._store.replace(rows, {value: row.attached for value, row in rows.items()}))
 
-    def _mine(self, view: str, principal: Principal) -> _Given | None:
+    def _mine(self, view: str, principal: Principal) -> _IssuedValue | None:
         """Return the launch of a view of this principal, if this process issued or attached it."""
         mine = map(self._given.__getitem__, self._of.get(principal, ()))
         return next((launch for launch in mine if launch.view == view and (launch.here or not launch.attached)), None)
 
-    async def _load(self, value: str, principal: Principal) -> _Given | None:
+    async def _load(self, value: str, principal: Principal) -> _IssuedValue | None:
         """Return the launch of a value of an earlier process. Raises `Refusal` while the store is down."""
         if self._store is None:
             return None
@@ -166,7 +166,9 @@ class Launches:
         if stored is None or value in self._given:
             return self._given.get(value)
         expires = self._clock() + stored.left
-        given = _Given(stored.view, principal, stored.app, expires, stored.chosen, stored.attached, clean=stored.clean)
+        given = _IssuedValue(
+            stored.view, principal, stored.app, expires, stored.chosen, stored.attached, clean=stored.clean
+        )
         self._add(value, given)
         return given
 
@@ -177,11 +179,11 @@ class Launches:
             log.warning("views may not survive a restart: the database does not know their launch values: %s", error)
             return None
 
-    def _stored_launch(self, launch: _Given) -> StoredLaunch:
+    def _stored_launch(self, launch: _IssuedValue) -> StoredLaunch:
         left = launch.expires - self._clock()
         return StoredLaunch(launch.view, launch.principal.id, launch.app, launch.chosen, left, launch.attached)
 
-    def _add(self, value: str, launch: _Given) -> None:
+    def _add(self, value: str, launch: _IssuedValue) -> None:
         if launch.principal not in self._of:
             self._of[launch.principal] = {}
             self._turn.append(launch.principal)

@@ -23,9 +23,9 @@ from gateway.ports.views import LaunchValues, LiveView, OpenedView, TaintStore, 
 from gateway.views.initiator import CLAIMED, Cause
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
-from gateway.views.shown import Shown, Successions, Tell
+from gateway.views.shown import ShownView, Successions, Tell
 from gateway.views.tools import clean_tools, with_callable_tools
-from gateway.views.view import AppRules, Attached, Openings, PageCalls, SharedTaints, View, ViewKey, split
+from gateway.views.view import AppRules, AttachResult, Openings, PageCalls, SharedTaints, View, ViewKey, split
 
 LIVE = 32
 """Live views of one principal by default."""
@@ -125,7 +125,7 @@ class Views:
         launch: str | None,
         capabilities: Mapping[str, Any],
         former: str | None = None,
-    ) -> Attached:
+    ) -> AttachResult:
         """Register a view that runs; without a launch value it is unproven.
 
         `former` is the view of its page before this launch value arrived, which is closed: a proof of it, or the id of
@@ -152,7 +152,7 @@ class Views:
             view = self._add(View(waiting.view, principal, waiting.app, proven=True, attached=number, key=key))
             if waiting.chosen or await self.launches.is_chosen(principal, waiting.app):
                 self.taints.report(view)
-        return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
+        return AttachResult(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 
     def open_bridged(self, principal: Principal, app: str) -> View:
         """Add a view of our host page, proven by its socket. Raises `Refusal` if there are too many."""
@@ -169,7 +169,7 @@ class Views:
         view.taint.move(self._clock())
         return view
 
-    def find_shown(self, principal: Principal, app: str) -> Shown | None:
+    def find_shown(self, principal: Principal, app: str) -> ShownView | None:
         """Return the view of `app` that our host page shows to `principal`, if there is exactly one.
 
         None for a shared principal: nothing identifies the conversation of the view.

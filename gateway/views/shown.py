@@ -31,7 +31,7 @@ class NotifiedView(Protocol):
     def tell(self) -> Tell | None: ...
 
 
-class Shown:
+class ShownView:
     """A view in our host page that is notified of a model's call.
 
     `successor` gives the view that the host page opens in its place, since each view is notified of one call.
@@ -103,13 +103,15 @@ class Successions:
         showing: Callable[[], Sequence[NotifiedView]],
         is_open: Callable[[NotifiedView], bool],
         tasks: asyncio.TaskGroup,
-    ) -> Shown | None:
+    ) -> ShownView | None:
         """Return the one view that is `showing`, None if there are none or several; `tasks` wait for successors."""
         views = showing()
         if len(views) != 1:
             return None
         first = views[0]
-        return Shown(first, self._clock, lambda: tasks.create_task(self._successor(lambda: is_open(first), showing)))
+        return ShownView(
+            first, self._clock, lambda: tasks.create_task(self._successor(lambda: is_open(first), showing))
+        )
 
     def note_change(self) -> None:
         """A view came or went."""

@@ -97,7 +97,7 @@ class AppRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class AttachResult:
     """The answer to a view that attached: id, key (base64url), and the `free` tools that hosts may offer."""
 
     view: str

@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpResponseParser
 
 from gateway.backends.connect import HEADER_FIELDS, LINE_BYTES
-from gateway.backends.http1 import Malformed, ResponseReader
+from gateway.backends.http1 import MalformedResponse, ResponseReader
 from gateway.errors import Refusal
 
 Outcome: TypeAlias = tuple[int, bytes] | None
@@ -34,7 +34,7 @@ def read_by_gateway(pieces: Sequence[bytes], method: str = "GET") -> Outcome:
             if complete:
                 break
         return (reading.head.status, reading.body()) if complete or reading.eof() else None
-    except (Malformed, Refusal):
+    except (MalformedResponse, Refusal):
         return None
 
 

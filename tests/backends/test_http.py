@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from gateway.backends.codings import Body
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
-from gateway.backends.http1 import CHUNKS_SLICE, CODED_SLICE, INTERIM, Malformed, ResponseReader
+from gateway.backends.http1 import CHUNKS_SLICE, CODED_SLICE, INTERIM, MalformedResponse, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound
 from tests.backends.peers import OK, Peer, fetch_from, raw_peer, read_head, refusal_reason
@@ -218,7 +218,7 @@ def test_interim_answers_come_to_an_end() -> None:
     """The number of interim answers is bounded: each takes processing time from other requests."""
     interim = b"HTTP/1.1 103 E\r\n\r\n"
     assert ResponseReader("GET", 1000).feed(interim * INTERIM + b"HTTP/1.1 204 N\r\n\r\n")
-    with pytest.raises(Malformed, match="too many interim answers"):
+    with pytest.raises(MalformedResponse, match="too many interim answers"):
         ResponseReader("GET", 1000).feed(interim * (INTERIM + 1))
 
 

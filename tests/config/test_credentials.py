@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config import Config, load_config
 from gateway.config.secrets import PendingSecret
-from gateway.credentials import Basic, ClientAuthentication, Fixed, JwtBearer, OAuth, Plugged, TokenExchange
+from gateway.credentials import Basic, ClientAuthentication, FixedHeader, JwtBearer, OAuth, PluginSpec, TokenExchange
 from gateway.errors import DocumentError
 from tests.credentials.house import KEY
 from tests.leaks.marks import MARK
@@ -43,7 +43,7 @@ chained: {{type: jwt_bearer, {OAUTH}, client_secret: "${{env:S}}", assertion: ex
 """,
     )
     found = config.credentials
-    assert isinstance(found["header"], Fixed)
+    assert isinstance(found["header"], FixedHeader)
     assert found["header"].field == "x-api-key"
     assert isinstance(found["basic"], Basic)
     oauth = {name: spec for name, spec in found.items() if isinstance(spec, OAuth)}
@@ -71,9 +71,9 @@ other: {type: header, value: "${plugin:vault:x}"}
 """
     config = load(tmp_path, text, "plugins: [my.plugin]\n")
     own, other = config.credentials["own"], config.credentials["other"]
-    assert isinstance(own, Plugged)
+    assert isinstance(own, PluginSpec)
     assert (own.type, own.options["path"]) == ("vault", "a/b")
-    assert isinstance(other, Fixed)
+    assert isinstance(other, FixedHeader)
     assert isinstance(other.value, PendingSecret)
     with pytest.raises(DocumentError, match="must be one of header, basic"):
         load(tmp_path, text)

@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.changes.feed import ChangeListener
-from gateway.mcp.upstreams.upstream import Joined, Upstream
+from gateway.mcp.upstreams.upstream import JoinedLink, Upstream
 from gateway.model import Principal
 from tests.interop.probe import Probe
 from tests.interop.serving import alone, over_http
@@ -34,7 +34,7 @@ async def upstream(folder: Path, most: int) -> AsyncIterator[Upstream]:
         yield made
 
 
-async def stands(made: Upstream, person: str, kind: int) -> Joined:
+async def stands(made: Upstream, person: str, kind: int) -> JoinedLink:
     """Return a connection that is established and idle."""
     joined, _ = await made.session(client(person, kind))
     return joined

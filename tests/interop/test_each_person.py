@@ -201,7 +201,7 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
             assert await place.names("bob") == {f"{place.prefix}of_bob"}
             assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
         now = Counter(type(one).__name__ for one in cached_lists() if not any(one is old for old in before))
-        assert now == ({"OfferedTools": 1} if mount else {"OfferedTools": 2, "Heard": 2, "_Made": 1})
+        assert now == ({"OfferedTools": 1} if mount else {"OfferedTools": 2, "KnownLists": 2, "_MergedList": 1})
         assert await console_problems(place.world) == [
             f"up: its lists for all persons have more than {room} bytes: it is requested again more often"
         ]
@@ -224,4 +224,8 @@ async def console_problems(world: World) -> list[str]:
 def cached_lists() -> list[object]:
     """Return the objects that cache lists, of all gateways so far."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | list_cache.Heard | merging._Made)]
+    return [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, offers.OfferedTools | list_cache.KnownLists | merging._MergedList)
+    ]

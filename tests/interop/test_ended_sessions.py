@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.mcp.upstreams.changes.merged_changes import MergedChanges
-from gateway.mcp.upstreams.merged import Merged
+from gateway.mcp.upstreams.merged import MergedUpstreams
 from gateway.mcp.upstreams.mount import Proxy
 from tests.interop.probe import Probe
 from tests.interop.serving import gateway, over_http
@@ -22,7 +22,7 @@ FIELDS = {"accept": "application/json, text/event-stream", "webmcp-gateway-clien
 
 def session_state() -> list[object]:
     """Return the session state of the upstreams' mounts."""
-    mounts = [one for one in gc.get_objects() if isinstance(one, Proxy | Merged | MergedChanges)]
+    mounts = [one for one in gc.get_objects() if isinstance(one, Proxy | MergedUpstreams | MergedChanges)]
     found: list[object] = []
     for one in mounts:
         found += getattr(one, "_levels", {})

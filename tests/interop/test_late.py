@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.catalog import list_cache
 from gateway.mcp.upstreams.transport import handshake, link
-from gateway.stores.upstream_tools import Known, UpstreamTools
+from gateway.stores.upstream_tools import KnownTool, UpstreamTools
 from tests.interop.clocks import inside
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
@@ -77,7 +77,7 @@ async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
     asked, go = asyncio.Event(), asyncio.Event()
     of = UpstreamTools.of
 
-    async def reading(store: UpstreamTools, upstream: str) -> dict[str, Known]:
+    async def reading(store: UpstreamTools, upstream: str) -> dict[str, KnownTool]:
         if upstream == "a":
             asked.set()
             await go.wait()

@@ -26,7 +26,7 @@ from gateway.mcp.upstreams.transport import http, link, requests
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
 from gateway.mcp.upstreams.transport.http import RESUMES
 from gateway.mcp.upstreams.transport.link import LinkSession, LinkState
-from gateway.mcp.upstreams.upstream import Joined
+from gateway.mcp.upstreams.upstream import JoinedLink
 from gateway.model import LOCAL
 from tests.assembly.files import replace_file
 from tests.interop.probe import Probe, text
@@ -338,7 +338,7 @@ def kind(name: str) -> UpstreamClient:
     return UpstreamClient(LOCAL, name, "2025-11-25", {"experimental": {name: {}}})
 
 
-async def wait_lost(joined: tuple[Joined, LinkSession]) -> None:
+async def wait_lost(joined: tuple[JoinedLink, LinkSession]) -> None:
     """Send requests until the connection is found to be lost."""
     while joined[0].link.state is LinkState.READY:
         with pytest.raises(UpstreamLost):

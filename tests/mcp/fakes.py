@@ -31,7 +31,7 @@ from gateway.model import (
 )
 from gateway.ports.views import LiveView, OpenedView
 from gateway.views.relay import PollAnswer, Relay, RelayEvent
-from gateway.views.view import Attached
+from gateway.views.view import AttachResult
 
 ADD = ViewTool(
     name="cart_add_to_cart",
@@ -145,10 +145,10 @@ class FakeViews:
         launch: str | None,
         capabilities: Mapping[str, Any],
         former: str | None,
-    ) -> Attached:
+    ) -> AttachResult:
         if launch not in (None, "launch-value"):
             raise Refusal(Reason.VIEW_UNPROVEN, "unknown launch value")
-        return Attached("view-1", "a2V5", launch is not None, ("checkout",))
+        return AttachResult("view-1", "a2V5", launch is not None, ("checkout",))
 
     def caller(
         self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool, gesture: float | None

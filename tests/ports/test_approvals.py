@@ -22,7 +22,7 @@ from gateway.exchange.approvals import (
     Still,
 )
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal
-from gateway.ports.approvals import Approvals, ApprovalState, Ask, Parked
+from gateway.ports.approvals import Approvals, ApprovalState, Ask, ParkedCall
 from tests.clock import Clock
 from tests.exchange.house import ends_when_cancelled
 
@@ -54,7 +54,7 @@ def approvals(make: Make, clock: Clock) -> Approvals:
     return make(120.0, clock, clock)
 
 
-async def park(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> Parked:
+async def park(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> ParkedCall:
     """Ask a question; return the waiting call."""
     return approvals.find((await approvals.park(ask, caller)).question.id, caller)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.caches import Owned
+from gateway.caches import OwnerCache
 
 OWNERS = st.sampled_from("abcd")
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "get", "pop"]), OWNERS, st.integers(0, 12)), max_size=80)
@@ -13,7 +13,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["put", "get", "pop"]), OWNERS, st.in
 
 def test_who_has_too_many_loses_the_one_that_was_not_used_for_longest() -> None:
     """However many it adds, the values of others stay."""
-    kept: Owned[str, int] = Owned(each=2, most=10)
+    kept: OwnerCache[str, int] = OwnerCache(each=2, most=10)
     kept.put("ann", "ann", 1)
     for number in range(100):
         kept.put("eve", f"eve-{number}", number)
@@ -23,7 +23,7 @@ def test_who_has_too_many_loses_the_one_that_was_not_used_for_longest() -> None:
 
 def test_where_all_have_too_many_who_has_most_loses_one() -> None:
     """The newcomer gets a place."""
-    kept: Owned[str, int] = Owned(each=4, most=6)
+    kept: OwnerCache[str, int] = OwnerCache(each=4, most=6)
     for owner, count in (("eve", 4), ("ann", 2), ("bob", 2)):
         for number in range(count):
             kept.put(owner, f"{owner}-{number}", number)
@@ -38,7 +38,7 @@ def test_where_all_have_too_many_who_has_most_loses_one() -> None:
 @given(STEPS)
 def test_no_owner_and_no_sum_is_ever_over_its_bound(steps: list[tuple[str, str, int]]) -> None:
     """After any steps; and no owner loses a value while another one has more."""
-    kept: Owned[str, int] = Owned(each=3, most=7)
+    kept: OwnerCache[str, int] = OwnerCache(each=3, most=7)
     there: dict[str, set[str]] = {owner: set() for owner in "abcd"}
     for what, owner, number in steps:
         key = f"{owner}{number}"

@@ -18,7 +18,7 @@ import pytest
 from gateway.model import Json
 from gateway.stores import copier, filler
 from gateway.stores import filler as module
-from gateway.stores.copying import BATCH, Copied, Placed, Position, Stretch, Superseded
+from gateway.stores.copying import BATCH, CopyResult, PlacedLine, Position, SinkSuperseded, Stretch
 from gateway.stores.filler import Filler, FillProcess, NoProcess
 from gateway.stores.journal import Journal
 from gateway.stores.records import Records
@@ -36,7 +36,7 @@ class Seen(FillProcess):
         self.pids = set[int]()
         self.refused = list[str]()
 
-    async def copy(self, stretch: Stretch) -> Copied:
+    async def copy(self, stretch: Stretch) -> CopyResult:
         """Copy, and note the process."""
         try:
             copied = await super().copy(stretch)
@@ -201,7 +201,7 @@ async def test_without_sqlalchemy_the_same_rows_are_stored(path: Path, tmp_path:
         for number in range(5):
             journal.append(record(str(number), app="sho\u0301p", status=200, reason=odd, decision=7))
         chain = journal.chain
-    placed = [Placed(line, 100 * number) for number, line in enumerate(journal_lines(path), 1)]
+    placed = [PlacedLine(line, 100 * number) for number, line in enumerate(journal_lines(path), 1)]
     found = []
     for name in ("records", "lines"):
         url = f"sqlite:///{tmp_path / name}.db"
@@ -212,7 +212,7 @@ async def test_without_sqlalchemy_the_same_rows_are_stored(path: Path, tmp_path:
                 store = records.store if name == "records" else lines.store
                 for batch in (placed[:3], placed[2:7], placed):
                     await store(chain, batch, Position(batch[-1].end, batch[-1].line.hash), new)
-                with pytest.raises(Superseded):
+                with pytest.raises(SinkSuperseded):
                     await store(chain, placed[:1], Position(100, placed[0].line.hash), old)
         found.append([query(url, f"SELECT * FROM {table} ORDER BY 1, 2") for table in ("audit", "audit_filled")])
     assert found[0] == found[1]
@@ -232,7 +232,7 @@ async def test_a_database_that_is_gone_is_not_made_anew(path: Path, tmp_path: Pa
             one.unlink()
         for _ in range(2):
             with pytest.raises(OSError):
-                await lines.store("chain", [Placed(line, 10)], Position(10, line.hash), 1)
+                await lines.store("chain", [PlacedLine(line, 10)], Position(10, line.hash), 1)
     with pytest.raises(OSError, match="cannot be used"), SqliteLines(file):
         pass
     assert not file.exists()

@@ -12,7 +12,7 @@ from gateway.errors import StartError
 from gateway.model import LOCAL, AuditRecord, Caller, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.stores import filler
-from gateway.stores.copying import Copied, Stretch
+from gateway.stores.copying import CopyResult, Stretch
 from gateway.stores.filler import Filler, FillProcess
 from gateway.stores.heads import new_key
 from gateway.stores.journal import Journal
@@ -121,7 +121,7 @@ async def test_another_process_fills_it(server: PostgreSQL, database: Database, 
         journal.append(AuditRecord("a", "outcome", 5.0, {"app": "cart"}))
         epoch = await Records(database).take_over(journal.chain)
         copied = await aside.copy(Stretch(str(journal.path), journal.chain, 0, journal.position, epoch))
-        assert copied == Copied(journal.position, [], journal.last(1)[0].hash)
+        assert copied == CopyResult(journal.position, [], journal.last(1)[0].hash)
     await aside.close()
     assert [one.id for one in await Records(database).query(10)] == ["a"]
 

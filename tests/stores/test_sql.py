@@ -21,7 +21,7 @@ from gateway.errors import StartError
 from gateway.model import LOCAL, AuditRecord, Json
 from gateway.ports.sessions import SessionKind
 from gateway.stores import filler
-from gateway.stores.copying import BATCH, Placed, Position, Superseded
+from gateway.stores.copying import BATCH, PlacedLine, Position, SinkSuperseded
 from gateway.stores.filler import Filler
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
@@ -412,9 +412,9 @@ async def test_who_was_superseded_stores_nothing(path: Path, url: str) -> None:
         records = Records(database)
         old = await records.take_over(chain)
         new = await records.take_over(chain)
-        await records.store(chain, [Placed(first, 10), Placed(second, 20)], Position(20, second.hash), new)
-        with pytest.raises(Superseded):
-            await records.store(chain, [Placed(first, 10)], Position(10, first.hash), old)
+        await records.store(chain, [PlacedLine(first, 10), PlacedLine(second, 20)], Position(20, second.hash), new)
+        with pytest.raises(SinkSuperseded):
+            await records.store(chain, [PlacedLine(first, 10)], Position(10, first.hash), old)
         assert await records.position(chain) == Position(20, second.hash)
         assert await records.take_over("another journal") == 1
 

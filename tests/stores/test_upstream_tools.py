@@ -7,12 +7,12 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from gateway.stores.sql import Database
-from gateway.stores.upstream_tools import PORTION, Known, UpstreamTools, key_of
+from gateway.stores.upstream_tools import PORTION, KnownTool, UpstreamTools, key_of
 
 
 async def test_many_are_written_in_portions(tmp_path: Path) -> None:
     """No portion blocks others for long; all are stored afterwards."""
-    tools = {key_of(str(number)): Known("a", str(number)) for number in range(4 * PORTION + 1)}
+    tools = {key_of(str(number)): KnownTool("a", str(number)) for number in range(4 * PORTION + 1)}
     sizes: list[int] = []
 
     def written(*said: Any) -> None:

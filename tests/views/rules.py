@@ -8,7 +8,7 @@ from dataclasses import replace
 from gateway.crypto import base64url
 from gateway.model import LOCAL
 from gateway.policy import parse_policy
-from gateway.views.view import Attached
+from gateway.views.view import AttachResult
 
 POLICY = parse_policy(
     """
@@ -23,7 +23,7 @@ tools: {add: {}, held: {confirm: always}, noisy: {rate: 1/minute per principal},
 EVE = replace(LOCAL, subject="eve")
 
 
-def proof(attached: Attached, number: int) -> str:
+def proof(attached: AttachResult, number: int) -> str:
     """Return the proof that the view would send along."""
     key = base64.urlsafe_b64decode(attached.key + "=")
     signature = hmac.digest(key, str(number).encode(), hashlib.sha256)

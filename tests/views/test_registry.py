@@ -12,7 +12,7 @@ from gateway.views.initiator import GRACE
 from gateway.views.memory import LIFE, Launches
 from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, PollAnswer
-from gateway.views.view import OPENING, AppRules, Attached, View
+from gateway.views.view import OPENING, AppRules, AttachResult, View
 from tests.clock import Clock
 from tests.views.memory import views_of
 from tests.views.pages import Page, connect
@@ -215,7 +215,7 @@ async def test_a_view_without_launch_value_stays_unproven(views: Views) -> None:
 async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) -> None:
     """Its former unproven view is closed; others stay: of another app or principal, and proven ones."""
 
-    async def launched(app: str, former: Attached | None = None) -> Attached:
+    async def launched(app: str, former: AttachResult | None = None) -> AttachResult:
         return await relaunch(views, app, former.view if former else None)
 
     was, other = [await views.attach(LOCAL, "cart", None, {}) for _ in range(2)]
@@ -240,7 +240,7 @@ async def test_a_page_with_another_launch_value_is_one_view(views: Views) -> Non
     assert {view.id for view in views.of(LOCAL)} == {attached.view for attached in (*others, now)}
 
 
-async def relaunch(views: Views, app: str, former: str | None) -> Attached:
+async def relaunch(views: Views, app: str, former: str | None) -> AttachResult:
     """Return the view of a page of `LOCAL` with a new launch value, which names its former view."""
     return await views.attach(LOCAL, app, (await views.open(LOCAL, app)).launch.reveal(), {}, former)
 

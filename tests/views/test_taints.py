@@ -18,7 +18,7 @@ from gateway.views import initiator, memory
 from gateway.views.initiator import GRACE
 from gateway.views.memory import LIFE
 from gateway.views.registry import IDLE, QUIET, Views
-from gateway.views.view import AppRules, Attached, View
+from gateway.views.view import AppRules, AttachResult, View
 from tests.approvals.page import show_cart
 from tests.clock import Clock
 from tests.views.memory import views_of
@@ -50,7 +50,7 @@ async def views(clock: Clock, store: DatabaseTaints) -> AsyncIterator[Views]:
 class Tab:
     """A page that a host shows, as a client of the gateway."""
 
-    def __init__(self, views: Views, launch: str, attached: Attached, app: str) -> None:
+    def __init__(self, views: Views, launch: str, attached: AttachResult, app: str) -> None:
         self.views = views
         self.app = app
         self.launch = launch
@@ -358,10 +358,10 @@ async def test_over_mcp(world: World) -> None:
         opened = await host.call_tool("open_cart", {})
         launch = {"launch": (opened.meta or {})["webmcp-gateway/launch"]}
 
-        async def attached() -> Attached:
+        async def attached() -> AttachResult:
             told = (await host.call_tool("webmcp_attach", launch)).structured_content
             assert told is not None
-            return Attached(told["view"], told["key"], told["proven"], ())
+            return AttachResult(told["view"], told["key"], told["proven"], ())
 
         first = await attached()
         wanted = {"url": "/api/cart/tea", "method": "DELETE"}

@@ -49,7 +49,7 @@ class CopiedLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ChainVerdict:
     """The verdict on one chain in one place."""
 
     place: str
@@ -109,13 +109,13 @@ def verify(
     click.get_current_context().exit(_exit_code(judged))
 
 
-def _exit_code(judged: Sequence[Judged]) -> int:
+def _exit_code(judged: Sequence[ChainVerdict]) -> int:
     if not all(one.verdict.sound for one in judged):
         return FAILED
     return UNDECIDED if any(one.verdict.doubts for one in judged) else 0
 
 
-def _judge(where: RecordSource, rules: Rules) -> Iterator[Judged]:
+def _judge(where: RecordSource, rules: Rules) -> Iterator[ChainVerdict]:
     copies: dict[str, Check] = {}
     filled = False
     copied = CopiedLine("", None)
@@ -129,14 +129,14 @@ def _judge(where: RecordSource, rules: Rules) -> Iterator[Judged]:
     head = rules.head if own is None else 0
     retained = {own.verdict.chain: own.retained} if own is not None else {}
     database = {
-        chain: Judged(f"database, journal {chain}", copy.end(head, retained.get(chain)))
+        chain: ChainVerdict(f"database, journal {chain}", copy.end(head, retained.get(chain)))
         for chain, copy in copies.items()
     }
     found = []
     if own is not None:
         known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
         head = max(rules.head, known.get(own.verdict.chain, 0))
-        journal = Judged(str(where.journal), own.end(head, own.retained))
+        journal = ChainVerdict(str(where.journal), own.end(head, own.retained))
         if own.unreached and journal.verdict.sound:
             own.missing_end(f", which the database has; {_LOST_HERE}")
         if filled and journal.verdict.chain in database and copied.hash is None:
@@ -173,7 +173,7 @@ def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
         copy.problems.append(LineProblem(copy.last_place, say))
 
 
-def _missing_lines(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator[Judged]:
+def _missing_lines(judged: list[ChainVerdict], there: set[str], *, filled: bool) -> Iterator[ChainVerdict]:
     """Report journals missing from the database although other heads name them, or their files exist."""
     told: set[str] = set()
     for one in judged:
@@ -185,7 +185,7 @@ def _missing_lines(judged: list[Judged], there: set[str], *, filled: bool) -> It
             mine = chain == one.verdict.chain
             who = "its own file is here" if mine else f"head {one.verdict.head} of {one.place} names it"
             say = f"of it is there, and {who}: give --gone {chain} if it was removed on purpose"
-            yield Judged(f"database, journal {chain}", Verdict(chain, problems=[LineProblem("no line", say)]))
+            yield ChainVerdict(f"database, journal {chain}", Verdict(chain, problems=[LineProblem("no line", say)]))
 
 
 def _check(rules: Rules, begins_at: int | None = None, reaches: Collection[str] = ()) -> Check:
@@ -249,7 +249,7 @@ class _Advance:
         self._progress.update(self._task, completed=done)
 
 
-def _tell(judged: Judged) -> None:
+def _tell(judged: ChainVerdict) -> None:
     verdict = judged.verdict
     click.echo(f"{judged.place}: {verdict.lines:,} lines of {verdict.writers} starts, {verdict.heads:,} heads")
     for problem in verdict.problems[:10]:
@@ -272,7 +272,7 @@ def _tell(judged: Judged) -> None:
         click.echo(f"  proven to head {verdict.head:,} ({verdict.head_place}), {tail}")
 
 
-def _json(judged: Judged) -> dict[str, Json]:
+def _json(judged: ChainVerdict) -> dict[str, Json]:
     verdict = judged.verdict
     return {
         "record": judged.place,

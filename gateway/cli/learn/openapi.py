@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from gateway.cli.learn.proposals import Findings, Learned, LeftOut, ProposedSchema, path_problem, unique
+from gateway.cli.learn.proposals import Findings, LeftOut, ProposedSchema, RouteProposal, path_problem, unique
 from gateway.documents import Node, load
 from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
@@ -333,7 +333,7 @@ class _OpenApiReading:
             return
         id = _text(_at(operation, "operationId"))
         why = f"operation {id}" if id is not None and id.isprintable() and len(id) <= 100 else "from the API"
-        self.found.learned.append(Learned(method, path, why, body=self._body(method, path, operation, id)))
+        self.found.learned.append(RouteProposal(method, path, why, body=self._body(method, path, operation, id)))
 
     def _body(self, method: str, path: str, operation: Node, id: str | None) -> ProposedSchema | None:
         given = _at(operation, "requestBody")

@@ -32,7 +32,7 @@ class ProposedSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class RouteProposal:
     """A proposal: one method of one path template. `why` is its origin."""
 
     method: str
@@ -66,7 +66,7 @@ class LeftOut:
 class Findings:
     """The results of one source. `backend` is the URL that it declares for the API."""
 
-    learned: list[Learned] = field(default_factory=list)
+    learned: list[RouteProposal] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     backend: str | None = None
 
@@ -151,9 +151,9 @@ def new_policy(backend: str) -> str:
     return NEW.format(url=yaml_text(backend), network=network_of(backend))
 
 
-def undecided_routes(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned], list[LeftOut]]:
+def undecided_routes(policy: Policy, learned: Iterable[RouteProposal]) -> tuple[list[RouteProposal], list[LeftOut]]:
     """Return the routes that the policy does not decide yet, and the others with reasons: an explicit denial stays."""
-    fresh: list[Learned] = []
+    fresh: list[RouteProposal] = []
     left: list[LeftOut] = []
     for one in learned:
         backend = one.backend if one.backend in policy.backends else None
@@ -172,9 +172,9 @@ def undecided_routes(policy: Policy, learned: Iterable[Learned]) -> tuple[list[L
     return fresh, left
 
 
-def group_routes(learned: Sequence[Learned], several_backends: bool, folder: str | None) -> list[LearnedRoute]:
+def group_routes(learned: Sequence[RouteProposal], several_backends: bool, folder: str | None) -> list[LearnedRoute]:
     """Return the routes to add: safe and unsafe methods apart, each method with a schema separately."""
-    groups: dict[tuple[str, str | None, bool, str | None], list[Learned]] = {}
+    groups: dict[tuple[str, str | None, bool, str | None], list[RouteProposal]] = {}
     for one in learned:
         name = one.body.name if one.body is not None else None
         groups.setdefault((one.path, one.backend, one.method in (*SAFE_METHODS, WEBSOCKET), name), []).append(one)
@@ -257,7 +257,7 @@ def _route(route: LearnedRoute) -> CommentedMap:
 def _tests(route: LearnedRoute) -> list[CommentedMap]:
     """Return tests without any recorded value."""
     method = WEBSOCKET if WEBSOCKET in route.methods else route.methods[0]
-    request = f"{method} {Learned(method, route.path, '').example}"
+    request = f"{method} {RouteProposal(method, route.path, '').example}"
     if route.schema is not None:
         return [_flow_map(request=request, expect="deny")]  # the request has no body
     if not route.unsafe:
@@ -293,11 +293,11 @@ def _flow_map(**entries: str) -> CommentedMap:
     return mapping
 
 
-def sort_routes(learned: Iterable[Learned]) -> list[Learned]:
+def sort_routes(learned: Iterable[RouteProposal]) -> list[RouteProposal]:
     """Sort by path; literal segments before parameters, since the first matching route decides."""
     methods = sorted((*METHODS, WEBSOCKET), key=lambda method: (method not in SAFE_METHODS, method))
 
-    def place(one: Learned) -> tuple[list[tuple[bool, str]], int]:
+    def place(one: RouteProposal) -> tuple[list[tuple[bool, str]], int]:
         return [(part.startswith("{"), part) for part in one.path.split("/")], methods.index(one.method)
 
     return sorted(learned, key=place)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.cli.learn.proposals import ENCODED, Findings, Learned, LeftOut, path_problem, singular, unique
+from gateway.cli.learn.proposals import ENCODED, Findings, LeftOut, RouteProposal, path_problem, singular, unique
 from gateway.model import WEBSOCKET, AuditRecord, Json
 from gateway.policy import METHODS, SAFE_METHODS
 
@@ -33,7 +33,7 @@ _AMBIGUOUS = re.compile("%(?:2F|5C|25|3B|3F|23)")
 
 
 @dataclass(slots=True)
-class Seen:
+class TrafficCount:
     """One method of one path: its count, and how often report mode allowed it."""
 
     count: int = 0
@@ -45,7 +45,7 @@ class Traffic:
     """Collects records one at a time in bounded memory."""
 
     app: str | None = None
-    seen: dict[tuple[str, str, str | None], Seen] = field(default_factory=dict)
+    seen: dict[tuple[str, str, str | None], TrafficCount] = field(default_factory=dict)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
     apps: set[str] = field(default_factory=set)
 
@@ -67,7 +67,7 @@ class Traffic:
         if key not in self.seen and len(self.seen) >= MOST:
             self._leave("requests to further paths", f"more than {MOST} different ones were seen")
             return
-        one = self.seen.setdefault(key, Seen())
+        one = self.seen.setdefault(key, TrafficCount())
         one.count += 1
         one.reported += bool(fields.get("reported"))
 
@@ -81,7 +81,7 @@ class Traffic:
                 continue
             times = "once" if seen.count == 1 else f"{seen.count} times"
             mode = f", {seen.reported} in report mode" if seen.reported else ""
-            found.learned.append(Learned(method, path, f"{times}{mode}", backend))
+            found.learned.append(RouteProposal(method, path, f"{times}{mode}", backend))
         found.left_out += _words(self.seen)
         return found
 
@@ -123,7 +123,7 @@ def _objection(fields: Mapping[str, Json]) -> str | None:
 Key = tuple[str, str, str | None]
 
 
-def _join(seen: Mapping[Key, Seen]) -> dict[Key, Seen]:
+def _join(seen: Mapping[Key, TrafficCount]) -> dict[Key, TrafficCount]:
     """Merge read paths that differ only in their last segment, if there are many."""
     groups: dict[Key, list[Key]] = {}
     for key in seen:
@@ -138,7 +138,7 @@ def _join(seen: Mapping[Key, Seen]) -> dict[Key, Seen]:
         used = re.findall(r"\{([^{}:]+)", head)
         before = head.rpartition("/")[2]
         name = unique(singular(before) if before and "{" not in before else "id", used)
-        whole = joined.setdefault((method, f"{head}/{{{name}}}", backend), Seen())
+        whole = joined.setdefault((method, f"{head}/{{{name}}}", backend), TrafficCount())
         for key in keys:
             one = joined.pop(key)
             whole.count += one.count
@@ -161,6 +161,6 @@ def _words(seen: Iterable[Key]) -> list[LeftOut]:
     ]
 
 
-def _order(item: tuple[Key, Seen]) -> tuple[str, bool, str]:
+def _order(item: tuple[Key, TrafficCount]) -> tuple[str, bool, str]:
     method, path, _ = item[0]
     return path, method not in SAFE_METHODS, method

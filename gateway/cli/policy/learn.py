@@ -15,9 +15,9 @@ from gateway.cli.group import Unusable, opener
 from gateway.cli.learn.openapi import learn_openapi
 from gateway.cli.learn.proposals import (
     Findings,
-    Learned,
     LearnedRoute,
     LeftOut,
+    RouteProposal,
     add_routes,
     group_routes,
     new_policy,
@@ -170,7 +170,7 @@ def _new(source: RecordPlace, backend: str | None, found: Findings) -> str:
     return new_policy(url)
 
 
-def _place(policy: Policy, backend: str | None, learned: Iterable[Learned]) -> list[Learned]:
+def _place(policy: Policy, backend: str | None, learned: Iterable[RouteProposal]) -> list[RouteProposal]:
     """Return each route with its backend, if the policy has several. Raises `Unusable` if one is unclear."""
     if len(policy.backends) <= 1:
         return [replace(one, backend=None) for one in learned]

@@ -16,7 +16,7 @@ from gateway.cli.policy.sources import load
 from gateway.cli.records import RecordPlace, RecordType
 from gateway.model import Json
 from gateway.policy import Policy
-from gateway.policy.replay import Replayed, replay_decision
+from gateway.policy.replay import ReplayedCall, replay_decision
 
 EXAMPLES: Final = 3
 GROUPS: Final = 1000
@@ -38,7 +38,7 @@ class Group:
     examples: list[str] = field(default_factory=list)
     reasons: tuple[str, ...] = ()
 
-    def add(self, one: Replayed) -> None:
+    def add(self, one: ReplayedCall) -> None:
         """Count one request."""
         self.count += 1
         self.initiators[one.initiator] += 1
@@ -59,7 +59,7 @@ class ReplayResult:
     groups: dict[Key, Group] = field(default_factory=dict)
     lacking: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, one: Replayed) -> None:
+    def add(self, one: ReplayedCall) -> None:
         """Count one request."""
         if one.lacks is not None:
             rule = one.rule_was or "(no route)"
@@ -141,7 +141,7 @@ def _replay(audit: RecordPlace, policy: Policy, app: str | None, *, quiet: bool)
     return found
 
 
-def _was(one: Replayed) -> str:
+def _was(one: ReplayedCall) -> str:
     return "reported" if one.reported else one.was
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from gateway.callers.entitlements import AccessRule
 from gateway.cli.group import Command, Unusable, config_option
 from gateway.config import UpstreamApp, load_config
-from gateway.config.secrets import Unneeded
+from gateway.config.secrets import LenientEnvironment
 from gateway.documents import load as read_nodes
 from gateway.errors import DocumentError, Problem
 from gateway.policy import (
@@ -215,7 +215,7 @@ def _check(file: Path, organisation: bool) -> str:
 
 def access_rules(config: Path, name: str) -> tuple[AccessRule, ...]:
     """Return the access rules of an app or upstream of gateway.yaml; an app of an upstream has those of both."""
-    found = load_config(config, Unneeded())
+    found = load_config(config, LenientEnvironment())
     app, upstream = found.apps.get(name), found.upstreams.get(name)
     if app is not None and isinstance(app.source, UpstreamApp):
         upstream = found.upstreams.get(app.source.upstream)
@@ -227,6 +227,6 @@ def _policies_of(config: Path) -> dict[str, Policy]:
     """Return the policies of gateway.yaml by app or upstream. Raises `Unusable` and DocumentError."""
     if not config.exists():
         raise Unusable(f"there is no {config} here: name a policy file, or the configuration with --config")
-    found = load_config(config, Unneeded())
+    found = load_config(config, LenientEnvironment())
     behind = {name: one.policy for name, one in found.upstreams.items() if one.policy is not None}
     return {name: app.policy for name, app in found.apps.items()} | behind

@@ -129,7 +129,7 @@ class ResumeTokens:
 
 
 @dataclass(slots=True, eq=False)
-class _Lost:
+class _LostView:
     view: View
     token: bytes
     origin: str | None
@@ -157,14 +157,14 @@ class BridgeState:
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))
-    _lost: dict[str, _Lost] = field(default_factory=dict)
+    _lost: dict[str, _LostView] = field(default_factory=dict)
 
     def lose(self, view: View, token: bytes, origin: str | None) -> None:
         """Keep the view of a lost connection for resumption with the token whose digest is `token`."""
         self.views.disconnect(view)
         self.approvals.cancel_view(view.id)
         timer = asyncio.get_running_loop().call_later(RESUMABLE, self._expire, view.id)
-        self._lost[view.id] = _Lost(view, token, origin, timer)
+        self._lost[view.id] = _LostView(view, token, origin, timer)
 
     def take_up(self, id: str, token: str, principal: Principal, origin: str | None) -> View | None:
         """Return the lost view to its principal and origin; that uses up its token."""

@@ -17,7 +17,7 @@ from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
 from gateway import mux
 from gateway.backends.websocket_frames import NORMAL
 from gateway.bounds import Area, Bound
-from gateway.contract import Handed
+from gateway.contract import UploadedBody
 from gateway.crypto import digest
 from gateway.doors.bridge.bridge_state import CONNECTIONS, BridgeState, Ticket
 from gateway.doors.refused_callers import REFUSED
@@ -351,11 +351,11 @@ class HostPage:
         id, bodies = params[BYTES], self._state.bodies
         message = {**message, "params": {name: value for name, value in params.items() if name != BYTES}}
         if id == TOO_LARGE:
-            return message, Beside(Handed(None), lambda: None)
+            return message, Beside(UploadedBody(None), lambda: None)
         content = bodies.take(id, self._ticket.principal.id) if isinstance(id, str) else None
         if not isinstance(id, str) or not isinstance(content, bytes):
             raise MuxError("unknown-body", "the message names bytes that were not put")
-        return message, Beside(Handed(content), lambda: bodies.release(id))
+        return message, Beside(UploadedBody(content), lambda: bodies.release(id))
 
     async def _refuse(self, view: View, frame: mux.Message, error: MuxError) -> None:
         """Fail a message whose body is missing, or the call that it answers; the others continue."""

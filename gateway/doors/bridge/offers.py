@@ -62,7 +62,7 @@ class LinkRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _OpenOffer:
     url: str
     version: str
     record: Record
@@ -97,7 +97,7 @@ class LinkDoor:
         self._views = views
         self._recorder = recorder
         self._rates = rates
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _OpenOffer] = {}
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle `{view, url}`, then `{view, url, answered}` if the first decision was `ask`. Raises ValueError."""
@@ -140,7 +140,7 @@ class LinkDoor:
             return {"decision": "open"}
         record.note(decision="ask", message=message)
         await record.open()
-        await self._wait(view.id, _Asked(url, policy.version, record, view.principal.id))
+        await self._wait(view.id, _OpenOffer(url, policy.version, record, view.principal.id))
         return {"decision": "ask", "message": message, "url": url}
 
     async def _answer(self, view: View, url: str, answered: bool) -> dict[str, Json]:
@@ -157,7 +157,7 @@ class LinkDoor:
         await asked.end(ApprovalState.APPROVED)
         return {"decision": "open"}
 
-    async def _wait(self, view: str, asked: _Asked) -> None:
+    async def _wait(self, view: str, asked: _OpenOffer) -> None:
         """Store the question; the view's earlier one, and the oldest beyond the limits, end unanswered."""
         older = [self._asked.pop(view)] if view in self._asked else []
         count = Counter(one.principal for one in self._asked.values())
@@ -170,7 +170,7 @@ class LinkDoor:
             _LINKS.report(one.principal)
             await one.end(ApprovalState.EXPIRED, Reason.APPROVAL_EXPIRED)
 
-    def _drop_oldest(self, principal: str) -> _Asked:
+    def _drop_oldest(self, principal: str) -> _OpenOffer:
         return self._asked.pop(next(view for view, one in self._asked.items() if one.principal == principal))
 
 

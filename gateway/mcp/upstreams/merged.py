@@ -24,7 +24,7 @@ from gateway.mcp.upstreams.calls.upstream_calls import complete, refusal_result
 from gateway.mcp.upstreams.catalog import merging
 from gateway.mcp.upstreams.catalog.list_cache import Lists
 from gateway.mcp.upstreams.catalog.listing import CONNECT, KEYS, describe, is_for, visibility
-from gateway.mcp.upstreams.catalog.merging import Named, Naming
+from gateway.mcp.upstreams.catalog.merging import NamedThing, Naming
 from gateway.mcp.upstreams.catalog.shapes import readable
 from gateway.mcp.upstreams.changes.merged_changes import MergedChanges
 from gateway.mcp.upstreams.mount import Proxy, as_error, said_trace
@@ -35,7 +35,7 @@ from gateway.traces import continue_trace
 T = TypeVar("T")
 
 
-class Merged:
+class MergedUpstreams:
     """Middleware before the gateway's own tools and resources on `/mcp`. `proxies` returns the current upstreams.
 
     An upstream does not exist for callers that it does not admit, by `admits`.
@@ -244,7 +244,7 @@ class Merged:
             await self._lists.refresh(client, "tools/list")  # followers are notified of the upstream's tools
         return merging.public_content(named.upstream, result)
 
-    async def _of_page(self, client: UpstreamClient, name: str) -> Named | None:
+    async def _of_page(self, client: UpstreamClient, name: str) -> NamedThing | None:
         """Return the tool that a page calls by `name`, the upstream's own name of it, which hosts pass on.
         None if no upstream has it for apps. Raises `Refusal` if an upstream that may have it does not answer, and
         `MCPError` if several have it.
@@ -359,7 +359,7 @@ class Merged:
         listed = ((str(one.get("uriTemplate")), owner) for owner, things in known.items() for one in things)
         return dict(reversed(list(listed)))
 
-    async def _prompt(self, client: UpstreamClient, public: str) -> Named | None:
+    async def _prompt(self, client: UpstreamClient, public: str) -> NamedThing | None:
         if public not in self._names.prompts(client.principal):
             await self._lists.refresh(client, "prompts/list")
         return await self._wait_for_name("prompts/list", client, public, self._names.prompts)

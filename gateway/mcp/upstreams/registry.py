@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
+class MountedUpstream:
     """An upstream with its mount."""
 
     upstream: Upstream
@@ -90,7 +90,7 @@ class Upstreams:
         self._room = room
         self._shown_in = shown_in
         self._services = CallServices(calls, authenticator, absences, RepeatedCalls(), self._spec, revocation)
-        self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
+        self.mounted: dict[str, MountedUpstream] = {name: self._mount(spec) for name, spec in specs.items()}
 
     @property
     def faces(self) -> Mapping[str, McpMount]:
@@ -176,7 +176,7 @@ class Upstreams:
 
     async def prepare(
         self, specs: Mapping[str, Spec], enter: Callable[[McpMount], Awaitable[None]]
-    ) -> dict[str, Mounted]:
+    ) -> dict[str, MountedUpstream]:
         """Return the upstreams for `replace`; those with an unchanged connection keep it. `enter` opens a new mount."""
         now = {}
         for name, spec in specs.items():
@@ -189,7 +189,7 @@ class Upstreams:
         return now
 
     def replace(
-        self, specs: Mapping[str, Spec], now: dict[str, Mounted], leave: Callable[[McpMount], Awaitable[None]]
+        self, specs: Mapping[str, Spec], now: dict[str, MountedUpstream], leave: Callable[[McpMount], Awaitable[None]]
     ) -> None:
         """Replace the upstreams, at once. Removed ones end in the background, as they may take their time."""
         before = self.mounted
@@ -218,18 +218,18 @@ class Upstreams:
             if isinstance(failure, BaseException):
                 log.error("the connections of upstream %s did not end as they should: %r", name, failure)
 
-    def _wake_early(self, one: Mounted) -> None:
+    def _wake_early(self, one: MountedUpstream) -> None:
         if not one.upstream.spec.lazy:
             one.upstream.spawn(self._wake(one))
 
-    async def _wake(self, one: Mounted) -> None:
+    async def _wake(self, one: MountedUpstream) -> None:
         await one.upstream.session(UpstreamClient(GATEWAY, "", "2025-11-25"))
 
     def _spec(self, name: str) -> Spec | None:
         one = self.mounted.get(name)
         return one.upstream.spec if one is not None else None
 
-    def _mount(self, spec: Spec) -> Mounted:
+    def _mount(self, spec: Spec) -> MountedUpstream:
         self._recorder.metrics.upstream_changes.labels(spec.name)  # from 0 on, so that the first one is an increase
 
         def echoed(principal: Principal, first: bool) -> None:
@@ -266,7 +266,7 @@ class Upstreams:
             eliciting=ElicitingCalls(self._tasks, self._asking, refusal_result, self._room),
             shown_in=self._shown_in(spec.name),
         )
-        return Mounted(upstream, proxy, self._face(spec.name, proxy))
+        return MountedUpstream(upstream, proxy, self._face(spec.name, proxy))
 
     async def _record_echo(self, spec: Spec, principal: Principal) -> None:
         caller = Caller(principal, spec.name, Door.MCP, Initiator.PAGE, "echo")
@@ -289,7 +289,7 @@ def _unknown_names(upstream: Upstream) -> list[str]:
     return [tool for tool in policy.tools if not any(tool in offer.tools for offer in offers)]
 
 
-async def _end(one: Mounted, leave: Callable[[McpMount], Awaitable[None]]) -> None:
+async def _end(one: MountedUpstream, leave: Callable[[McpMount], Awaitable[None]]) -> None:
     one.face.drain()
     try:
         await _close(one)
@@ -298,7 +298,7 @@ async def _end(one: Mounted, leave: Callable[[McpMount], Awaitable[None]]) -> No
     await leave(one.face)
 
 
-async def _close(one: Mounted) -> None:
+async def _close(one: MountedUpstream) -> None:
     try:
         await one.proxy.close()
     finally:

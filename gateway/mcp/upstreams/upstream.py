@@ -16,7 +16,7 @@ from gateway.bounds import Area, Bound
 from gateway.config import UpstreamSettings as Spec
 from gateway.config.upstreams import UpstreamKind
 from gateway.errors import Reason, Refusal
-from gateway.exchange.authenticate import Authenticator, Injected
+from gateway.exchange.authenticate import Authenticator, InjectedFields
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog.offers import Fingerprints, OfferedTools, Offers
 from gateway.mcp.upstreams.changes.feed import KINDS, Feed
@@ -57,10 +57,12 @@ class LinkKey:
 _FOR_ALL: Final = LinkKey("", "", modern=True)
 
 
-class Joined:
+class JoinedLink:
     """A link with the feed of its changes; `owner` is the principal that it was made for."""
 
-    def __init__(self, owner: str, spawn: Callable[..., asyncio.Task[None]], make: Callable[[Joined], Link]) -> None:
+    def __init__(
+        self, owner: str, spawn: Callable[..., asyncio.Task[None]], make: Callable[[JoinedLink], Link]
+    ) -> None:
         self.owner = owner
         self.feed = Feed(spawn)
         self.task: asyncio.Task[None] | None = None
@@ -95,7 +97,7 @@ class Upstream:
         self._authenticator = authenticator
         self._tasks = tasks
         self._echoed = echoed
-        self._links: dict[LinkKey, Joined] = {}
+        self._links: dict[LinkKey, JoinedLink] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._only: bool | None = None
         self._calls: dict[str, int] = {}
@@ -117,7 +119,7 @@ class Upstream:
         """Return the known offer to `principal`: its own if each person has an account there, else that to all."""
         return self.offers.of(principal if self.spec.personal else None)
 
-    def link(self, client: UpstreamClient) -> Joined:
+    def link(self, client: UpstreamClient) -> JoinedLink:
         """Return the link for `client`, in its own era if the upstream supports that.
         A modern link serves all clients; one of the handshake protocols serves clients with equal capabilities, which
         it declares once. Raises `Refusal` if there are too many busy links, or if the upstream was removed.
@@ -128,19 +130,19 @@ class Upstream:
             if self.closed:  # a new link would never be closed
                 raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {self.spec.name} is gone, or another now.")
             self._make_room(client.principal.id)
-            joined = self._links[key] = Joined(client.principal.id, self.spawn, partial(self._link, key, client))
+            joined = self._links[key] = JoinedLink(client.principal.id, self.spawn, partial(self._link, key, client))
             joined.task = self.spawn(joined.link.run())
         return joined
 
-    def find_link(self, client: UpstreamClient) -> Joined | None:
+    def find_link(self, client: UpstreamClient) -> JoinedLink | None:
         """Return the existing link for `client`, or None."""
         return self._links.get(self._key(client))
 
-    def has(self, joined: Joined) -> bool:
+    def has(self, joined: JoinedLink) -> bool:
         """Return whether this link is still in use."""
         return any(other is joined for other in self._links.values())
 
-    async def session(self, client: UpstreamClient) -> tuple[Joined, LinkSession]:
+    async def session(self, client: UpstreamClient) -> tuple[JoinedLink, LinkSession]:
         """Return the connection for `client`, made if necessary. Raises `Refusal`."""
         joined = self.link(client)
         return joined, await joined.link.session()
@@ -204,7 +206,7 @@ class Upstream:
             return _FOR_ALL
         return LinkKey(owner, "" if modern else client.key, modern)
 
-    def _link(self, key: LinkKey, client: UpstreamClient, joined: Joined) -> Link:
+    def _link(self, key: LinkKey, client: UpstreamClient, joined: JoinedLink) -> Link:
         def renewed(session: LinkSession) -> None:
             if session.terms.modern is not key.modern:  # the upstream does not speak the requested era
                 self._only = session.terms.modern
@@ -275,10 +277,10 @@ class Upstream:
     def _credentials(self, principal: Principal) -> Credentials:
         name, authenticator = self.spec.credential, self._authenticator
 
-        async def inject(method: str, url: str) -> Injected:
+        async def inject(method: str, url: str) -> InjectedFields:
             return await authenticator.inject(name, principal, method, url)
 
-        async def take_response(injected: Injected, url: str, status: int, headers: Headers) -> bool:
+        async def take_response(injected: InjectedFields, url: str, status: int, headers: Headers) -> bool:
             return await authenticator.take_response(name, principal, injected, url, status, headers)
 
         heard = False

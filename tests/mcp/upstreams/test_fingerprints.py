@@ -11,7 +11,7 @@ from gateway.eventloop.fair_share import AT_WORK
 from gateway.mcp.upstreams.catalog import offers
 from gateway.mcp.upstreams.catalog.listing import pin_of
 from gateway.mcp.upstreams.catalog.offers import Fingerprints, OfferedTools, size_of
-from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
+from gateway.stores.upstream_tools import KnownTool, UpstreamTools, key_of
 
 
 class Store(UpstreamTools):
@@ -19,14 +19,14 @@ class Store(UpstreamTools):
 
     def __init__(self, *tools: Mapping[str, Any]) -> None:
         self.down = True
-        self.tools = {key_of(tool["name"]): Known(pin_of(tool), pin_of(tool)) for tool in tools}
+        self.tools = {key_of(tool["name"]): KnownTool(pin_of(tool), pin_of(tool)) for tool in tools}
 
-    async def of(self, upstream: str) -> dict[str, Known]:
+    async def of(self, upstream: str) -> dict[str, KnownTool]:
         if self.down:
             raise OSError("the database is down")
         return dict(self.tools)
 
-    async def keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
+    async def keep(self, upstream: str, tools: Mapping[str, KnownTool]) -> None:
         self.tools |= tools
 
 
@@ -48,8 +48,8 @@ async def test_a_change_during_an_outage_is_found_afterwards() -> None:
     await seen.look([NEW, OTHER])
     assert (changes, seen.flagged) == (["pay"], {"pay": (pin_of(OLD), pin_of(NEW))})
     assert store.tools == {
-        key_of("pay"): Known(pin_of(OLD), pin_of(NEW)),
-        key_of("wait"): Known(pin_of(OTHER), pin_of(OTHER)),
+        key_of("pay"): KnownTool(pin_of(OLD), pin_of(NEW)),
+        key_of("wait"): KnownTool(pin_of(OTHER), pin_of(OTHER)),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.upstreams.catalog.list_cache import FIRST, LATER, NEW, Heard, Lists
+from gateway.mcp.upstreams.catalog.list_cache import FIRST, LATER, NEW, KnownLists, Lists
 
 TOOLS, PROMPTS = "tools/list", "prompts/list"
 
@@ -16,7 +16,7 @@ TOOLS, PROMPTS = "tools/list", "prompts/list"
 @pytest.mark.parametrize(("starts", "most"), [(True, FIRST), (False, NEW)], ids=["started here", "elsewhere"])
 def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most: float) -> None:
     """Counted from the first list of any kind: later lists do not wait as long again."""
-    heard = Heard()
+    heard = KnownLists()
     assert most - 0.1 < heard.timeout(TOOLS, starts=starts) <= most
     heard.since[TOOLS] -= most / 2
     assert most / 2 - 0.1 < heard.timeout(PROMPTS, starts=starts) <= most / 2
@@ -27,7 +27,7 @@ def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most:
 
 def test_one_that_answered_is_waited_for_a_little() -> None:
     """Less if it answered that list before, and not at all if the last wait was in vain."""
-    heard = Heard(known={TOOLS: []})
+    heard = KnownLists(known={TOOLS: []})
     assert heard.timeout(TOOLS, starts=True) == LATER
     assert NEW - 0.1 < heard.timeout(PROMPTS, starts=True) <= NEW
     heard.slow.add(TOOLS)

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from msgspec import Struct
 
-from gateway.jsontext.messages import Written
+from gateway.jsontext.messages import WrittenObject
 from gateway.jsontext.writing import compact_json, gather, is_large, plain_json, sorted_json, write_pieces
 from gateway.mcp.fast import SILENCE, TRACE, VERSION, ClientDescriptions, Fields, Heads, read_capabilities, tool_call
 from gateway.mcp.tools import shows_apps
@@ -121,7 +121,7 @@ class UpstreamFast:
         """Return the JSON-RPC message that answers, and its HTTP status."""
         try:
             result = await self._calls.carry(client, params)
-            if not isinstance(result, Written) and is_large(result):
+            if not isinstance(result, WrittenObject) and is_large(result):
                 return await asyncio.to_thread(_pieces, id, result), 200
         except MCPError as error:
             failed = error.error
@@ -129,7 +129,7 @@ class UpstreamFast:
             log.exception("a call of a tool of an upstream failed")
             failed = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
         else:
-            text = result.text if isinstance(result, Written) else compact_json(result)
+            text = result.text if isinstance(result, WrittenObject) else compact_json(result)
             return f'{{"jsonrpc":"2.0","id":{id},"result":{text}}}', 200
         members = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
         text = f'{{"jsonrpc":"2.0","id":{id},"error":{compact_json(members)}}}'

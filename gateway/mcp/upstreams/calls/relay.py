@@ -57,7 +57,7 @@ BOUNDS: Final = (
 
 
 @dataclass(eq=False, slots=True)
-class _Parked:
+class _WaitingCall:
     """A call to a handshake upstream that waits for input from a client, which must repeat its call."""
 
     id: str
@@ -122,7 +122,7 @@ class UpstreamRelay:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._mirrors = Mirrors()
-        self._parked: dict[str, _Parked] = {}
+        self._parked: dict[str, _WaitingCall] = {}
 
     async def forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         """Return the upstream's result, in the client's era. Raises the upstream's `MCPError`, and `Refusal`."""
@@ -226,11 +226,11 @@ class UpstreamRelay:
         """Carry a call of a modern client to a handshake upstream; a repeated call brings the requested input."""
         asker = _ParkingAsker(client.who, client, client)
         call = asyncio.create_task(self._legacy(session, asker, method, params))  # `_until` ends it, or parks it
-        parked = _Parked(secrets.token_urlsafe(32), client.principal.id, call, asker)
+        parked = _WaitingCall(secrets.token_urlsafe(32), client.principal.id, call, asker)
         return await self._until(parked, client, method, params)
 
     async def _take_up(
-        self, parked: _Parked, client: UpstreamClient, method: str, params: Mapping[str, Any]
+        self, parked: _WaitingCall, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
         if (parked.owner, parked.bound) != (client.principal.id, _call_digest(method, params)):
             raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState")
@@ -242,7 +242,9 @@ class UpstreamRelay:
         parked.asker.answer(params.get("inputResponses"))
         return await self._until(parked, client, method, params)
 
-    async def _until(self, parked: _Parked, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
+    async def _until(
+        self, parked: _WaitingCall, client: UpstreamClient, method: str, params: Mapping[str, Any]
+    ) -> Message:
         """Wait until the upstream answers or asks for input."""
         asker = parked.asker
         try:
@@ -269,7 +271,7 @@ class UpstreamRelay:
             asker.client = None
         return {"resultType": INPUT_REQUIRED, "inputRequests": asker.requests(), "requestState": parked.id}
 
-    def _park(self, parked: _Parked) -> None:
+    def _park(self, parked: _WaitingCall) -> None:
         def expire() -> None:
             self._parked.pop(parked.id, None)
             parked.task.cancel()

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import structs
 
 from gateway.bounds import Area, Bound
-from gateway.caches import Owned
+from gateway.caches import OwnerCache
 from gateway.config import UpstreamSettings
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import digest_of
@@ -38,7 +38,7 @@ from gateway.model import Caller, Effect, Json, Principal
 from gateway.policy import Decision, Obligations, decide_tool
 from gateway.stores.upstream_tools import key_of
 from gateway.traces import Trace
-from gateway.views.shown import Shown
+from gateway.views.shown import ShownView
 
 ROUNDS = 10_000
 """Remembered calls whose repetition an upstream requested."""
@@ -60,7 +60,7 @@ BOUNDS: Final = (
 ECHOED = ("inputResponses", "requestState", "_meta")
 """Members that a repeated call has besides the call itself."""
 
-ShownIn = Callable[[Principal, str], Shown | None]
+ShownIn = Callable[[Principal, str], ShownView | None]
 """Returns the view of an app, by address, that a host page of the gateway shows to a principal, or None."""
 
 RevocationWatch = Callable[[Principal, Callable[[], None], str], AbstractContextManager[None]]
@@ -71,7 +71,7 @@ class RepeatedCalls:
     """The admitted calls that an upstream wants to have repeated, with further input."""
 
     def __init__(self) -> None:
-        self._rounds: Owned[str, bool] = Owned(ROUNDS_EACH, ROUNDS, _REPEATED)
+        self._rounds: OwnerCache[str, bool] = OwnerCache(ROUNDS_EACH, ROUNDS, _REPEATED)
 
     def remember(self, caller: Caller, params: Message, result: Message) -> None:
         """Let the call through once more, if `result` asks for it."""

@@ -21,7 +21,7 @@ from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.mcp.upstreams.transport.link import unreachable
-from gateway.mcp.upstreams.upstream import Joined
+from gateway.mcp.upstreams.upstream import JoinedLink
 from gateway.model import Principal
 
 FIRST = 3.0
@@ -54,7 +54,7 @@ Proxies: TypeAlias = Callable[[Principal | None], Mapping[str, Proxy]]
 
 
 @dataclass(eq=False, slots=True)
-class Heard:
+class KnownLists:
     """The known lists of one upstream for one offer, by method, the running requests, and the last refusals.
     `since` is the time of each list's first request. `missed` are those without which clients were answered, and `slow`
     those that are not awaited until they arrive.
@@ -66,7 +66,7 @@ class Heard:
     since: dict[str, float] = field(default_factory=dict)
     missed: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
-    watched: Joined | None = None
+    watched: JoinedLink | None = None
 
     def timeout(self, method: str, *, starts: bool) -> float:
         """Return the seconds to wait for this list now; `starts` means that the gateway itself starts the upstream."""
@@ -89,7 +89,7 @@ class Lists:
     def __init__(self, proxies: Proxies, changed: Callable[[str], None]) -> None:
         self._proxies = proxies
         self._changed = changed
-        self._heard: WeakKeyDictionary[OfferedTools, Heard] = WeakKeyDictionary()
+        self._heard: WeakKeyDictionary[OfferedTools, KnownLists] = WeakKeyDictionary()
 
     def known_lists(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
         """Return what each upstream lists to `principal`, in the order of the configuration."""
@@ -147,15 +147,15 @@ class Lists:
         offers = [proxy.upstream.offer(principal) for proxy in self._proxies(principal).values()]
         await asyncio.gather(*(offer.fingerprints.load(method) for offer in offers for method in methods))
 
-    def _request_list(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[Heard, asyncio.Task[None]]:
+    def _request_list(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[KnownLists, asyncio.Task[None]]:
         """Return what is known of an upstream, and the task that requests a list now."""
-        heard = self._heard.setdefault(proxy.upstream.offer(client.principal), Heard())
+        heard = self._heard.setdefault(proxy.upstream.offer(client.principal), KnownLists())
         task = heard.asking.get(method)
         if task is None or task.done():
             task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
         return heard, task
 
-    async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: Heard) -> None:
+    async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: KnownLists) -> None:
         heard.refused.pop(method, None)
         try:
             await self._read(proxy, client, method, heard)
@@ -163,7 +163,7 @@ class Lists:
             heard.refused[method] = refusal
             raise
 
-    async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: Heard) -> None:
+    async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: KnownLists) -> None:
         alone = UpstreamClient(client.principal, "", client.version, client.capabilities, client.info)
         fingerprints = proxy.upstream.offer(client.principal).fingerprints
         await self.remember(client.principal, method)  # otherwise its names would go to a faster upstream
@@ -196,7 +196,7 @@ class Lists:
         if told and before != now:
             self._changed(method)
 
-    async def _watch(self, proxy: Proxy, joined: Joined, heard: Heard) -> None:
+    async def _watch(self, proxy: Proxy, joined: JoinedLink, heard: KnownLists) -> None:
         """Follow its changes on one of its connections, as the others may be closed."""
         if heard.watched is not None and proxy.upstream.has(heard.watched):
             return

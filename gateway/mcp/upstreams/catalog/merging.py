@@ -49,7 +49,7 @@ BOUNDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedThing:
     """A thing of an upstream under its public name on `/mcp`."""
 
     upstream: str
@@ -73,11 +73,11 @@ class Names:
         self,
         is_offered: Iterable[tuple[UpstreamSettings, Sequence[Message]]],
         awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
-    ) -> dict[str, Named]:
+    ) -> dict[str, NamedThing]:
         """Return the things by their public names.
         `awaited` returns the earlier upstream, not listed yet, for which a public name is reserved.
         """
-        found: dict[str, Named] = {}
+        found: dict[str, NamedThing] = {}
         for spec, things in is_offered:
             for thing in things:
                 name = str(thing["name"])
@@ -87,7 +87,7 @@ class Names:
                 else:
                     continue
                 if public not in found:
-                    found[public] = Named(spec.name, name, thing)
+                    found[public] = NamedThing(spec.name, name, thing)
                     self._keep(public, spec.name, name)
         return found
 
@@ -159,7 +159,7 @@ def apps_may_stand(specs: Iterable[UpstreamSettings]) -> bool:
     return len(groups) < 2 or (None not in groups and len(set(groups)) == 1)
 
 
-def public_tool(name: str, named: Named, *, apps: bool) -> Message:
+def public_tool(name: str, named: NamedThing, *, apps: bool) -> Message:
     """Return a tool as offered on `/mcp`; by default it is for the model alone."""
     tool = named.thing
     meta: Message = _readdress(named.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
@@ -229,11 +229,11 @@ MOST_MADE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _MergedList:
     """The things by their public names, and the lists that they were made from."""
 
     made_of: list[tuple[object, list[Message]]]
-    named: dict[str, Named]
+    named: dict[str, NamedThing]
     offers: list[ReferenceType[OfferedTools]]
 
 
@@ -244,7 +244,7 @@ class Naming:
         self._proxies = proxies
         self._lists = lists
         self._tools, self._prompts = Names(taken), Names()
-        self._made: dict[tuple[str, ...], _Made] = {}
+        self._made: dict[tuple[str, ...], _MergedList] = {}
 
     def forget(self, upstreams: Collection[str]) -> None:
         """Forget the names of these upstreams, which were replaced or removed."""
@@ -252,11 +252,11 @@ class Naming:
         self._tools.forget(upstreams)
         self._prompts.forget(upstreams)
 
-    def tools(self, principal: Principal | None) -> dict[str, Named]:
+    def tools(self, principal: Principal | None) -> dict[str, NamedThing]:
         """Return the tools by their public names, as listed to `principal`."""
         return self._public_names("tools/list", self._tools, is_offered, principal)
 
-    def prompts(self, principal: Principal | None) -> dict[str, Named]:
+    def prompts(self, principal: Principal | None) -> dict[str, NamedThing]:
         """Return the prompts by their public names."""
         return self._public_names(
             "prompts/list", self._prompts, lambda _, one: isinstance(one.get("name"), str), principal
@@ -264,7 +264,7 @@ class Naming:
 
     def _public_names(
         self, method: str, names: Names, is_offered: Callable[[Spec, Message], bool], principal: Principal | None
-    ) -> dict[str, Named]:
+    ) -> dict[str, NamedThing]:
         """Return the things by their public names, cached while the lists are the same: naming thousands is slow."""
         known, proxies = self._lists.known_lists(method, principal), self._proxies(principal)
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
@@ -281,7 +281,7 @@ class Naming:
         if key in self._made or len(self._made) < MOST_MADE:
             # A cached list of a principal's offer lives no longer than the offer.
             offers = [proxies[name].upstream.offer(principal) for name in known]
-            self._made[key] = _Made(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
+            self._made[key] = _MergedList(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
         return named
 
     def find_earlier(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:

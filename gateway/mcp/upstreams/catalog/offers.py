@@ -17,7 +17,7 @@ from gateway.jsontext.messages import THINGS, encode
 from gateway.mcp.upstreams.catalog.listing import KEYS, pin_of, tools_of
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Principal
-from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
+from gateway.stores.upstream_tools import KnownTool, UpstreamTools, key_of
 
 MOST_FINGERPRINTS = THINGS
 MOST_THINGS = THINGS
@@ -26,7 +26,7 @@ MOST_THINGS = THINGS
 log = logging.getLogger(__name__)
 
 
-class Remembered:
+class RememberedTools:
     """Stored in `store` under the name of `upstream`; `known` has them by `key_of` their names."""
 
     def __init__(self, upstream: str, store: UpstreamTools) -> None:
@@ -34,7 +34,7 @@ class Remembered:
         self._store = store
         self._loaded = False
         self._reading: asyncio.Task[None] | None = None
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, KnownTool] = {}
 
     @property
     def full(self) -> bool:
@@ -48,11 +48,11 @@ class Remembered:
     async def meet(self, names: Iterable[str]) -> None:
         """Remember names that are listed now, without a fingerprint."""
         await self.load()
-        news: dict[str, Known] = {}
+        news: dict[str, KnownTool] = {}
         async for name in by_turns(names):
             key = key_of(name)
             if key not in self.known and not self.full:
-                self.known[key] = news[key] = Known("", "")
+                self.known[key] = news[key] = KnownTool("", "")
         await self.keep(news)
 
     async def load(self) -> None:
@@ -74,7 +74,7 @@ class Remembered:
         self._loaded = True
         await self.keep(met)
 
-    async def keep(self, news: Mapping[str, Known]) -> None:
+    async def keep(self, news: Mapping[str, KnownTool]) -> None:
         """Store these."""
         if not news or not self._loaded:  # entries not loaded yet must not be overwritten as new ones
             return
@@ -98,8 +98,10 @@ class Fingerprints:
         pinned: Callable[[str], str | None],
         changed: Callable[[str, str, str], None],
     ) -> None:
-        self._tools = Remembered(upstream, store)
-        self._others = {method: Remembered(f"{upstream} {method}", store) for method in KEYS.keys() - {"tools/list"}}
+        self._tools = RememberedTools(upstream, store)
+        self._others = {
+            method: RememberedTools(f"{upstream} {method}", store) for method in KEYS.keys() - {"tools/list"}
+        }
         self._pinned = pinned
         self._changed = changed
         self.flagged: dict[str, tuple[str, str]] = {}
@@ -108,7 +110,7 @@ class Fingerprints:
     async def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
         """Compare `tools` with their former forms; `flagged` are those that differ, with both forms."""
         await self._tools.load()
-        news: dict[str, Known] = {}
+        news: dict[str, KnownTool] = {}
         async for tool in by_turns(tools):
             name, now = str(tool["name"]), pin_of(tool)
             key = key_of(name)
@@ -123,7 +125,7 @@ class Fingerprints:
                 self.flagged[name] = (accepted, now)
             else:
                 self.flagged.pop(name, None)
-            if known != (found := Known(accepted, now)):
+            if known != (found := KnownTool(accepted, now)):
                 self._tools.known[key] = news[key] = found
         await self._tools.keep(news)
 
@@ -147,7 +149,7 @@ class Fingerprints:
         """Load what was listed before the gateway started."""
         await self._of(method).load()
 
-    def _of(self, method: str) -> Remembered:
+    def _of(self, method: str) -> RememberedTools:
         return self._others.get(method, self._tools)
 
 

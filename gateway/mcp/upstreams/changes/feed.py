@@ -81,7 +81,7 @@ class _Resource:
 
 
 @dataclass(eq=False, frozen=True, slots=True)
-class _Covered:
+class _Coverage:
     """The resources that a modern upstream's stream was opened for, and those that the upstream acknowledged."""
 
     session: LinkSession
@@ -99,7 +99,7 @@ class Feed:
         self._uris: dict[str, _Resource] = {}
         self._places = Shares(MAX_URIS, ALL_URIS)
         self._listening: asyncio.Task[None] | None = None
-        self._covered: _Covered | None = None
+        self._covered: _Coverage | None = None
         self._changing = asyncio.Lock()
         self._busy = WeakValueDictionary[str, asyncio.Lock]()
         self._told: dict[str, float] = {}
@@ -326,13 +326,13 @@ class Feed:
         wanted: Message = dict.fromkeys(KINDS, True) | ({"resourceSubscriptions": list(uris)} if uris else {})
         params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
         fields = headers(session.terms, "subscriptions/listen", params)
-        covered: _Covered | None = None
+        covered: _Coverage | None = None
 
         def hear(method: str, params: Message) -> None:
             nonlocal covered
             if method == ACKNOWLEDGED:
                 first, told = covered is None, uris & _read_acknowledged(params)
-                covered = self._covered = _Covered(session, uris, told)
+                covered = self._covered = _Coverage(session, uris, told)
                 if first:
                     begun()
             else:

@@ -20,7 +20,7 @@ from gateway.mcp.upstreams.catalog.listing import account_is_missing
 from gateway.mcp.upstreams.changes import feed
 from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
-from gateway.mcp.upstreams.upstream import Joined, Upstream
+from gateway.mcp.upstreams.upstream import JoinedLink, Upstream
 from gateway.model import Principal
 
 BACKLOG = 256
@@ -124,7 +124,7 @@ class ListenStreams:
 class _FollowedSession:
     """One session of the handshake protocols, with its follower."""
 
-    joined: Joined
+    joined: JoinedLink
     follower: ChangeListener
 
 
@@ -179,7 +179,7 @@ class Following:
             finally:
                 self._upstream.spawn(joined.feed.remove(joined.link, follower))
 
-    async def _listen(self, client: UpstreamClient, joined: Joined) -> None:
+    async def _listen(self, client: UpstreamClient, joined: JoinedLink) -> None:
         """Open the upstream's stream of changes; one that needs an account opens once that is connected."""
         try:
             _, session = await self._upstream.session(client)

@@ -26,7 +26,7 @@ from gateway.mcp.upstreams.changes.following import (
 )
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.conversation import Message
-from gateway.mcp.upstreams.upstream import Joined
+from gateway.mcp.upstreams.upstream import JoinedLink
 from gateway.model import Principal
 
 TOOLS = feed.KINDS["toolsListChanged"]
@@ -52,11 +52,11 @@ OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
 class _MergedPart:
     name: str
     proxy: Proxy
-    joined: Joined
+    joined: JoinedLink
     follower: ChangeListener
 
 
-class Gathered:
+class MergedSubscriptions:
     """One client's subscriptions at the current upstreams, `uris` with their owners; ended by `close`."""
 
     def __init__(self, client: UpstreamClient, proxies: Proxies, owner: Owner) -> None:
@@ -155,8 +155,8 @@ class MergedChanges:
     def __init__(self, proxies: Proxies, owner: Owner) -> None:
         self._proxies = proxies
         self._owner = owner
-        self._all: set[Gathered] = set()
-        self._sessions: dict[str, Gathered] = {}
+        self._all: set[MergedSubscriptions] = set()
+        self._sessions: dict[str, MergedSubscriptions] = {}
         self.streams = ListenStreams()
         self.own: OwnChanges = lambda _, __: lambda: None
 
@@ -194,7 +194,7 @@ class MergedChanges:
     async def listen(self, client: UpstreamClient, params: Message) -> Message:
         """Serve the stream of changes of a modern client."""
         with self.streams.one(client.principal) as over:
-            one = Gathered(client, self._proxies, self._owner)
+            one = MergedSubscriptions(client, self._proxies, self._owner)
             self._all.add(one)
             stop = self.own(client.principal, one.own_tools_changed)
             try:
@@ -205,13 +205,15 @@ class MergedChanges:
                 stop()
                 self._end(one)
 
-    def _session(self, client: UpstreamClient) -> Gathered:
+    def _session(self, client: UpstreamClient) -> MergedSubscriptions:
         known = self._sessions.get(client.who)
         if known is None:
-            known = self._sessions[client.who] = Gathered(client.without_request(), self._proxies, self._owner)
+            known = self._sessions[client.who] = MergedSubscriptions(
+                client.without_request(), self._proxies, self._owner
+            )
             self._all.add(known)
         return known
 
-    def _end(self, one: Gathered) -> None:
+    def _end(self, one: MergedSubscriptions) -> None:
         self._all.discard(one)
         one.close()

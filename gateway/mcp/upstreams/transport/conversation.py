@@ -95,7 +95,7 @@ class SessionEnded(UpstreamLost):
         super().__init__(why, unsent=True)
 
 
-class Flooded(UpstreamLost):
+class UpstreamFlood(UpstreamLost):
     """The upstream flooded the gateway; a connection that ends so counts as failed."""
 
 
@@ -293,7 +293,7 @@ class UpstreamConversation:
         except SessionEnded as over:
             self.supersede(str(over))
         except UpstreamLost as lost:
-            self.flooded = self.flooded or isinstance(lost, Flooded)
+            self.flooded = self.flooded or isinstance(lost, UpstreamFlood)
             self._end(str(lost), lost.refusal)
         except Exception:  # an upstream's errors must end only its own conversation
             log.exception("a conversation with an upstream failed")
@@ -411,7 +411,7 @@ class UpstreamConversation:
     def _count_unwanted(self, counts: float = 1.0) -> None:
         if (why := self._flood.over(counts)) is not None:
             self.flooded = True
-            raise Flooded(why)
+            raise UpstreamFlood(why)
 
     async def _reply(self, id: object, result: Message) -> None:
         await self._send_quietly({"jsonrpc": "2.0", "id": id, "result": result})

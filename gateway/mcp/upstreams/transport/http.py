@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
 from gateway.backends.connect import USER_AGENT, Connections, Network
-from gateway.backends.http1 import Lost
+from gateway.backends.http1 import ConnectionLost
 from gateway.errors import Reason
 from gateway.event_stream import Event
 from gateway.eventloop.fair_share import TimeSlices
@@ -112,7 +112,7 @@ class StreamableHttp:
         stream = StreamPosition(related, RESUMES if method == "subscriptions/listen" else None)
         try:
             answer = await self._exchange("POST", await encode_in_thread(message), headers, stream)
-        except Lost as error:
+        except ConnectionLost as error:
             # Safe requests may be repeated; a tool could run twice.
             raise UpstreamLost("the connection to the upstream broke", unsent=method != "tools/call") from error
         if opening and (session := answer.header(SESSION)) is not None:
@@ -130,7 +130,10 @@ class StreamableHttp:
     async def _exchange(
         self, method: str, body: bytes | None, headers: Mapping[str, str], stream: StreamPosition
     ) -> HttpAnswer:
-        """Return the answer once it is complete, or what was awaited of it. Raises `Lost` if nothing came back."""
+        """Return the answer once it is complete, or what was awaited of it.
+
+        Raises `ConnectionLost` if nothing came back.
+        """
         fields = {**_ACCEPT, **headers}
         if self._session is not None:
             fields[SESSION] = self._session
@@ -207,7 +210,7 @@ class StreamableHttp:
         """Resume a stream once; return False if the upstream does not have it. An unreachable upstream may return."""
         try:
             answer = await self._exchange("GET", None, {LAST_EVENT: stream.last or ""}, stream)
-        except Lost:
+        except ConnectionLost:
             return True
         except UpstreamLost as lost:
             if not _unreachable(lost):
@@ -240,7 +243,7 @@ class StreamableHttp:
                 if answer.status != 200 or answer.kind != EVENTS:
                     return
                 failures = 0
-            except (UpstreamLost, Lost) as lost:
+            except (UpstreamLost, ConnectionLost) as lost:
                 log.debug("the standing stream of an upstream: %s", lost)
                 failures += 1
             await asyncio.sleep(_wait(stream, failures))
@@ -255,7 +258,7 @@ class StreamableHttp:
         """End the session, so that the server need not keep it, and close the connections."""
         try:
             if self._session is not None and not self._lost.done():
-                with suppress(UpstreamLost, Lost, TimeoutError):
+                with suppress(UpstreamLost, ConnectionLost, TimeoutError):
                     async with asyncio.timeout(2):
                         await self._exchange("DELETE", None, {}, StreamPosition(None))
         finally:
@@ -346,7 +349,7 @@ class OlderSse:
 
         try:
             return await self._requests.ask(method, body, fields, answer, url)
-        except Lost as error:
+        except ConnectionLost as error:
             raise UpstreamLost("the connection to the upstream broke") from error
 
     def _take_endpoint(self, event: Event) -> None:

@@ -16,11 +16,11 @@ from yarl import URL
 from gateway.backends.codings import Body
 from gateway.backends.connect import Connections, Network, Origin
 from gateway.backends.http import http_client, split_url
-from gateway.backends.http1 import BodyReader, Lost, Malformed, ResponseReader
+from gateway.backends.http1 import BodyReader, ConnectionLost, MalformedResponse, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.event_stream import Event, EventReader
 from gateway.eventloop.fair_share import TimeSlices
-from gateway.exchange.authenticate import Injected
+from gateway.exchange.authenticate import InjectedFields
 from gateway.exchange.filter import SecretRedactor
 from gateway.jsontext.messages import LONG, decode, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
@@ -226,8 +226,8 @@ class Credentials:
 
     def __init__(
         self,
-        inject: Callable[[str, str], Awaitable[Injected]],
-        take_response: Callable[[Injected, str, int, Headers], Awaitable[bool]],
+        inject: Callable[[str, str], Awaitable[InjectedFields]],
+        take_response: Callable[[InjectedFields, str, int, Headers], Awaitable[bool]],
         echoed: Callable[[], None],
     ) -> None:
         self._inject = inject
@@ -235,7 +235,7 @@ class Credentials:
         self._known: tuple[tuple[str, ...], ...] = ()
         self.take_response = take_response
 
-    async def inject(self, method: str, url: str) -> Injected:
+    async def inject(self, method: str, url: str) -> InjectedFields:
         """Return the credential for one request."""
         injected = await self._inject(method, url)
         if injected.secrets and injected.secrets not in self._known:
@@ -356,7 +356,7 @@ class Requests:
     ) -> HttpAnswer:
         """Return the answer, made by `make` for its URL, once it is complete, or what was awaited of it.
         `url` overrides the default one. Redirects are followed within the origin, with method and body. Raises
-        `UpstreamLost`, and `Lost` if nothing came back.
+        `UpstreamLost`, and `ConnectionLost` if nothing came back.
         """
         begun = url = url or self._url
         trail: RedirectTrail | None = None
@@ -386,7 +386,7 @@ class Requests:
             data = _write(method, head, {**fields, **dict(credential.headers)}, body)
             try:
                 await self._client.send(data, answer.reading)
-            except Malformed as error:
+            except MalformedResponse as error:
                 if not answer.resumable:
                     raise
                 log.debug("a stream of an upstream broke, and is taken up again there: %s", error)
@@ -395,12 +395,12 @@ class Requests:
             if refusal.reason not in _ANSWERED:
                 raise UpstreamLost.of_refusal(refusal) from refusal
             raise UpstreamLost(refusal.detail) from refusal
-        except Malformed as error:
+        except MalformedResponse as error:
             raise UpstreamLost(f"the upstream answered with something that is not HTTP: {error}") from error
-        except Lost:
+        except ConnectionLost:
             raise
         except OSError as error:
-            raise Lost from error
+            raise ConnectionLost from error
         finally:
             answer.close()
         if answer.failed is not None:

@@ -9,14 +9,14 @@ from time import perf_counter
 
 import aiohttp
 
-from gateway.backends.connect import OpenSession, Redirected
+from gateway.backends.connect import OpenSession, RedirectRefusal
 from gateway.backends.websocket import connect_websocket, handler_of, leave_websocket
 from gateway.backends.websocket_frames import Handler
 from gateway.errors import Refusal
 from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.jsontext.messages import encode_in_thread, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
-from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, Unreadable, UpstreamLost
+from gateway.mcp.upstreams.transport.conversation import Message, Receive, Unreadable, UpstreamFlood, UpstreamLost
 from gateway.mcp.upstreams.transport.requests import Credentials, RedirectTrail
 
 STUCK = 10.0
@@ -80,7 +80,7 @@ class WebSocket:
                     headers=await self._credentials.headers("GET", url),
                     limit=self._limit,
                 )
-            except Redirected as led:
+            except RedirectRefusal as led:
                 url = trail.follow(led.code, led.location)
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, handler: Handler | None, receive: Receive) -> None:
@@ -104,7 +104,7 @@ class WebSocket:
             if not awaited:
                 await moments.done(perf_counter() - began)
         if handler is not None and handler.flooded:
-            raise Flooded("the upstream sent a message of too many fragments")
+            raise UpstreamFlood("the upstream sent a message of too many fragments")
 
     async def _message(self, text: str, moments: TimeSlices) -> object:
         with self._credentials.hiding() as echo:
