@@ -43,16 +43,17 @@ The names are those of `_meta.ui.permissions` (MCP Apps 2026-01-26).
 
 def grant_permissions(page: str, allowed: Collection[str]) -> dict[str, Json]:
     """Return the permissions that the page uses and `allowed` contains, as `_meta.ui.permissions`."""
-    return {PERMISSIONS[name][0]: {} for name in _used_parts(page) if name in allowed}
+    return {PERMISSIONS[name][0]: {} for name in permissions_of(page) if name in allowed}
 
 
 def notes(page: str, allowed: Collection[str]) -> list[str]:
     """Return a note about permissions that the page uses without being allowed to."""
-    missing = [name for name in _used_parts(page) if name not in allowed]
+    missing = [name for name in permissions_of(page) if name not in allowed]
     return [f"it asks for {', '.join(missing)}, which the app's `permissions` do not name"] if missing else []
 
 
-def _used_parts(page: str) -> list[str]:
+def permissions_of(page: str) -> list[str]:
+    """Return the names of the permissions that the page uses."""
     return [name for name, (_, word, use) in PERMISSIONS.items() if match_of(page, use, word)]
 
 

@@ -1,4 +1,4 @@
-"""`doctor`: finds files that other users may change, or may read although private, and unreachable upstreams."""
+"""`doctor`: checks an installation, its files and what it reaches; with an app, tells how that fares in a view."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from yarl import URL
 from gateway.apps import find_page
 from gateway.backends.connect import Connections
 from gateway.cli import lock
+from gateway.cli.app_doctor import examine_app, report
 from gateway.cli.deployment import deployment_problems
 from gateway.cli.group import config_option
 from gateway.cli.loopback import gateway_address
-from gateway.cli.output import FAILED
+from gateway.cli.output import FAILED, json_option, write_json
 from gateway.cli.stdio.command import LOG
 from gateway.config import Config, UpstreamSettings, place_of, read_config
 from gateway.config.upstreams import REMOTE
@@ -46,6 +47,7 @@ WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
 
 
 @click.command()
+@click.argument("app", required=False)
 @config_option()
 @click.option(
     "--url", metavar="URL", help="Also check how clients reach the gateway there, through the proxies in front of it."
@@ -61,13 +63,21 @@ WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
     metavar="SECONDS",
     help="With --url, wait for an answer before which the gateway is silent for so long, to find a shorter timeout.",
 )
-def doctor(path: Path, url: str | None, authorities: Path | None, silence: int | None) -> None:
-    """Check an installation: files that other users may change, or private files that they may read.
+@json_option
+def doctor(
+    app: str | None, path: Path, url: str | None, authorities: Path | None, silence: int | None, as_json: bool
+) -> None:
+    """Check an app before its first run, or, without APP, this installation.
 
-    Only the gateway's user may write policy, configuration, record and keys, since this would bypass approvals, and
-    only it may read the gateway's keys, record, database, lock file and log. The state folder is checked as at a start;
-    one that `serve` will create is no problem. Unreachable upstreams are listed, too, and changed settings that the
-    running gateway uses only after a restart. Exit code 1 if there is a problem.
+    APP is the folder or HTML file of a web app, the URL of a running backend, or an app of gateway.yaml. It tells what
+    was found, what works in a view as it is, what needs a line of the policy or of gateway.yaml, and that line, what no
+    host can do, and what is different in Claude, ChatGPT, VS Code, goose and the gateway's own host pages. Exit code 1
+    if the app cannot be shown at all.
+
+    Without APP: only the gateway's user may write policy, configuration, record and keys, since this would bypass
+    approvals, and only it may read the gateway's keys, record, database, lock file and log. The state folder is checked
+    as at a start; one that `serve` will create is no problem. Apps without a page and unreachable upstreams are listed,
+    too, and changed settings that the running gateway uses only after a restart. Exit code 1 if there is a problem.
 
     With --url it connects to each site of the running gateway as its clients do. It finds wrong forwarding of the host
     and of the client's address, a missing upgrade to WebSockets, buffering, limits of bodies, http behind https,
@@ -75,8 +85,16 @@ def doctor(path: Path, url: str | None, authorities: Path | None, silence: int |
     A proxy that waits for an answer less long than an approval takes is found only by waiting: nginx gives up after
     60 seconds as delivered, which --silence 90 finds in as long.
 
-    Example: webmcp-gateway doctor --url https://mcp.example.com
+    \b
+    Examples: webmcp-gateway doctor dist
+              webmcp-gateway doctor http://127.0.0.1:8000
+              webmcp-gateway doctor --url https://mcp.example.com
     """
+    if app is not None:
+        if url is not None or authorities is not None or silence is not None:
+            raise click.UsageError("--url, --authorities and --silence check an installation: leave out APP.")
+        report(examine_app(app, path), as_json=as_json)
+        return
     reading = read_config(path, os.environ)
     found = [str(problem) for problem in reading.problems]
     config = reading.config
@@ -89,10 +107,14 @@ def doctor(path: Path, url: str | None, authorities: Path | None, silence: int |
         found += asyncio.run(waiting_for_restart(config))
         if url is not None:
             found += asyncio.run(deployment_problems(config, gateway_address(url), authorities, silence or 0))
-    for problem in found:
+    if as_json:
+        write_json({"ok": not found, "problems": [*found]})
+    for problem in found if not as_json else ():
         click.echo(problem)
     if found:
         click.get_current_context().exit(FAILED)
+    if as_json:
+        return
     if config is not None and lock.is_created_by_start(config):
         click.echo(f"the state folder {config.state} does not exist yet: `serve` will create it")
     reached = f", and clients reach it at {url}" if url is not None else ""

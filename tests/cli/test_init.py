@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from gateway.apps.survey import survey
 from gateway.cli import main
-from gateway.cli.init import scan
 from gateway.config import load_config
 from gateway.errors import DocumentError
 from gateway.policy import load_policy
@@ -134,8 +136,101 @@ def test_other_ways_to_ask_are_read_too(folder: Path, written: str, path: str | 
     """Reads are found; forms that change something, a server's own routes and maps are not."""
     (folder / "shop" / "web" / "index.html").write_text(written)
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000").exit_code == 0
-    assert scan(Path("shop/web")).paths == ((path,) if path else ())
+    assert survey(Path("shop/web")).paths == ((path,) if path else ())
     assert run("policy", "test").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("fetch('api/items')", "/api/items"),
+        ("fetch('./api/items?all')", "/api/items"),
+        ("fetch('../items')", "/items"),
+        ("const API = '/api/v1';\nfetch(`${API}/items/${id}`)", "/api/v1/items/{id}"),
+        ('const API = "/api/v1"\nfetch(API + "/items")', "/api/v1/items"),
+        ("const api = axios.create({timeout: 5, baseURL: '/api'}); api.get('/items')", "/api/items"),
+        ("axios.defaults.baseURL = '/api'; axios.get('items')", "/api/items"),
+        ("fetch('http://127.0.0.1:3000/v2/items')", "/v2/items"),
+        ("fetch('/api/items/')", "/api/items/"),
+        ("fetch('data.json')", None),
+        ("fetch(other + '/items')", None),
+        ("fetch('mailto:me@example.com')", None),
+    ],
+)
+def test_paths_behind_bases_are_found(folder: Path, written: str, path: str | None) -> None:
+    """Relative ones, those behind constants and clients, and the backend's own; not files of the app."""
+    (folder / "shop" / "web" / "data.json").write_text("{}")
+    (folder / "shop" / "web" / "index.html").write_text(f"<script>\n{written}\n</script>")
+    assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000").exit_code == 0
+    routes = load_policy(Path("policies/shop.yaml")).routes.all
+    assert [route.template.text for route in routes] == ([path] if path else [])
+
+
+def test_relative_paths_count_from_where_the_app_lives(folder: Path) -> None:
+    """As a browser resolves them."""
+    (folder / "shop" / "web" / "a.js").write_text("fetch('api/items')")
+    (folder / "shop" / "web" / "index.html").write_text("<script src=/my-app/a.js></script>")
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    routes = load_policy(Path("policies/shop.yaml")).routes.all
+    assert [route.template.text for route in routes] == ["/my-app/api/items"]
+
+
+def test_sockets_and_logins_are_comments_that_can_be_opened(folder: Path) -> None:
+    """Without the `#` the policy is valid, and carries them."""
+    (folder / "shop" / "web" / "index.html").write_text(
+        "<script>const socket = new WebSocket(`ws://${location.host}/live`); io('/', {path: '/socket.io'})\n"
+        "fetch('/api/me', {headers: {Authorization: token}})</script><input type=password>"
+    )
+    result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert "authorization: pass\n" in result.output
+    file = Path("policies/shop.yaml")
+    closed = load_policy(file)
+    assert [route.template.text for route in closed.routes.all] == ["/api/me"]
+    file.write_text(re.sub(r"# (?=- \{path: /(?:live|socket)|authorization: |cookies: )", "", file.read_text()))
+    opened = load_policy(file)
+    sockets = [route.template.text for route in opened.routes.all if route.decided.obligations.socket is not None]
+    assert sockets == ["/live", "/socket.io/"]
+    assert (opened.backends["app"].cookies, str(opened.backends["app"].authorization)) == ("jar", "pass")
+
+
+def test_an_app_without_requests_needs_no_backend(folder: Path) -> None:
+    """One with requests does, and the message names one of them."""
+    refused = run("init", "shop/web")
+    assert (refused.exit_code, "the app requests /api/" in refused.output) == (2, True)
+    (folder / "shop" / "web" / "index.html").write_text("<h1>2048</h1>")
+    assert run("init", "shop/web").exit_code == 0
+    assert not load_policy(Path("policies/shop.yaml")).backends
+    assert run("policy", "test").exit_code == 0
+
+
+def test_report_mode_is_written_where_it_is_asked_for(folder: Path) -> None:
+    """Until a day that it may last to; the last lines are the way to enforcement."""
+    result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--report")
+    mode = load_policy(Path("policies/shop.yaml")).mode
+    assert mode is not None
+    assert mode.active(time.time())
+    assert [line.split()[:3] for line in result.output.splitlines()[-3:]] == [
+        ["webmcp-gateway", "serve", "and"],
+        ["webmcp-gateway", "policy", "learn"],
+        ["webmcp-gateway", "policy", "test"],
+    ]
+
+
+def test_the_build_of_a_project_is_taken(folder: Path) -> None:
+    """If its own page names sources."""
+    project = folder / "shop" / "web"
+    (project / "index.html").write_text("<script type=module src=/src/main.tsx></script>")
+    (project / "dist").mkdir()
+    (project / "dist" / "index.html").write_text("<h1>built</h1>")
+    assert run("init", "shop/web").exit_code == 0
+    assert load_config(Path("gateway.yaml"), {}).apps["shop"].source == project / "dist"
+
+
+def test_what_cannot_be_seen_is_said(folder: Path) -> None:
+    """With the place of such a request."""
+    (folder / "shop" / "web" / "index.html").write_text("<script>\nfetch(address)</script>")
+    result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert "Not seen: requests whose URLs are computed when the page runs, such as at index.html:2." in result.output
 
 
 def test_event_streams_are_passed_on_as_they_come(folder: Path) -> None:
