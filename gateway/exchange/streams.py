@@ -106,6 +106,9 @@ BEHIND: Final = 0.02
 A complete answer then needs no second call.
 """
 
+WITH_HEAD: Final = 0.005
+"""Seconds that the head of an event stream waits for the end: the page must not see a stream open that has ended."""
+
 PER_VIEW: Final = 48
 """Streams that one view may have open; without a view, each principal in each app.
 
@@ -256,18 +259,16 @@ class Streams:
                     del self._taken[key]
 
     async def begin(self, stream: Stream, caller: Caller) -> Response:
-        """Return the head with the first part of the body; the complete answer, if its end follows within `BEHIND`.
+        """Return the head with the first part of the body; the complete answer, if its end follows at once.
 
-        The head of a body whose parts are independent, such as an event stream, is returned at once.
+        That is within `BEHIND`, or `WITH_HEAD` for a body whose parts are independent, such as an event stream.
         """
         id, opened = self._add(stream, caller)
         opened.wanted.set()
         try:
             await asyncio.sleep(0)  # let the task begin: a task that is cancelled before would not close its stream
-            if stream.head.says_by_and_by():
-                return replace(stream.head, part=Part(id, last=False))
             with suppress(TimeoutError):
-                async with asyncio.timeout(BEHIND):
+                async with asyncio.timeout(WITH_HEAD if stream.head.says_by_and_by() else BEHIND):
                     while not opened.ended and len(opened.buffer) < opened.size:
                         await opened.change()
         except asyncio.CancelledError:

@@ -110,6 +110,15 @@ async def test_an_event_stream_begins_at_once(house: House, shop: StreamingShop)
     assert (last.body, last.part is not None and last.part.last) == (b"", True)
 
 
+async def test_an_event_stream_that_has_ended_is_whole(house: House, shop: StreamingShop) -> None:
+    """A page that reconnects after each event must not see a stream open that its backend has closed."""
+    shop.answer = lambda request: Response(200, EVENTS)
+    shop.put(b"data: 1\n\n", None)
+    answer = await house.exchange.run(ITEMS, PAGE)
+    assert (answer.body, answer.part) == (b"data: 1\n\n", None)
+    assert (house.outcome()["response_size"], shop.open) == (9, 0)
+
+
 async def test_a_poll_waits_for_the_next_part(house: House, shop: StreamingShop) -> None:
     """It is answered when the part arrives."""
     shop.answer = lambda request: Response(200, EVENTS)
