@@ -359,9 +359,14 @@ def _person(number: int) -> str:
 
 
 async def _reaches_page(http: aiohttp.ClientSession, url: str, person: str, view: str) -> bool:
-    """Return whether a model's call reaches the page of a view."""
-    arguments = {"view": view, "tool": "tool0", "arguments": {}}
-    return "the page answered" in json.dumps(await _call(http, url, person, "call_view_tool", arguments))
+    """Return whether a model's call reaches the page of a view; if that takes long, collect it, as models are told."""
+    arguments: dict[str, object] = {"view": view, "tool": "tool0", "arguments": {}}
+    for _ in range(GLANCES):
+        told = await _call(http, url, person, "call_view_tool", arguments)
+        if told.get("structuredContent", {}).get("status") != "running":
+            return "the page answered" in json.dumps(told)
+        arguments = {"call": told["structuredContent"]["call"]}
+    return False
 
 
 async def _call(

@@ -100,6 +100,7 @@ class FastConnection(HttpConnection):
     """One connection, with one request in flight at most.
 
     `_serving` is the task for all its requests on the fast path, from the first one on; `busy` means that one runs.
+    `_next` receives the next one, and is None while one runs.
     """
 
     __slots__ = (
@@ -123,7 +124,7 @@ class FastConnection(HttpConnection):
         self._routes = routes
         self._loop = asyncio.get_running_loop()
         self._serving: asyncio.Task[None] | None = None
-        self._next: ImmediateFuture[FastRequest] | asyncio.Future[FastRequest] = ImmediateFuture(self._loop)
+        self._next: ImmediateFuture[FastRequest] | asyncio.Future[FastRequest] | None = ImmediateFuture(self._loop)
         self._ahead = b""
         self._waits: int | None = None  # for the rest of a body: the key of its timeout
         self._room: asyncio.Future[None] | None = None
@@ -283,7 +284,8 @@ class FastConnection(HttpConnection):
             # Held here, and cancelled with the connection: a task group per connection would cost more than that.
             self._serving = self._loop.create_task(self._serve())
         self.busy = True
-        self._next.set_result(request)
+        if self._next is not None:
+            self._next.set_result(request)
 
     def _known_head(self, raw: bytes) -> KnownHead | None:
         known = self._heads.get(raw)
@@ -311,8 +313,10 @@ class FastConnection(HttpConnection):
         event loop otherwise: that saves a wait in the system at low load, and at high load each step of many requests
         costs less while they do the same work.
         """
-        while self.busy or not self._server.draining:  # requests accepted before the drain are answered
+        # In a drain, those that were accepted before are answered.
+        while self._next is not None and (self.busy or not self._server.draining):
             request, known, data, size = await self._next
+            self._next = None  # a poll waits long: its request, head and bytes are freed
             self._server.busy += 1
             try:
                 principal = await self._admit(request, known)
@@ -320,7 +324,7 @@ class FastConnection(HttpConnection):
                     self._hand_over(data + self._ahead)
                 else:
                     rest, answer = data[size:], self._answer(request, known, principal)
-                    del request, known, data, principal  # a poll waits long, and needs only `answer`
+                    del request, known, data, principal  # `answer` is all that a poll needs
                     await answer
                     self._finish(rest)
             except BaseException:  # on cancellation too: an answer may be half written

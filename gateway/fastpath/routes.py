@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ from gateway.doors.mcp import Mounts
 from gateway.doors.revocation import Revocations
 from gateway.doors.site import SiteDoor, streamed_head
 from gateway.errors import Refusal
-from gateway.exchange.streams import Stream
+from gateway.exchange.streams import WITH_HEAD, Stream
 from gateway.fastpath.http1 import (
     BODILESS,
     LAST_CHUNK,
@@ -300,22 +301,60 @@ class SiteRoute:
             writer.write(head + outcome.body, principal.person)
 
 
+_HELD: Final = 64 * 1024
+"""Bytes of a streamed answer that are held back at most."""
+
+
 async def _stream(stream: Stream, writer: ResponseWriter) -> None:
     """Write each part as it comes, with the browser's backpressure."""
+    # Redaction may change the length of the body, which a browser would reject.
+    head = site_head(streamed_head(stream.head), None, last=writer.closing)
+    start = _Start(writer, head, WITH_HEAD if stream.head.says_by_and_by() else 0)
     try:
-        # Redaction may change the length of the body, which a browser would reject.
-        writer.send(site_head(streamed_head(stream.head), None, last=writer.closing))
         bodiless = stream.head.status in BODILESS
         async for part in stream:
             if part and not bodiless:
-                writer.send(chunk(part))
+                start.send(chunk(part))
                 await writer.drain()
         if not bodiless:
-            writer.send(LAST_CHUNK)
+            start.send(LAST_CHUNK)
+        start.flush()
     except Refusal:
+        start.flush()
         writer.abort()  # the browser must not take a truncated body for a whole one
     finally:
         await stream.aclose()
+
+
+class _Start:
+    """Sends the start of an answer in one piece, up to its end, or what arrives within `seconds` after the head.
+
+    A page must not see an event stream open that has ended.
+    """
+
+    def __init__(self, writer: ResponseWriter, head: bytes, seconds: float) -> None:
+        self._writer = writer
+        self._held = head
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.flush) if seconds else None
+        if not seconds:
+            self.flush()
+
+    def send(self, data: bytes) -> None:
+        """Write a part, or hold it back."""
+        if not self._held:
+            self._writer.send(data)
+            return
+        self._held += data
+        if len(self._held) > _HELD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held back, and hold back nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._held:
+            self._writer.send(self._held)
+            self._held = b""
 
 
 _MCP: Final = re.compile(r"/mcp(?:/([A-Za-z0-9_-]{1,64}))?")

@@ -1,6 +1,7 @@
 """The fast path in front of aiohttp: taken for what is plainly a call of `http_request`, and for nothing else."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import cast
@@ -12,7 +13,7 @@ from gateway.doors.client_connection import HEAD_BYTES, is_one_request
 from gateway.doors.client_limits import Unread
 from gateway.doors.runner import ClientConnections
 from gateway.fastpath import connection as fast
-from gateway.fastpath.connection import AHEAD, HEADS, HEADS_SIZE, FastConnection, FastRequest
+from gateway.fastpath.connection import AHEAD, HEADS, HEADS_SIZE, FastConnection, FastRequest, KnownHead
 from gateway.fastpath.http1 import read_head
 from gateway.fastpath.routes import HOLDING
 from gateway.jsontext.writing import SIZE
@@ -386,6 +387,36 @@ async def test_idle_connections_remember_no_heads(connections: list[FastConnecti
         writer.write(request(CALL))
         assert b" 200 " in await answer(reader)
         assert [len(connection._heads) for connection in connections[:2]] == [1, 0]
+
+
+async def test_a_call_that_waits_holds_no_head(
+    monkeypatch: pytest.MonkeyPatch, connections: list[FastConnection]
+) -> None:
+    """Thousands of polls wait at once: the head, its parsed form and the received bytes are freed meanwhile."""
+    waiting, go, message_of = asyncio.Event(), asyncio.Event(), FastPath.message
+
+    async def waits(path: FastPath, call: FastCall, principal: Principal) -> tuple[str | list[bytes], int]:
+        waiting.set()
+        await go.wait()
+        return await message_of(path, call, principal)
+
+    def heads() -> int:
+        gc.collect()
+        return sum(isinstance(one, KnownHead) for one in gc.get_objects())
+
+    monkeypatch.setattr(FastPath, "message", waits)
+    before = heads()
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
+        for _ in range(2):
+            writer.write(request())
+            await waiting.wait()
+            assert heads() == before + 1
+            connections[0].forget_heads()
+            assert heads() == before
+            waiting.clear()
+            go.set()
+            assert b" 200 " in await answer(reader)
+            go.clear()
 
 
 @pytest.mark.bound("pipelined bytes of a connection")
