@@ -153,6 +153,41 @@ class ResponseWriter(Protocol):
         ...
 
 
+_HELD: Final = 64 * 1024
+"""Bytes of a streamed answer that are held back at most."""
+
+
+class StreamStart:
+    """Sends the start of an event stream in one piece: up to its end, or what arrives within `seconds`.
+
+    A page must not see a stream open that has ended. Of another answer, `holds` is false: nothing is held back.
+    """
+
+    def __init__(self, writer: ResponseWriter, head: bytes, seconds: float, *, holds: bool) -> None:
+        self._writer = writer
+        self._held = head
+        self._alarms = alarms = writer.alarms(seconds)
+        self._alarm = alarms.set(self.flush)
+        if not holds:
+            self.flush()
+
+    def send(self, data: bytes) -> None:
+        """Write a part, or hold it back."""
+        if self._held:
+            self._held += data
+            if len(self._held) > _HELD:
+                self.flush()
+        else:
+            self._writer.send(data)
+
+    def flush(self) -> None:
+        """Write what is held back, and hold back nothing more."""
+        self._alarms.cancel(self._alarm)
+        held, self._held = self._held, b""
+        if held:
+            self._writer.send(held)
+
+
 class JsonAnswer:
     """One answer in JSON: whole, or an event stream that begins after some seconds of silence, with pings."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -27,6 +26,7 @@ from gateway.fastpath.http1 import (
     JsonAnswer,
     RequestHead,
     ResponseWriter,
+    StreamStart,
     chunk,
     site_head,
     stream_head,
@@ -301,15 +301,11 @@ class SiteRoute:
             writer.write(head + outcome.body, principal.person)
 
 
-_HELD: Final = 64 * 1024
-"""Bytes of a streamed answer that are held back at most."""
-
-
 async def _stream(stream: Stream, writer: ResponseWriter) -> None:
     """Write each part as it comes, with the browser's backpressure."""
     # Redaction may change the length of the body, which a browser would reject.
     head = site_head(streamed_head(stream.head), None, last=writer.closing)
-    start = _Start(writer, head, WITH_HEAD if stream.head.says_by_and_by() else 0)
+    start = StreamStart(writer, head, WITH_HEAD, holds=stream.head.says_by_and_by())
     try:
         bodiless = stream.head.status in BODILESS
         async for part in stream:
@@ -324,37 +320,6 @@ async def _stream(stream: Stream, writer: ResponseWriter) -> None:
         writer.abort()  # the browser must not take a truncated body for a whole one
     finally:
         await stream.aclose()
-
-
-class _Start:
-    """Sends the start of an answer in one piece, up to its end, or what arrives within `seconds` after the head.
-
-    A page must not see an event stream open that has ended.
-    """
-
-    def __init__(self, writer: ResponseWriter, head: bytes, seconds: float) -> None:
-        self._writer = writer
-        self._held = head
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.flush) if seconds else None
-        if not seconds:
-            self.flush()
-
-    def send(self, data: bytes) -> None:
-        """Write a part, or hold it back."""
-        if not self._held:
-            self._writer.send(data)
-            return
-        self._held += data
-        if len(self._held) > _HELD:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is held back, and hold back nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._held:
-            self._writer.send(self._held)
-            self._held = b""
 
 
 _MCP: Final = re.compile(r"/mcp(?:/([A-Za-z0-9_-]{1,64}))?")
