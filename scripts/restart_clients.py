@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -283,13 +284,21 @@ async def running(program: Program, url: str, folder: Path) -> AsyncIterator[Run
     pipe = asyncio.subprocess.PIPE
     errors = asyncio.subprocess.DEVNULL if program.stdio else pipe
     process = await asyncio.create_subprocess_exec(
-        *_with(program.command, url), cwd=folder, stdin=pipe, stdout=pipe, stderr=errors, limit=2**24
+        *_with(program.command, url),
+        cwd=folder,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=errors,
+        limit=2**24,
+        start_new_session=True,
     )
     try:
         yield Running(process, program)
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(
+                process.pid, signal.SIGKILL
+            )  # the command may be a wrapper, whose child would keep the pipes open
         await process.wait()
 
 
