@@ -298,7 +298,7 @@ async def running(program: Program, url: str, folder: Path) -> AsyncIterator[Run
         if process.returncode is None:
             os.killpg(
                 process.pid, signal.SIGKILL
-            )  # the command may be a wrapper, whose child would keep the pipes open
+            )  # a wrapper's child would keep the pipes open
         await process.wait()
 
 

@@ -1,4 +1,4 @@
-"""Tests of `gateway.fastpath.responses`: when the start of a streamed answer is written."""
+"""Tests of `gateway.fastpath.http1`: when the start of a streamed answer is written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from gateway.eventloop.shared_timeouts import SharedTimeouts
-from gateway.fastpath.responses import StreamStart
+from gateway.fastpath.http1 import StreamStart
 
 
 class Writer:
