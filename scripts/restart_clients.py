@@ -296,9 +296,7 @@ async def running(program: Program, url: str, folder: Path) -> AsyncIterator[Run
         yield Running(process, program)
     finally:
         if process.returncode is None:
-            os.killpg(
-                process.pid, signal.SIGKILL
-            )  # a wrapper's child would keep the pipes open
+            os.killpg(process.pid, signal.SIGKILL)  # a wrapper's child would keep the pipes open
         await process.wait()
 
 
