@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -389,22 +390,26 @@ async def test_what_stands_is_believed_until_another_connection_finds_nobody(
             await asyncio.sleep(0.01)
 
 
-async def test_a_websocket_is_opened_again_when_its_credential_changes(tmp_path: Path) -> None:
-    """A reload changes the key: the next request is sent on a connection that began with the new one."""
+@pytest.mark.parametrize("kind", ["websocket", "sse", "legacy url", "2026-07-28 url"])
+async def test_open_connections_begin_again_when_their_credential_changes(tmp_path: Path, kind: str) -> None:
+    """A reload changes the key: WebSockets and event streams that began with the old one are opened again, once."""
     shown: list[str | None] = []
+    mode, _, transport = kind.rpartition(" ")
 
     async def admit(request: web.Request) -> web.Response | None:
-        shown.append(request.headers.get("x-key"))
+        if request.method == "GET" or request.headers.get("mcp-method") == "subscriptions/listen":
+            shown.append(request.headers.get("x-key"))
         return None
 
     door, file, keys = Server(), tmp_path / "gateway.yaml", {"OLD": "k-old", "NEW": "k-new"}
-    async with over_websocket(Probe().server, admit=admit) as url:
+    server = {"websocket": over_websocket, "sse": over_sse, "url": partial(over_http, only=mode)}[transport]
+    async with server(Probe().server, admit=admit) as url:
 
         def write(key: str) -> None:
             lines = [
                 f"server: {{listen: 127.0.0.1:{door.port}}}",
                 f'credentials: {{key: {{type: header, header: x-key, value: "${{env:{key}}}"}}}}',
-                f'upstreams: {{up: {{websocket: "{url}", network: private, credential: key}}}}',
+                f'upstreams: {{up: {{{transport}: "{url}", network: private, credential: key}}}}',
             ]
             replace_file(file, "\n".join([*lines, ""]))
 
@@ -412,8 +417,10 @@ async def test_a_websocket_is_opened_again_when_its_credential_changes(tmp_path:
         app = build_app(load_config(file, keys), lambda: read_config(file, keys))
         await door.start(app)
         try:
-            async with Client(f"http://localhost:{door.port}/mcp/up") as client, asyncio.timeout(60):
+            async with Client(f"http://localhost:{door.port}/mcp/up", mode="legacy") as client, asyncio.timeout(60):
                 assert (await client.list_tools()).tools
+                while not shown:
+                    await asyncio.sleep(0.01)
                 assert set(shown) == {"k-old"}
                 write("NEW")
                 while shown[-1] != "k-new":

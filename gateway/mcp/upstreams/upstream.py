@@ -14,7 +14,7 @@ from typing import Any, Final
 from gateway.backends.connect import Connections
 from gateway.bounds import Area, Bound
 from gateway.config import UpstreamSettings as Spec
-from gateway.config.upstreams import UpstreamKind
+from gateway.config.upstreams import REMOTE, UpstreamKind
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, InjectedFields
 from gateway.mcp.upstreams.calls.client import UpstreamClient
@@ -174,8 +174,11 @@ class Upstream:
         return task
 
     def credential_changed(self) -> None:
-        """Open connections again that carry the credential of their beginning; other requests take the new one."""
-        if self.spec.kind is UpstreamKind.WEBSOCKET:
+        """Open WebSockets and event streams again, which carry the credential that they began with.
+
+        Other requests take the new one.
+        """
+        if self.spec.kind in REMOTE:
             for joined in set(self._links.values()):
                 joined.link.renew("its credential changed")
 
