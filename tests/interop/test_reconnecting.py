@@ -402,8 +402,9 @@ async def test_open_connections_begin_again_when_their_credential_changes(tmp_pa
         return None
 
     door, file, keys = Server(), tmp_path / "gateway.yaml", {"OLD": "k-old", "NEW": "k-new"}
-    server = {"websocket": over_websocket, "sse": over_sse, "url": partial(over_http, only=mode)}[transport]
-    async with server(Probe().server, admit=admit) as url:
+    servers: dict[str, Callable[..., AbstractAsyncContextManager[str]]]
+    servers = {"websocket": over_websocket, "sse": over_sse, "url": partial(over_http, only=mode)}
+    async with servers[transport](Probe().server, admit=admit) as url:
 
         def write(key: str) -> None:
             lines = [
