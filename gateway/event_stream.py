@@ -113,7 +113,7 @@ class EventReader:
 
     def _take(self, line: bytes | bytearray) -> Event | None:
         if not line:
-            return self._done()
+            return self._dispatch()
         self._size += len(line)
         if line.startswith(b"data:"):
             start = 6 if line.startswith(b" ", 5) else 5
@@ -137,7 +137,7 @@ class EventReader:
                 self._retry = int(value)
         return None
 
-    def _done(self) -> Event | None:
+    def _dispatch(self) -> Event | None:
         told = bool(self._data) or self._id is not None or self._retry is not None
         del self._data[-1:]
         event = Event(self._type, self._data, self._id, self._retry)

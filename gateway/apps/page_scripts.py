@@ -284,13 +284,13 @@ class PageScripts:
             # It begins with a word: behind a line without a semicolon, a parenthesis would call that line's value.
             changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
             self._stand_behind(element, script, word, f"{shared}.resolve(()=>import({name.text}))")
-        late = late_imports(statements) if self._named and not element.inert else []
+        late = late_imports(statements) if self._module_names and not element.inert else []
         if late:
             shared = self._shared_promise()
             changes += [
                 Splice(word.start, word.end, f"Object(name=>{shared}.promise.then(part=>part(name)))") for word in late
             ]
-            files = ",".join(f"{name}:()=>import({name})" for name in self._named)
+            files = ",".join(f"{name}:()=>import({name})" for name in self._module_names)
             path = f"new URL(name,{plain_json(self._home)}).pathname"
             part = f"{shared}.resolve(name=>({{{files}}})[{path}]?.()??import(name))"
             self._finding += script, self._stand_behind(element, script, late[0], part)
@@ -306,7 +306,7 @@ class PageScripts:
         return part
 
     @cached_property
-    def _named(self) -> list[str]:
+    def _module_names(self) -> list[str]:
         """The module URLs in attributes of custom elements, as Astro writes them, as JavaScript strings."""
         found: dict[str, None] = {}
         for element in self._page.elements:

@@ -88,15 +88,15 @@ def keep(source: Path, taken: Mapping[str, tuple[bytes, str]]) -> None:
     before = read_vendored(source)
     folder = before.folder
     folder.mkdir(mode=0o755, exist_ok=True)
-    files = {url: _pinned(path.read_bytes(), path.suffix) for url, path in before.files.items()}
+    files = {url: _pin(path.read_bytes(), path.suffix) for url, path in before.files.items()}
     for url, (body, media_type) in taken.items():
-        one = files[url] = _pinned(body, _suffix(url, media_type))
+        one = files[url] = _pin(body, _suffix(url, media_type))
         _replace(folder / one["file"], body)
     lines = ",\n".join(f"{plain_json(url)}: {plain_json(one)}" for url, one in sorted(files.items()))
     _replace(folder / LOCK, f'{{"version": 1, "files": {{\n{lines}\n}}}}\n'.encode())
 
 
-def _pinned(body: bytes, suffix: str) -> dict[str, str]:
+def _pin(body: bytes, suffix: str) -> dict[str, str]:
     digest = hashlib.sha256(body).hexdigest()
     return {"file": f"{digest[:32]}{suffix}", "sha256": digest}
 

@@ -107,7 +107,7 @@ class Accounts:
         self.connecting = Connecting(
             self.specs, self.servers, self.tokens, self.store, self.jars, f"{self.console}{CALLBACK}", self.absences
         )
-        self.now = self._made(config)
+        self.now = self._make(config)
         self._usable = self.now.sources
         self._count_from_zero((*self.specs, JAR, NAME))
 
@@ -135,7 +135,7 @@ class Accounts:
 
     async def prepare(self, config: Config) -> CredentialSet:
         """Return the credentials of another configuration; unchanged ones are the same objects. Raises `StartError`."""
-        made = await asyncio.to_thread(self._made, config)
+        made = await asyncio.to_thread(self._make, config)
         kept = self.now.specs.values()
         await self._resolve({name: spec for name, spec in made.specs.items() if not any(spec is one for one in kept)})
         return made
@@ -162,7 +162,7 @@ class Accounts:
         for credential, secret in pending_secrets(specs):
             secret.resolve(await self._hooks.resolve_secret(secret.reference, f"credential {credential!r}"))
 
-    def _made(self, config: Config) -> CredentialSet:
+    def _make(self, config: Config) -> CredentialSet:
         before = self.now
         made_of = {name: _made_of(name, config) for name in config.credentials}
         specs = {

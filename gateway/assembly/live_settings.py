@@ -63,7 +63,7 @@ class LiveSettings:
         self._arrived = arrived
         self._watchers = Watchers[[Settings, Settings]]()
         self._unused: list[HttpBackend] = []
-        self.now = self._made(config, accounts.now, {})
+        self.now = self._make(config, accounts.now, {})
 
     def issuers(self) -> Collection[Issuer]:
         """Return the issuers of tokens."""
@@ -87,7 +87,7 @@ class LiveSettings:
         except StartError as error:
             where = place_of(config, "credentials")
             raise DocumentError([Problem(str(config.path), *where, f"credentials: {error}")]) from error
-        return self._made(config, credentials, self.now.callers.issuers)
+        return self._make(config, credentials, self.now.callers.issuers)
 
     def replace(self, made: Settings) -> None:
         """Use `made` from now on, at once, and notify the watchers with the settings before and after."""
@@ -105,7 +105,7 @@ class LiveSettings:
         for backend in unused:
             await backend.close()
 
-    def _made(self, config: Config, credentials: CredentialSet, before: Mapping[OAuthIssuer, Issuer]) -> Settings:
+    def _make(self, config: Config, credentials: CredentialSet, before: Mapping[OAuthIssuer, Issuer]) -> Settings:
         issuers = {
             method: self._issuer(config, method, before) for method in config.auth if isinstance(method, OAuthIssuer)
         }
@@ -184,7 +184,7 @@ class Changing:
         specs = specs if specs is not None else self._upstreams.specs
         before = dict(self._apps)
         same = list(configs) == list(before) and all(app is before[id].config for id, app in configs.items())
-        apps = before if same else {id: await self._made(before.get(id), app) for id, app in configs.items()}
+        apps = before if same else {id: await self._make(before.get(id), app) for id, app in configs.items()}
         for id in apps.keys() - before.keys():
             await self._enter(apps[id].face)
         mounted = await self._upstreams.prepare(specs, self._enter)
@@ -197,7 +197,7 @@ class Changing:
             face.drain()
             await self._held.leave(face)
 
-    async def _made(self, before: Running | None, app: App) -> Running:
+    async def _make(self, before: Running | None, app: App) -> Running:
         """Return everything that serves an app; the same if the app is."""
         if before is not None and before.config is app:
             return before

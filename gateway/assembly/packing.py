@@ -61,7 +61,7 @@ class Packer:
         known, resource = self._ahead.pop(app.id, (None, None))
         if known is app and resource is not None:
             return resource
-        return self._kept(app, source) or self._made(app, source)
+        return self._load(app, source) or self._pack(app, source)
 
     def waits(self, apps: Mapping[str, App]) -> list[App]:
         """Return the apps that are packed while the gateway runs; those whose results are kept are ready at once."""
@@ -69,7 +69,7 @@ class Packer:
         self._many = len(own) > FEW
         waiting: list[App] = []
         for app, source in own if self._many else ():
-            resource = self._kept(app, source)
+            resource = self._load(app, source)
             if resource is None:
                 waiting.append(app)
             else:
@@ -91,7 +91,7 @@ class Packer:
                         return
                     with suppress(DocumentError):  # raised again, and reported, when the app is taken in
                         if isinstance(app.source, Path):
-                            self._ahead[app.id] = app, self._made(app, app.source)
+                            self._ahead[app.id] = app, self._pack(app, app.source)
                     with suppress(RuntimeError):  # the loop is closed
                         loop.call_soon_threadsafe(done.put_nowait, app)
 
@@ -116,7 +116,7 @@ class Packer:
             self.left = 0
         await asyncio.to_thread(self._prune)
 
-    def _made(self, app: App, source: Path) -> Resource:
+    def _pack(self, app: App, source: Path) -> Resource:
         key = self._key(app, source)
         keeps = app.storage is StorageKind.GATEWAY
         resource = pack(
@@ -159,7 +159,7 @@ class Packer:
                 sha.update(body)
         return sha.hexdigest()
 
-    def _kept(self, app: App, source: Path) -> Resource | None:
+    def _load(self, app: App, source: Path) -> Resource | None:
         """Return the kept result for an app; None if it is missing or damaged."""
         key = self._key(app, source)
         if key is None or self._folder is None:
@@ -178,7 +178,7 @@ class Packer:
         """Write a result for the next start; a disk that is full is no reason to serve nothing."""
         if self._folder is None:
             return
-        text = plain_json(_written(resource))
+        text = plain_json(_to_json(resource))
         new = self._folder / f".{key}.{threading.get_ident()}.new"
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -205,7 +205,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _written(resource: Resource) -> dict[str, Any]:
+def _to_json(resource: Resource) -> dict[str, Any]:
     """Return a resource as JSON; what the policy opens is in the policy."""
     folder = resource.folder
     return {

@@ -355,7 +355,7 @@ class Reloader:
                 await record.close(status=500, detail=str(error))
             raise
         if self._loosening is not None:
-            self._loosening.used()
+            self._loosening.forget_approved()
         for record in records:
             await record.close(status=200)
         for line in lines:

@@ -102,11 +102,11 @@ class ClientSocket:
                         self._handler.heard()
                     if not self._sent_close:
                         return bytes(frame.data) if frame.type is WSMsgType.BINARY else str(frame.data)
-                    await self._moments.done(0.0)
+                    await self._moments.spend(0.0)
                 case WSMsgType.PING:
                     with suppress(aiohttp.ClientError, OSError):
                         await self._socket.pong(frame.data)
-                    await self._moments.done(0.0)
+                    await self._moments.spend(0.0)
                 case WSMsgType.PONG:
                     pass
                 case WSMsgType.CLOSE:

@@ -95,7 +95,7 @@ class SectionReading:
 
 def credentials(root: Section, reading: SectionReading) -> dict[str, Spec]:
     """Read all credentials by name, reporting problems."""
-    named = root.named("credentials")
+    named = root.named_sections("credentials")
     found = {name: _credential(name, section, reading) for name, section in named.items()}
     for name, section in named.items():
         _check_others(name, found[name], found, section)

@@ -155,8 +155,8 @@ class _ConfigReader:
         credentials = read_credentials(root, CredentialReading(self.folder, self.environ, plugins=bool(plugins)))
         if "upstreams" not in root and "apps" not in root:
             root.problem("there is nothing to serve: name web apps under apps, MCP servers under upstreams, or both")
-        named = root.named("apps")
-        sections = root.named("upstreams")
+        named = root.named_sections("apps")
+        sections = root.named_sections("upstreams")
         self._read_organisation(root.section("policy"))
         has_roles = any(map(_gives_roles, auth))
         apps = [self._app(name, one, credentials, sections, has_roles=has_roles) for name, one in named.items()]

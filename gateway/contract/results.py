@@ -73,8 +73,8 @@ def in_base64(body: bytes) -> Json:
     return "".join(base64.b64encode(piece).decode("ascii") for piece in pieces)
 
 
-def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> dict[str, Json]:
-    """Return the structured content for `response`; `written` encodes a body that is not text.
+def result(response: Response, encode: Callable[[bytes], Json] = in_base64) -> dict[str, Json]:
+    """Return the structured content for `response`; `encode` encodes a body that is not text.
 
     Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599.
     """
@@ -96,7 +96,7 @@ def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> 
     if response.length is not None and (more or body_type is BodyType.NONE):
         content["headers"] = {**headers, "content-length": str(response.length)}
     if body_type is not BodyType.NONE:
-        content["body"] = written(body) if isinstance(body, bytes) else body
+        content["body"] = encode(body) if isinstance(body, bytes) else body
     if response.part is not None and more:
         content["stream"] = response.part.stream
     return content

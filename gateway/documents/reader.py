@@ -240,7 +240,7 @@ class Section:
         """Return a list of mappings."""
         return tuple(self.report.section(node) for node in self.nodes(key))
 
-    def named(self, key: str) -> dict[str, Section]:
+    def named_sections(self, key: str) -> dict[str, Section]:
         """Return a mapping of arbitrary names to mappings."""
         listed = self._entries.get(key)
         if listed is not None and isinstance(listed.value, tuple):

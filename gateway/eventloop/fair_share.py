@@ -141,7 +141,7 @@ class TimeSlices:
         self._worked += seconds
         return self._worked > MOMENT
 
-    async def done(self, seconds: float) -> None:
+    async def spend(self, seconds: float) -> None:
         """Count seconds of work; wait for a turn if the time slice is used up."""
         if self.count_work(seconds):
             await self.turn()

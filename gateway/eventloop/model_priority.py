@@ -42,7 +42,7 @@ class ModelPriority:
         """The number of principals in memory."""
         return len(self._held)
 
-    def come(self, principal: str) -> None:
+    def note_arrival(self, principal: str) -> None:
         """A message of a model arrived, or a page's answer to one."""
         now = self._clock()
         held = self._held.pop(principal, None)

@@ -224,7 +224,7 @@ class Loosening:
         self._asked[key] = self._approvals.find(pending.question.id, caller)
         return WAITS
 
-    def used(self) -> None:
+    def forget_approved(self) -> None:
         """Ask again about what was approved: it is in effect now."""
         self._approved.clear()
 

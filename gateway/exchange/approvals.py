@@ -114,7 +114,7 @@ class MemoryApprovals:
         """
         self.sweep()
         if self._stopped:
-            raise _unanswered()
+            raise _stop_refusal()
         now, steady = self._clock(), self._steady()
         mine = [parked for parked in self._parked.values() if parked.caller.principal == caller.principal]
         waiting = [parked for parked in mine if parked.ended is None]
@@ -229,7 +229,7 @@ class MemoryApprovals:
             case ApprovalState.DISPATCHED:
                 raise Refusal(Reason.APPROVAL_EXPIRED, "The approval was for one call: another just like it took it.")
             case ApprovalState.VOID if self._stopped:
-                raise _unanswered()
+                raise _stop_refusal()
             case ApprovalState.VOID:
                 raise Refusal(
                     Reason.APPROVAL_EXPIRED,
@@ -364,7 +364,7 @@ def _belongs(parked: ParkedCall, caller: Caller) -> bool:
     return _who(parked.caller) == _who(caller)
 
 
-def _unanswered() -> Refusal:
+def _stop_refusal() -> Refusal:
     return Refusal(Reason.STOPPING, UNANSWERED, headers=[("retry-after", "5")])
 
 

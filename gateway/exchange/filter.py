@@ -178,7 +178,7 @@ def _change_body(body: bytes, paths: Sequence[JsonPath], change: Callable[[Json]
     value = found = reading.parse_body(body)
     for path in paths:
         value = path.replace(value, lambda one: change(one) if numbers or not reading.is_number(one) else one)
-    return body if value is found and not reading.doubled else reading.written(value)
+    return body if value is found and not reading.doubled else reading.write(value)
 
 
 class _JsonWithPlaceholders:
@@ -202,7 +202,7 @@ class _JsonWithPlaceholders:
         """Return whether a value of `parsed` is a number."""
         return isinstance(value, str) and value.startswith(self._token)
 
-    def written(self, value: Json) -> bytes:
+    def write(self, value: Json) -> bytes:
         """Return `value` as ASCII JSON, which is the same in every charset."""
         text = compact_json(value)
         return re.sub(f'"{self._token}([0-9]+)"', lambda found: self._numbers[int(found[1])], text).encode()

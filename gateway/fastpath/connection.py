@@ -296,7 +296,7 @@ class FastConnection(HttpConnection):
             if len(self._heads) >= HEADS or sum(map(len, self._heads)) + len(raw) > HEADS_SIZE:
                 self._heads.clear()
             known = self._heads[raw] = KnownHead(head)
-        self._routes.holders.used(self)
+        self._routes.holders.note_use(self)
         return known
 
     def _route(self, known: KnownHead) -> FastRoute[Any] | None:

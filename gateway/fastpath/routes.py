@@ -96,7 +96,7 @@ class HeadHolders:
         self._most = most
         self._connections: OrderedDict[HeadHolder, None] = OrderedDict()
 
-    def used(self, connection: HeadHolder) -> None:
+    def note_use(self, connection: HeadHolder) -> None:
         """Note that a connection uses its heads."""
         self._connections[connection] = None
         self._connections.move_to_end(connection)

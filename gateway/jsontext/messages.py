@@ -243,7 +243,7 @@ class Values:
                     end = -1
                 if end >= 0 and not (self._more and end > len(self._text) - 3):  # a number may continue, with `e+`
                     start, self._at = self._at, end
-                    return self._kept(value, start, self._depth)
+                    return self._check_value(value, start, self._depth)
                 if not self._more:
                     raise InvalidJson(Flaw.SYNTAX, "not JSON")
                 if end < 0 and len(self._text) - self._at >= PIECE:
@@ -318,7 +318,7 @@ class Values:
             except (ValueError, RecursionError):
                 continue
             start, self._at = self._at, stop + 1
-            return self._kept(value, start, self._depth - 1)
+            return self._check_value(value, start, self._depth - 1)
         return None
 
     async def _string(self) -> str:
@@ -339,7 +339,7 @@ class Values:
             self._fill()
             await self._pause()
 
-    def _kept(self, value: object, start: int, depth: int) -> object:
+    def _check_value(self, value: object, start: int, depth: int) -> object:
         if nests_deeper(value, DEPTH - depth):
             raise InvalidJson(Flaw.DEPTH, f"nested deeper than {DEPTH}")
         return without_surrogates(value) if SURROGATE.search(self._text, start, self._at) else value
@@ -395,7 +395,7 @@ class Values:
     async def _pause(self) -> None:
         now = perf_counter()
         if now - self._began > MOMENT:
-            await self._moments.done(now - self._began)
+            await self._moments.spend(now - self._began)
             self._began = perf_counter()
 
 

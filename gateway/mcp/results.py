@@ -36,7 +36,7 @@ Aside = Callable[[bytes], str | None]
 def of_response(response: Response, *, structured_arrives: bool, aside: Aside | None = None) -> types.CallToolResult:
     """Return an HTTP answer as a result; the text block repeats it for hosts that drop structured content."""
     beside = _Beside(aside)
-    values, text, is_error = values_of(response, structured_arrives=structured_arrives, written=beside.written)
+    values, text, is_error = values_of(response, structured_arrives=structured_arrives, encode=beside.encode)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)],
         structured_content=values,
@@ -52,24 +52,24 @@ class _Beside:
     aside: Aside | None
     name: str | None = None
 
-    def written(self, body: bytes) -> Json:
+    def encode(self, body: bytes) -> Json:
         if self.aside is not None and len(body) > APART:
             self.name = self.aside(body)
         return in_base64(body) if self.name is None else None
 
 
 def values_of(
-    response: Response, *, structured_arrives: bool, written: Callable[[bytes], Json] = in_base64
+    response: Response, *, structured_arrives: bool, encode: Callable[[bytes], Json] = in_base64
 ) -> tuple[dict[str, Json], str, bool]:
-    """Return the structured content, the text block, and whether it is an error; `written` encodes the bytes."""
-    values, is_error = content_of(response, written)
+    """Return the structured content, the text block, and whether it is an error; `encode` encodes the bytes."""
+    values, is_error = content_of(response, encode)
     return values, text_block(values, structured_arrives), is_error
 
 
-def content_of(response: Response, written: Callable[[bytes], Json] = in_base64) -> tuple[dict[str, Json], bool]:
+def content_of(response: Response, encode: Callable[[bytes], Json] = in_base64) -> tuple[dict[str, Json], bool]:
     """Return the structured content, and whether it is an error."""
     try:
-        values = result(response, written)
+        values = result(response, encode)
     except Refusal as refusal:
         response = problem(refusal, "", response.url)
         values = result(response)

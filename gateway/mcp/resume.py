@@ -103,7 +103,7 @@ class Room:
         self._settle()
         return self._used
 
-    def come(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
+    def add_event(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
         """Account for an event of `owner` kept in `events`, and evict older ones beyond the limits."""
         self._settle()
         share = self._of.setdefault(owner, _Share())
@@ -221,7 +221,7 @@ class SessionEvents(EventStore):
         size = 64 + len(data or "") + (self._largest if MARK in (data or "") else 0)
         self._events[id] = _Event(stream_id, data, size)
         self._size += size
-        self._room.come(self._owner, id, size, self)
+        self._room.add_event(self._owner, id, size, self)
         while self._events and (len(self._events) > self._most or self._size > self._largest):
             self.drop(next(iter(self._events)))
         return id

@@ -263,7 +263,7 @@ class McpMount:
         if standing:
             self._streams.add(ending)
         else:
-            self._views.precedence.come(principal.id)
+            self._views.precedence.note_arrival(principal.id)
         try:
             return await serve(self._asgi, request, User(principal), ending, body)
         finally:

@@ -126,7 +126,7 @@ def rest_differs(old: Policy, new: Policy) -> Iterator[Difference]:
     """Yield the differences of file-wide settings: links, frames, external and mode."""
     yield from _links(old.links, new.links)
     yield from _sets(old.frames, new.frames, "frames")
-    yield from _sets(old.external.listed(), new.external.listed(), "external")
+    yield from _sets(old.external.entries(), new.external.entries(), "external")
     yield from _modes(old.mode, new.mode)
 
 

@@ -64,7 +64,7 @@ _COMMON_KEYS: Final = (
 
 def read_backends(top: Section) -> dict[str, BackendSpec]:
     """Read all backends of the policy by name; each names files relative to the part that it is in."""
-    sections = top.named("backends").items()
+    sections = top.named_sections("backends").items()
     backends = {name: _backend(name, section, os.path.dirname(section.node.file)) for name, section in sections}
     owners: dict[str, str] = {}
     for spec in backends.values():

@@ -66,7 +66,7 @@ def parse_organisation(text: str, file: str, files: PolicyFiles | None = None) -
     ceilings = _filter(_ceilings(limits, SCOPE), top.section("responses"))
     sections = top.sections("routes")
     rules = tuple(_rule(section) for section in sections)
-    tools = {name: _tool(name, section) for name, section in top.named("tools").items()}
+    tools = {name: _tool(name, section) for name, section in top.named_sections("tools").items()}
     routes = Routes([_as_route(index, rule) for index, rule in enumerate(rules)])
     _check_rules(sections, rules, routes, limits)
     _check_tools(top, tools)

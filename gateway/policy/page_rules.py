@@ -27,7 +27,10 @@ _VOCABULARY = Vocabulary(None)
 
 def read_tools(top: Section) -> dict[str, ToolRule]:
     """Read all tool rules of the file by the page's names of the tools."""
-    return {name: read_tool(name, section, file=_part(top, section)) for name, section in top.named("tools").items()}
+    return {
+        name: read_tool(name, section, file=_part(top, section))
+        for name, section in top.named_sections("tools").items()
+    }
 
 
 def _part(top: Section, section: Section) -> str:
@@ -169,7 +172,7 @@ class External:
         origin = _origin_of(url)
         return any(origin in self.origins.get(kind, ()) for kind in kinds)
 
-    def listed(self) -> list[str]:
+    def entries(self) -> list[str]:
         """Return every entry as a policy names it, with its kind."""
         found = [f"{kind}: {origin}" for kind in KINDS for origin in self.origins.get(kind, ())]
         return found + [f"scripts: {url} ({integrity})" for url, integrity in self.scripts.items()]

@@ -338,13 +338,13 @@ class Views:
         self._close_idle()
         if principal is not None:
             mine = self._directory.of(principal, app)
-            return tuple([self._seen(view, principal) for view in mine if self.admits(principal, view.app)])
+            return tuple([self._view_for(view, principal) for view in mine if self.admits(principal, view.app)])
         return tuple(view for _, view in self._directory.all() if app in (None, view.app))
 
     def live_for(self, wanted: Callable[[Principal, str], bool]) -> tuple[LiveView, ...]:
         """Return the live views of the principals and apps that are `wanted`, oldest first."""
         self._close_idle()
-        return tuple(self._seen(view, owner) for owner, view in self._directory.all() if wanted(owner, view.app))
+        return tuple(self._view_for(view, owner) for owner, view in self._directory.all() if wanted(owner, view.app))
 
     def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
         """Return the live views of `principal` as `View`s, after closing idle ones."""
@@ -390,7 +390,7 @@ class Views:
         if PERSON_VIEWS not in principal.capabilities:
             return own
         others = [
-            (owner, self._seen(view, principal))
+            (owner, self._view_for(view, principal))
             for owner, view in self._directory.all()
             if owner != principal and app in (None, view.app) and self.reach(view.id, principal) is not None
         ]
@@ -473,7 +473,7 @@ class Views:
             raise Refusal(Reason.VIEW_UNPROVEN, "Nothing names the app of this call. Use /mcp/<app>.")
         return admitted[0]
 
-    def _seen(self, view: LiveView, principal: Principal) -> LiveView:
+    def _view_for(self, view: LiveView, principal: Principal) -> LiveView:
         """Return a live view with the tools that `principal` may call."""
         rules = self.apps.get(view.app)
         return view if rules is None else with_callable_tools(view, rules.policy, principal)

@@ -30,7 +30,7 @@ def test_values() -> None:
         assert top.size("size") == 1024
         assert top.texts("list") == ("a", "b")
         assert top.choice("pick", ("a", "b")) == "b"
-        assert list(top.named("many")) == ["one"]
+        assert list(top.named_sections("many")) == ["one"]
         assert top.text("absent", "default") == "default"
         assert top.section("nothing").sections("list") == ()
 
@@ -49,12 +49,12 @@ WRONG = [
     ("a: x", lambda top: top.texts("a"), 'a: must be a list, not the text "x"; write [x]'),
     ("a: '*'", lambda top: top.texts("a"), 'a: must be a list, not the text "*"; write ["*"]'),
     ("a: x", lambda top: top.sections("a"), 'a: must be a list, not the text "x"'),
-    ("a: [b, c]", lambda top: top.named("a"), "a: must be a mapping, not a list; write {b: {}}"),
-    ("a: [1]", lambda top: top.named("a"), "a: must be a mapping, not a list; write {name: {}}"),
+    ("a: [b, c]", lambda top: top.named_sections("a"), "a: must be a mapping, not a list; write {b: {}}"),
+    ("a: [1]", lambda top: top.named_sections("a"), "a: must be a mapping, not a list; write {name: {}}"),
     ("a: [x, 1]", lambda top: top.texts("a"), "1:8: a: must be text, not the number 1"),
     ("a: []", lambda top: top.section("a"), "must be a mapping, not a list"),
     ("a: [1]", lambda top: top.sections("a"), "must be a mapping, not the number 1"),
-    ("a: {b: 1}", lambda top: top.named("a"), "must be a mapping, not the number 1"),
+    ("a: {b: 1}", lambda top: top.named_sections("a"), "must be a mapping, not the number 1"),
     ("a: alway", lambda top: top.choice("a", ("always", "never")), 'not the text "alway", did you mean "always"?'),
     ("{}", lambda top: top.require("a"), '"a" is missing'),
     ("[]", lambda top: top.text("a"), "must be a mapping, not a list"),

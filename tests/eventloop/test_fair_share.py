@@ -86,7 +86,7 @@ async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.Mo
     moments = TimeSlices(RoundRobin())
     async with asyncio.timeout(60):
         for _ in range(10):
-            await moments.done(1.0)
+            await moments.spend(1.0)
 
 
 async def test_who_has_little_to_do_waits_for_nobody() -> None:

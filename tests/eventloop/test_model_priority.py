@@ -32,7 +32,7 @@ def priority_with_clock(now: list[float]) -> ModelPriority:
 async def test_a_pages_call_waits_until_the_models_message_has_left() -> None:
     """Only calls of the same principal wait."""
     precedence = priority_with_clock([-1000.0])
-    precedence.come("a")
+    precedence.note_arrival("a")
     mine, others = await begin_page_call(precedence, "a"), await begin_page_call(precedence, "b")
     assert (mine.done(), others.done()) == (False, True)
     precedence.note_sent("a")
@@ -46,7 +46,7 @@ async def test_nobody_waits_for_a_message_that_never_leaves() -> None:
     """Each call waits for a moment only, and not for a message that arrived long ago."""
     now = [100.0]
     precedence = priority_with_clock(now)
-    precedence.come("a")
+    precedence.note_arrival("a")
     await precedence.turn("a")
     now[0] += 1
     assert (await begin_page_call(precedence, "a")).done()
@@ -57,7 +57,7 @@ async def test_a_body_is_read_with_rests_while_a_model_calls(*, left: bool) -> N
     """Whether or not the model's last message has left the gateway; long after it no reader pauses."""
     now = [100.0]
     precedence = priority_with_clock(now)
-    precedence.come("a")
+    precedence.note_arrival("a")
     if left:
         precedence.note_sent("a")
     assert [await rests(precedence, "a"), await rests(precedence, "b")] == [True, False]
@@ -71,5 +71,5 @@ def test_what_never_left_is_forgotten() -> None:
     precedence = priority_with_clock(now)
     for number in range(5 * MANY):
         now[0] += 0.001
-        precedence.come(f"somebody {number}")
+        precedence.note_arrival(f"somebody {number}")
     assert len(precedence) <= MANY

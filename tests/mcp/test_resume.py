@@ -342,9 +342,9 @@ async def test_the_events_of_a_session_count_for_who_opened_it(monkeypatch: pyte
     owners = list[str]()
 
     class Seen(Room):
-        def come(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
+        def add_event(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
             owners.append(owner)
-            super().come(owner, id, size, events)
+            super().add_event(owner, id, size, events)
 
     monkeypatch.setattr(sessions, "Room", Seen)
     async with Mount().serve() as served, aiohttp.ClientSession() as http:

@@ -329,7 +329,7 @@ class HostPage:
             await seat.peer.receive(message, beside)
             return
         if "result" in message:
-            self._state.views.precedence.come(seat.view.principal.id)
+            self._state.views.precedence.note_arrival(seat.view.principal.id)
         if seat.view.session is not None and not seat.view.session.receive(message):
             self._state.views.disconnect(seat.view)
 

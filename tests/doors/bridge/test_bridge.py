@@ -227,10 +227,10 @@ async def test_a_frame_of_too_many_parts_is_not_read(world: World) -> None:
 async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their priority lasts from their arrival at the gateway until they leave it, to the page and back."""
     told: list[str] = []
-    for name in ("come", "note_sent"):
+    for name in ("note_arrival", "note_sent"):
         monkeypatch.setattr(ModelPriority, name, lambda _, principal, name=name: told.append(f"{name} {principal}"))
     async with world.client() as model, model.post(f"{world.url}/mcp/cart", json={}):
-        assert told == [f"come {LOCAL.id}", f"note_sent {LOCAL.id}"]
+        assert told == [f"note_arrival {LOCAL.id}", f"note_sent {LOCAL.id}"]
         told.clear()
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
@@ -241,7 +241,7 @@ async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.Mo
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": asked.message["id"], "result": result}
         await host.say(mux.Message(view, Channel.WEBMCP, answer))
         assert isinstance(await host.hear(), mux.Message)
-        assert told[:2] == [f"note_sent {LOCAL.id}", f"come {LOCAL.id}"]
+        assert told[:2] == [f"note_sent {LOCAL.id}", f"note_arrival {LOCAL.id}"]
 
 
 async def test_a_large_body_is_read_with_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

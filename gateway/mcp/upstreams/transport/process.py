@@ -153,7 +153,7 @@ class Process:
             for line in lines:
                 began = perf_counter()
                 if not await self._line(line, receive, moments):
-                    await moments.done(perf_counter() - began)
+                    await moments.spend(perf_counter() - began)
             if len(begun) > self._limit:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
             await asyncio.sleep(0)  # reading available data does not yield by itself
@@ -184,7 +184,7 @@ class Process:
             began = perf_counter()
             text = echo.part(part)
             self._says(text if logged else text[-SAID:])
-            await moments.done(perf_counter() - began)
+            await moments.spend(perf_counter() - began)
         self._says(echo.rest())
 
     def _says(self, part: bytes) -> None:

@@ -156,7 +156,7 @@ class HttpAnswer:
                         began = perf_counter()
                 if self.reading.enough:
                     return
-                await self._moments.done(perf_counter() - began)
+                await self._moments.spend(perf_counter() - began)
                 began = perf_counter()
         except (ValueError, UpstreamLost) as error:
             self._fail(error)

@@ -102,7 +102,7 @@ class WebSocket:
             else:
                 raise UpstreamLost("the upstream sent a frame that is not text")
             if not awaited:
-                await moments.done(perf_counter() - began)
+                await moments.spend(perf_counter() - began)
         if handler is not None and handler.flooded:
             raise UpstreamFlood("the upstream sent a message of too many fragments")
 
