@@ -123,6 +123,10 @@ const bundles: Record<string, InlineConfig> = {
   external: part("parts/external-part", "external"),
   /** with scripts of the backend, */
   late: part("parts/late-part", "late"),
+  /** The shell of apps whose pages a backend renders, */
+  shell: part("parts/shell-part", "shell"),
+  /** each of their pages, */
+  paged: part("parts/paged-part", "paged"),
   /** and of apps whose storage the gateway saves. */
   storage: part("parts/storage-part", "storage"),
   /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */

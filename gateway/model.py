@@ -199,13 +199,26 @@ class Caller(Struct, frozen=True):
     cause: str | None = None
 
 
+class PageContext(Struct, frozen=True):
+    """The page of a backend that makes a request: its path and query, empty for the first page; how, and for what.
+
+    `cookies` are those that its scripts have set since the last request, as written. `user` means that a person acted.
+    """
+
+    path: str = ""
+    mode: str = "cors"
+    destination: str = "empty"
+    user: bool = False
+    cookies: tuple[str, ...] = ()
+
+
 class Request(Struct, frozen=True):
     """A request of an app as the door decoded it, before any decision.
 
     `url` is unchanged: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds. `anonymous`
     omits the backend's credential. `leads` says that the client itself follows redirects back to this door.
     `protocols` are the subprotocols that a WebSocket may have; `once` makes each WebSocket a call of its own, so that
-    two callers never share one after an approval.
+    two callers never share one after an approval. `page` is set for apps whose pages a backend renders.
     """
 
     method: str
@@ -221,6 +234,7 @@ class Request(Struct, frozen=True):
     leads: bool = False
     protocols: tuple[str, ...] = ()
     once: str = ""
+    page: PageContext | None = None
 
 
 class CanonicalRequest(Struct, frozen=True):

@@ -13,3 +13,6 @@ from gateway.apps.pack import pack as pack
 from gateway.apps.pack import size_note as size_note
 from gateway.apps.pack import with_parts as with_parts
 from gateway.apps.pack import with_snapshot as with_snapshot
+from gateway.apps.shell import PAGED as PAGED
+from gateway.apps.shell import SHELL as SHELL
+from gateway.apps.shell import make_shell as make_shell

@@ -354,12 +354,8 @@ def pack(
     elif first.named:
         about["base"] = urljoin(packing.base, start)
     if external:
-        about["external"] = {
-            "files": [origin for kind in ("fonts", "images", "styles") for origin in external.origins.get(kind, ())],
-            "connect": [*external.origins.get("connect", ())],
-            "scripts": {**external.scripts},
-        }
-    head = pages + _head(about, runtime)
+        about["external"] = external_sites(external)
+    head = pages + head_of(about, runtime)
     packed = main.whole(head)
     if starters:
         packed = hold_back(packed, packed.index(head) + len(head))
@@ -482,6 +478,16 @@ def _ours(packed: str) -> int:
     return packed.index(_OURS)
 
 
-def _head(about: Mapping[str, Json], runtime: str) -> str:
+def external_sites(external: External) -> Json:
+    """Return the other sites that a page may use, for the part of the runtime that lets it."""
+    return {
+        "files": [origin for kind in ("fonts", "images", "styles") for origin in external.origins.get(kind, ())],
+        "connect": [*external.origins.get("connect", ())],
+        "scripts": {**external.scripts},
+    }
+
+
+def head_of(about: Mapping[str, Json], runtime: str) -> str:
+    """Return what comes first in a page: the data about the app, and the runtime."""
     config = html.escape(plain_json(about), quote=True)
     return f'{_OURS} content="{config}"><script>{as_element_text(runtime)}</script>'

@@ -21,6 +21,7 @@ from gateway.bounds import Shares
 from gateway.callers.entitlements import AccessRule, Admits, Entitlements
 from gateway.config import (
     App,
+    BackendApp,
     Config,
     Notice,
     NoticeKind,
@@ -35,6 +36,7 @@ from gateway.doors.sandbox import SandboxDoor, declared_csp
 from gateway.doors.site import SiteDoor
 from gateway.errors import DocumentError, Problem, StartError
 from gateway.eventloop.fair_share import RoundRobin
+from gateway.exchange.pages import origin_of
 from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.snapshot import Snapshot
 from gateway.hooks import make_plugin
@@ -365,7 +367,7 @@ class Serving:
         if before is not None and _page(app) == _page(before.config):
             packed, site, card = before.packed, before.site, before.card
             answers: ViewServer = before.answers
-        elif isinstance(app.source, Path):
+        elif not isinstance(app.source, UpstreamApp):
             packed, site, card = self._pack_app(app, app.source)
             answers = GatewayAnswers(face.catalog)
         else:
@@ -380,7 +382,7 @@ class Serving:
         own = own_files(app.source, folder.prefix) if isinstance(app.source, Path) and folder is not None else {}
         return Running(
             config=app,
-            guarded=ExchangeApp(app.policy, self._backends.of(app, before), own),
+            guarded=ExchangeApp(app.policy, self._backends.of(app, before), own, isinstance(app.source, BackendApp)),
             rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
             packed=packed,
             card=card,
@@ -390,13 +392,21 @@ class Serving:
             host=urlsplit(self._config.server.origins.app(app.id)).netloc,
         )
 
+<<<<<<< HEAD
     def _pack_app(self, app: App, source: Path) -> tuple[PublishedApp, SiteDoor, AppCard]:
+=======
+    def _pack_app(self, app: App, source: Path | BackendApp) -> tuple[Packed, SiteDoor, AppCard]:
+>>>>>>> 2c936779 (Show apps whose pages a backend renders: a shell of configuration alone, and each page in a frame of its own)
         """Build page, site and card of our own app. Raises `StartError`, `DocumentError`."""
         origins = self._config.server.origins
         keeps = app.storage is StorageKind.GATEWAY
         if keeps:
             self._load_keys()
-        resource = self._packer.pack(app, source)
+        resource = (
+            self._packer.pack(app, source)
+            if isinstance(source, Path)
+            else self._packer.shell(app, _origin(app, source), origins.app(app.id))
+        )
         for note in resource.notes if self._live else ():
             log.info("app %s: %s", app.id, note)
         for problem in resource.unread:
@@ -408,7 +418,7 @@ class Serving:
         packed = PublishedApp(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,
-            source,
+            source if isinstance(source, Path) else None,
             self._exchange,
             start=app.start,
             folder=resource.folder,
@@ -454,6 +464,12 @@ def entitle(entitlements: Entitlements, apps: Mapping[str, App], upstreams: Mapp
     entitlements.replace(rules, [*(app.policy for app in apps.values()), *behind_apps])
 
 
+def _origin(app: App, source: BackendApp) -> str:
+    """Return the origin of the pages of a backend: the first that the policy gives it, else that of its URL."""
+    spec = app.policy.backends[source.backend]
+    return spec.origins[0] if spec.origins else origin_of(spec.url)
+
+
 def _site(origins: Origins, app: App) -> str:
     """Return the URL at which the app begins on its own site."""
     return origins.app(app.id) + (app.start if app.start != "/" else "")
@@ -471,6 +487,7 @@ def _page(app: App) -> tuple[object, ...]:
         app.policy.frames,
         app.policy.external,
         app.story,
+        _origin(app, app.source) if isinstance(app.source, BackendApp) else None,
     )
 
 

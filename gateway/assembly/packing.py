@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gateway
-from gateway.apps import pack
+from gateway.apps import make_shell, pack
 from gateway.apps.node import keeping_node, node
 from gateway.apps.vendor import vendor_folder
 from gateway.config import App, StorageKind
@@ -62,6 +62,23 @@ class Packer:
         if known is app and resource is not None:
             return resource
         return self._load(app, source) or self._pack(app, source)
+
+    def shell(self, app: App, origin: str, site: str) -> Resource:
+        """Return the shell of an app whose pages a backend renders."""
+        return make_shell(
+            app=app.id,
+            title=app.title,
+            runtime=self._built.runtime,
+            parts=self._built.parts,
+            shell=self._built.shell,
+            paged=self._built.paged,
+            storage=self._built.storage if app.storage is StorageKind.GATEWAY else None,
+            origin=origin,
+            site=site,
+            start=app.start,
+            permissions=app.permissions,
+            external=app.policy.external,
+        )
 
     def waits(self, apps: Mapping[str, App]) -> list[App]:
         """Return the apps that are packed while the gateway runs; those whose results are kept are ready at once."""

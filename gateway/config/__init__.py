@@ -22,6 +22,7 @@ from gateway.config.settings import SETTINGS, Setting
 from gateway.config.upstreams import UpstreamSettings
 from gateway.config.values import (
     App,
+    BackendApp,
     Config,
     EncryptionKey,
     Origins,
@@ -38,6 +39,7 @@ __all__ = [
     "ApprovalSettings",
     "ApprovalWay",
     "Audit",
+    "BackendApp",
     "Config",
     "EncryptionKey",
     "Notice",

@@ -26,6 +26,7 @@ from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
 from gateway.config.values import (
     App,
+    BackendApp,
     Config,
     HttpClientKind,
     Origins,
@@ -210,7 +211,8 @@ class _ConfigReader:
         if problem := app_id_problem(name):
             section.problem(problem)
         section.require("source", "policy")
-        source, policy = self._source(name, section, upstreams), self._policy(section, credentials)
+        policy = self._policy(section, credentials)
+        source = self._source(name, section, upstreams, policy)
         unproven = Unproven(section.choice("unproven", list(Unproven), DEFAULTS["apps.<name>.unproven"]))
         title = section.text("title", name[:1].upper() + name[1:])
         trusted = section.flag("trust_view_gestures")
@@ -223,6 +225,10 @@ class _ConfigReader:
         start = _start(section)
         if isinstance(source, UpstreamApp) and "start" in section:
             section.problem("is for a folder or a file: an upstream's app has no paths", "start")
+        if isinstance(source, BackendApp) and source.start is not None:
+            if "start" in section:
+                section.problem("is written under source already", "start")
+            start = source.start
         story = _story(section) if section.get("story") is not None else None
         access = read_access(section, has_roles=has_roles)
         if policy is None:
@@ -267,10 +273,13 @@ class _ConfigReader:
             self.lacks_organisation = True
             self.elsewhere += error.problems
 
-    def _source(self, app: str, section: Section, upstreams: Mapping[str, Section]) -> Path | UpstreamApp:
+    def _source(
+        self, app: str, section: Section, upstreams: Mapping[str, Section], policy: Policy | None
+    ) -> Path | UpstreamApp | BackendApp:
         node = section.get("source")
         if node is not None and isinstance(node.value, Mapping):
-            return _upstream_app(section.section("source"), upstreams)
+            other = section.section("source")
+            return _backend_app(other, policy) if other.get("backend") else _upstream_app(other, upstreams)
         name = section.text("source")
         if not name:
             return self.folder  # already a problem
@@ -332,6 +341,8 @@ def _gives_roles(method: Method) -> bool:
 
 def _upstream_app(section: Section, upstreams: Mapping[str, Section]) -> UpstreamApp:
     section.require("upstream", "resource")
+    if section.get("start") is not None:
+        section.problem("is for pages of a backend: an upstream's app has no paths", "start")
     name, resource = section.text("upstream"), section.text("resource")
     if name and name not in upstreams:
         known = f"known: {', '.join(upstreams)}" if upstreams else "none is defined"
@@ -339,6 +350,23 @@ def _upstream_app(section: Section, upstreams: Mapping[str, Section]) -> Upstrea
     if resource and not _APP_ADDRESS.fullmatch(resource):
         section.problem("write the address of an app in ASCII, such as ui://board/app.html", "resource")
     return UpstreamApp(name, resource, section.text("tool") or None)
+
+
+def _backend_app(section: Section, policy: Policy | None) -> BackendApp:
+    """Return the app whose pages a backend of its policy renders."""
+    for key in ("upstream", "resource", "tool"):
+        if section.get(key) is not None:
+            section.problem("is for the app of an upstream, not for pages of a backend", key)
+    name = section.text("backend")
+    start = _start(section) if "start" in section else None
+    spec = policy.backends.get(name) if policy is not None else None
+    if policy is not None and name and spec is None:
+        known = f"known: {', '.join(policy.backends)}" if policy.backends else "none is defined"
+        near = suggestion(name, policy.backends)
+        section.problem(f"{name!r} is no backend of the app's policy{near} ({known})", "backend")
+    elif spec is not None and spec.type not in ("http", "asgi"):
+        section.problem(f"the backend {name!r} has the type {spec.type}: pages come from http or asgi", "backend")
+    return BackendApp(name, start)
 
 
 def _story(section: Section) -> Json:

@@ -157,13 +157,20 @@ SETTINGS: Final = (
     Setting(
         "apps.<name>.source",
         None,
-        "The folder or the HTML file of the web app; or the app of an upstream, with these keys:",
+        "The folder or the HTML file of the web app; or the app of an upstream, or pages that a backend renders, with "
+        "these keys:",
     ),
     Setting("apps.<name>.source.upstream", "", "The name of the upstream."),
     Setting("apps.<name>.source.resource", "", "The address of the app at the upstream, such as ui://board/app.html."),
     Setting(
         "apps.<name>.source.tool", "", "The tool with whose result the app is shown; it is called without arguments."
     ),
+    Setting(
+        "apps.<name>.source.backend",
+        "",
+        "The backend of the app's policy that renders its pages, such as a Django, Rails, Laravel or Express server.",
+    ),
+    Setting("apps.<name>.source.start", "/", "The path of the first page at that backend."),
     Setting("apps.<name>.policy", None, "The policy file of the app."),
     Setting(
         "apps.<name>.access.roles",

@@ -130,16 +130,24 @@ class UpstreamApp:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendApp:
+    """An app whose pages the backend `backend` of its policy renders, the first one at the path `start`."""
+
+    backend: str
+    start: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class App:
     """One app with its policy; `stamp` changes with the files of its folder.
 
-    `source` is a folder, an HTML file, or the app of an upstream. `story` is what the console can play: an object with
-    `title` and `steps`, or None. `access` None: every caller may use it. `start` is the URL at which it begins, on its
-    own site.
+    `source` is a folder, an HTML file, the app of an upstream, or a backend that renders its pages. `story` is what the
+    console can play: an object with `title` and `steps`, or None. `access` None: every caller may use it. `start` is
+    the URL at which it begins, on its own site.
     """
 
     id: str
-    source: Path | UpstreamApp
+    source: Path | UpstreamApp | BackendApp
     policy: Policy
     unproven: Unproven
     title: str

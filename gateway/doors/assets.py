@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.apps import PARTS, STORAGE_PART, UNGUESSED, media_type, with_parts
+from gateway.apps import PAGED, PARTS, SHELL, STORAGE_PART, UNGUESSED, media_type, with_parts
 from gateway.doors.responses import refusal_response
 from gateway.errors import StartError
 
@@ -20,12 +20,17 @@ RUNTIME = "view/runtime.js"
 
 @dataclass(frozen=True, slots=True)
 class BuildFiles:
-    """Their folder, and the scripts packed into pages: the view runtime, its parts by name, its storage."""
+    """Their folder, and the scripts packed into pages: the view runtime, its parts by name, its storage.
+
+    `shell` and `paged` show pages of backends.
+    """
 
     folder: Path
     runtime: str
     parts: Mapping[str, Collection[str]]
     storage: str
+    shell: str = ""
+    paged: str = ""
 
     @property
     def everything(self) -> str:
@@ -37,13 +42,15 @@ class BuildFiles:
 def read_built() -> BuildFiles:
     """Read the browser files. Raises `StartError` if they are not built."""
     folder = Path(str(files("gateway"))) / "static"
-    if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, *chain(*PARTS.values()))):
+    if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, SHELL, PAGED, *chain(*PARTS.values()))):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
     return BuildFiles(
         folder,
         (folder / RUNTIME).read_text("utf-8"),
         {word: [(folder / name).read_text("utf-8") for name in names] for word, names in PARTS.items()},
         (folder / STORAGE_PART).read_text("utf-8"),
+        (folder / SHELL).read_text("utf-8"),
+        (folder / PAGED).read_text("utf-8"),
     )
 
 

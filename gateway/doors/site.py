@@ -30,6 +30,7 @@ from gateway.event_stream import unbuffered_headers
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.page_tokens import FIELD as AUTHORIZATION
+from gateway.exchange.pages import COOKIES, POLICY, page_of_browser
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.sockets import OpenSocket
 from gateway.exchange.streams import Stream
@@ -53,26 +54,33 @@ ANY_PATH = r"/{path:[\s\S]*}"
 """The route of a site: its files and its API share one tree."""
 
 _ICON: Final = "/favicon.ico"
+_NOWHERE: Final = Path("/dev/null/no-folder")
+"""In place of the folder of an app that has none."""
 _ELSEWHERE: Final = ("cross-site", "same-site")
 
 _SECURE: Final = {**SECURE, "referrer-policy": "same-origin"}
 """Those of an app's pages: with `no-referrer` browsers post their forms with `Origin: null` (Fetch, 3.2)."""
 
+_SHOWN: Final = {POLICY: "content-security-policy"}
+"""The names of fields that a view gets under others."""
+
 PAGE_POLICY = "frame-ancestors 'none'"
 
 
 class SiteDoor:
-    """The site of one app. `source` is its folder, or one HTML file. `largest` returns the current limit of a body in
-    bytes; a larger one is not read. `ruled` tells whether a rule matches the beginning of a path: other paths belong to
-    the page's own router, and a browser that navigates to one gets the page. `start` is where the app begins, and
-    `folder` where its files are. `room` limits the bytes of large bodies together with those of other doors, and
+    """The site of one app. `source` is its folder, or one HTML file; None if a backend renders its pages.
+
+    `largest` returns the current limit of a body in bytes; a larger one is not read. `ruled` tells whether a rule
+    matches the beginning of a path: other paths belong to the page's own router, and a browser that navigates to one
+    gets the page. `start` is where the app begins, and `folder` where its files are.
+    `room` limits the bytes of large bodies together with those of other doors, and
     `in_turn` lets connections read frames in turn. `admits` are the access rules.
     """
 
     def __init__(
         self,
         app: str,
-        source: Path,
+        source: Path | None,
         exchange: Exchange,
         *,
         start: str = "/",
@@ -84,6 +92,8 @@ class SiteDoor:
         admits: Admits = admit_all,
     ) -> None:
         self.app = app
+        self._pages = source is None
+        source = source or _NOWHERE
         self._folder = (source if source.is_dir() else source.parent).resolve()
         self._root = str(self._folder)
         self._index = INDEX if source.is_dir() else source.name
@@ -115,12 +125,16 @@ class SiteDoor:
             return False
         if path in (_ICON, VISIT) or (self._prefix != "/" and path.startswith(self._prefix)):
             return False
+        if self._pages:
+            return True
         if method != "GET" or not os.access(f"{self._root}{path}", os.F_OK):  # cheaper than the checks of files below
             return True
         return self._file(path) is None and not self._is_folder(path, navigates=False)
 
     async def open(self, request: Request, principal: Principal) -> Response | Stream:
         """Run a request of the page. An answer 205 has no content (RFC 9110, 15.3.6), and browsers read none."""
+        if self._pages:
+            request = replace(request, page=page_of_browser(request.headers))
         request, caller = _without_token(request, principal), self._caller(principal)
         if request.method.upper() == WEBSOCKET:  # the exchange's own name, which no client may send as a method
             refusal = Refusal(Reason.BAD_REQUEST, "A WebSocket is opened by a GET with `Upgrade` (RFC 6455, 4.1).")
@@ -145,7 +159,7 @@ class SiteDoor:
             return refusal_response(403, "not-allowed", "This app is not for this person: its `access` excludes them.")
         if _is_upgrade(request):
             return await self._open_socket(request)
-        if request.method in ("GET", "HEAD"):
+        if request.method in ("GET", "HEAD") and not self._pages:
             file = None
             if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)
                 file = self._file(request.path)
@@ -158,9 +172,9 @@ class SiteDoor:
             file = file or self._routed(request)
             if file is not None:
                 return _serve(file)
-        if request.path == _ICON:  # browsers request one from every site
+        if request.path == _ICON and not self._pages:  # browsers request one from every site
             return refusal_response(404, "no-icon", "This app has no icon at this address.")
-        if request.headers.get("sec-fetch-site") in _ELSEWHERE:
+        if request.headers.get("sec-fetch-site") in _ELSEWHERE and not (self._pages and _visits(request)):
             return refusal_response(
                 403, "foreign-page", "A link of another site leads to the app's pages, not to its API."
             )
@@ -345,7 +359,14 @@ def _set_headers(answer: Answer, response: Response) -> Answer:
 def site_headers(headers: Headers, length: int | None) -> list[tuple[str, str]]:
     """Return the header fields of an answer at the site: those of the backend, and the gateway's own."""
     own = {**_SECURE, "content-length": str(length)} if length is not None else _SECURE
-    return [*((name, value) for name, value in headers if name not in own), *own.items()]
+    shown = ((_SHOWN.get(name, name), value) for name, value in headers if name != COOKIES)
+    return [*((name, value) for name, value in shown if name not in own), *own.items()]
+
+
+def _visits(request: web.Request) -> bool:
+    """Return whether a person comes to a page, such as by a link of another site."""
+    to_a_page = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
+    return request.method == "GET" and to_a_page == ("navigate", "document")
 
 
 def _is_upgrade(request: web.Request) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,6 +47,7 @@ _JARS, _COOKIES = BOUNDS
 
 # The usual expiry date to delete a cookie, and the one second that aiohttp's jar treats as unset.
 _EPOCH = re.compile(r"(;\s*expires\s*=[^;]*\b0?1[\s-]+jan[\s-]+(?:19)?70\s+0?0:00:0)0", re.IGNORECASE)
+_HTTP_ONLY = re.compile(r";\s*httponly\s*(?:;|=|$)", re.IGNORECASE)
 _DOMAIN = re.compile(r";\s*domain\s*=\s*[^;\s]", re.IGNORECASE)
 
 
@@ -107,6 +109,18 @@ class CookieJars:
         elif len(self._jars) > JARS:
             most = max(self._count.values())
             self._drop(next(key for key in self._jars if self._count[key.principal] == most))
+
+    def keep_of_page(self, key: JarKey, url: str, given: Iterable[str]) -> None:
+        """Store what scripts of the backend's page set: neither new `HttpOnly` cookies, nor others in their place."""
+        taken = {kept.key for kept in self._jars.get(key, ()) if kept["httponly"]}
+        fields = [one for one in given if not _HTTP_ONLY.search(one) and one.partition("=")[0].strip() not in taken]
+        self.keep(key, url, tuple(("set-cookie", field) for field in fields))
+
+    def visible(self, key: JarKey, url: str) -> str:
+        """Return the cookies that scripts of the page at `url` may read, as `document.cookie` does."""
+        hidden = {kept.key for kept in self._jars.get(key, ()) if kept["httponly"]}
+        pairs = [pair for _, value in self.cookies(key, url) for pair in value.split("; ")]
+        return "; ".join(pair for pair in pairs if pair.partition("=")[0] not in hidden)
 
     def secrets(self, key: JarKey) -> list[str]:
         """Return the values of the cookies that scripts must not read (`HttpOnly`)."""

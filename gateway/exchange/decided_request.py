@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gateway.crypto import frame_parts
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
-from gateway.model import BackendSocket, Caller, CanonicalRequest, Effect, Request, Response
+from gateway.model import BackendSocket, Caller, CanonicalRequest, Effect, Headers, Request, Response
 from gateway.policy import SAFE_METHODS, Decision, Obligations, Policy, canonicalise, canonicalise_in_steps, decide
 
 
@@ -31,7 +31,8 @@ class BackendAnswer(Struct, frozen=True):
 
     `credentialed` is true if the gateway added a credential or cookies to the request; `secrets` maps each text that
     must not reach the app to the name of its credential. `socket` is the WebSocket that the backend opened.
-    `dropped`: the page set an `Authorization` field itself, which the backend did not get.
+    `dropped`: the page set an `Authorization` field itself, which the backend did not get. `page` are the fields for
+    the shell of an app whose pages a backend renders.
     """
 
     response: Response
@@ -41,6 +42,7 @@ class BackendAnswer(Struct, frozen=True):
     credentialed: bool = False
     socket: BackendSocket | None = None
     dropped: bool = False
+    page: Headers = ()
 
 
 LONG: Final = 256 * 1024

@@ -252,6 +252,8 @@ def filter_answer(
     )
     if answer.dropped:
         response = replace(response, headers=(*response.headers, ("gateway-dropped", "authorization")))
+    if answer.page:
+        response = replace(response, headers=(*response.headers, *echo.headers(answer.page)))
     report_echo(echo, answer, decided, record)
     parts = _masked_parts(answer, answer.parts, echo, decided, record) if answer.parts is not None else None
     return BackendAnswer(response, answer.secrets, parts, answer.close, answer.credentialed)

@@ -26,6 +26,7 @@ from gateway.exchange.decided_request import BackendAnswer, DecidedRequest, Idem
 from gateway.exchange.drain import RunningCalls
 from gateway.exchange.filter import filter_answer, mask_answer
 from gateway.exchange.limit import Limiter
+from gateway.exchange.pages import followed, with_page
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.redirect import FOLLOWED, HOPS, continue_at, next_hop, redirect_broken
 from gateway.exchange.send import Sender
@@ -48,11 +49,15 @@ _WHOLE = Part("", last=True)
 
 @dataclass(frozen=True, slots=True)
 class ExchangeApp:
-    """One app in the exchange: its policy, its backends by name, and the files of its own site by path."""
+    """One app in the exchange: its policy, its backends by name, and the files of its own site by path.
+
+    `pages` means that a backend renders its pages.
+    """
 
     policy: Policy
     backends: Mapping[str, Backend]
     files: Mapping[str, Path] = field(default_factory=dict)
+    pages: bool = False
 
 
 class Exchange:
@@ -194,6 +199,8 @@ class Exchange:
         own = await asyncio.to_thread(own_file, *file) if file is not None else None
         if own is not None:
             return own
+        if app.pages and request.page is None:
+            request = with_page(request)
         policy = app.policy
         safe, after = request.method.upper() in SAFE_METHODS, parked.question.id if parked is not None else None
         record = self._recorder.start("http", caller, safe=safe, came=_arrival_trace(request), after=after)
@@ -273,7 +280,7 @@ class Exchange:
                 return decided, answer
             await answer.close()
             await record.open()  # the intent contains the first URL; the outcome will contain the last one
-            target = await decide_request(app.policy, hop.request, caller, record, self._now(), hop.backend)
+            target = await decide_request(app.policy, followed(hop.request), caller, record, self._now(), hop.backend)
             decided = await self._limit(continue_at(decided, target), caller, record, stack)
             await self._hooks.check_request(decided.canonical, caller)
         FOLLOWED.report(caller.principal.id)

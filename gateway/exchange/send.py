@@ -21,6 +21,7 @@ from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSE
 from gateway.exchange.cookies import CookieJars, JarKey, jar_key
 from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
 from gateway.exchange.page_tokens import NAME, PageTokens
+from gateway.exchange.pages import origin_of, page_answer, page_fields, page_url
 from gateway.exchange.record import Record
 from gateway.model import (
     Backend,
@@ -247,11 +248,16 @@ class Sender:
         jar = jar_key(way.decided, way.caller, way.spec, injected.account)  # may differ at each attempt
         secrets = dict.fromkeys(injected.secrets, name or NAME)
         cookies: Headers = ()
+        page = way.decided.request.page
         if jar is not None:
+            if page is not None and page.cookies:
+                self._jars.keep_of_page(jar, url, page.cookies)
             cookies = self._jars.cookies(jar, url)
             secrets = dict.fromkeys(self._jars.secrets(jar), JAR) | secrets
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
+        if page is not None:
+            cookies += page_fields(page, way.decided.canonical.method, origin_of(way.spec.url))
         request = outbound_request(url, way.decided, injected.headers + cookies, timeout, trace)
         if way.decided.canonical.protocols is not None:
             return await self._open_socket(way, request, injected, jar, secrets)
@@ -277,6 +283,9 @@ class Sender:
         status, headers = answer.response.status, answer.response.headers
         if jar is not None:
             self._jars.keep(jar, url, headers)
+        if page is not None:
+            shown = self._jars.visible(jar, page_url(page, url)) if jar is not None else None
+            answer = structs.replace(answer, page=page_answer(shown, headers))
         return answer, await self._authenticator.take_response(name, principal, injected, url, status, headers)
 
     async def _open_socket(

@@ -16,8 +16,8 @@ export const TOOL = "http_request";
 /** The `_meta` key of a progress notification that carries a part of a stream. */
 const PART = "webmcp-gateway/part";
 
-/** The beginning of the tools that serve the page itself, of a proven view only: `webmcp_storage`, and `webmcp_send`. */
-const OWN = "webmcp_s";
+/** The tools that serve the page itself, of a proven view only: `webmcp_storage`, `webmcp_send`, and `http_stream`. */
+const OWN = /^(webmc|htt)p_s/;
 
 /** A host's gateway takes 64 calls at a time: further ones are queued here, and some places are left for other calls. */
 const MAX_CALLS = 48;
@@ -131,7 +131,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
 
   async function requireHost(): Promise<Host> {
     const found = await handshake.host();
-    if (!found) throw new NoHostError("no MCP Apps host answered");
+    if (!found) throw new NoHostError("no host answered");
     if (!handshake.can("serverTools")) throw new NoHostError(NO_CALLS);
     return found;
   }
@@ -215,7 +215,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
       if (!full["_view"]) throw new UnprovenError();
       return deliver(name, full, { signal, timeout });
     },
-    callTool: (name, args) => call(name, name.startsWith(OWN) ? signRequest(args, currentCause()) : Promise.resolve(args)),
+    callTool: (name, args) => call(name, OWN.test(name) ? signRequest(args, currentCause()) : Promise.resolve(args)),
     inFlight,
     acceptsBlobs: async () => !!(await handshake.host())?.ours,
     stream,

@@ -1,5 +1,6 @@
 /** A `Location` at the app's own URL, in place of the frame's, which no script can redefine. */
 
+import { attempt } from "../attempt";
 import { type Entries, withFragmentOf, withoutFragment } from "./entries";
 
 const PARTS = ["protocol", "host", "hostname", "port", "pathname", "search"] as const;
@@ -56,4 +57,25 @@ export function createLocation(frame: Location, { here, knows, enter }: Entries,
     reload: method(() => enter(here(), history.state)),
     toString: method(here),
   }) as Location;
+}
+
+/**
+ * Maps the window, document and `location` to ones with the app's own `location`, and `postMessage` to its own origin;
+ * other values are unchanged.
+ */
+export function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
+  // Only on request: as a global replacement, hosts that can access the window's own would no longer be the source of
+  // their messages.
+  const post = (message: unknown, to: string, ...rest: Transferable[][]): void =>
+    postMessage(message, attempt(() => new URL(to).origin) === location.origin ? "/" : to, ...rest);
+  const withMembers = (owner: object, own: { [name: string | symbol]: unknown }): object =>
+    new Proxy(owner, {
+      get: (target, key) => own[key] ?? Reflect.get(target, key),
+      set: (target, key, value) => (key === "location" ? Reflect.set(location, "href", value) : Reflect.set(target, key, value)),
+    });
+  const own = new Map<unknown, unknown>([
+    [frame, location], [window, withMembers(window, { __proto__: null, location, postMessage: post })], [document, withMembers(document, { __proto__: null, location })],
+    [postMessage, post],
+  ]);
+  return (value) => own.get(value) ?? value;
 }

@@ -1,38 +1,16 @@
 /** `location` for the scripts in which the packer found that word: a separate script after the runtime, which uses only `Request`. */
 
 import { rewriteLaterScripts } from "../page/location-rewriter";
-import { attempt } from "../attempt";
 import { isWrittenByHost, createEntries } from "../page/entries";
 import { OWN, PAGES } from "../page/part-keys";
 import { defineAddresses, defineOrigin } from "../page/own-addresses";
-import { createLocation } from "../page/own-location";
+import { createLocation, ownOf } from "../page/own-location";
 
 /** Adds the page's original `<base>`, for routers that read it; in the SVG namespace, so that the browser ignores it. */
 function putBase(href: string): void {
   const base = document.createElementNS("http://www.w3.org/2000/svg", "base");
   base.setAttribute("href", href);
   document.head.append(base);
-}
-
-/**
- * Maps the window, document and `location` to ones with the app's own `location`, and `postMessage` to its own origin;
- * other values are unchanged.
- */
-function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
-  // Only on request: as a global replacement, hosts that can access the window's own would no longer be the source of
-  // their messages.
-  const post = (message: unknown, to: string, ...rest: Transferable[][]): void =>
-    postMessage(message, attempt(() => new URL(to).origin) === location.origin ? "/" : to, ...rest);
-  const withMembers = (owner: object, own: { [name: string | symbol]: unknown }): object =>
-    new Proxy(owner, {
-      get: (target, key) => own[key] ?? Reflect.get(target, key),
-      set: (target, key, value) => (key === "location" ? Reflect.set(location, "href", value) : Reflect.set(target, key, value)),
-    });
-  const own = new Map<unknown, unknown>([
-    [frame, location], [window, withMembers(window, { __proto__: null, location, postMessage: post })], [document, withMembers(document, { __proto__: null, location })],
-    [postMessage, post],
-  ]);
-  return (value) => own.get(value) ?? value;
 }
 
 /** Navigates as a link does. */

@@ -1,0 +1,112 @@
+"""Requests of apps whose pages a backend renders: what a browser on the backend's own site adds to them, and reads."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from msgspec.structs import replace
+from yarl import URL
+
+from gateway.jsontext.reading import parse_json
+from gateway.model import Headers, Json, PageContext, Request
+from gateway.policy import SAFE_METHODS, without
+
+FIELD: Final = "webmcp-gateway-page"
+"""The header in which the shell of such an app describes the page that makes the request; it is never sent on."""
+
+COOKIES: Final = "webmcp-gateway-cookies"
+"""The header with the cookies that the page's scripts may read; no backend can send it."""
+
+POLICY: Final = "webmcp-gateway-csp"
+"""The header with the backend's own content security policy, for its page alone."""
+
+LONGEST: Final = 2048
+"""Characters of the path in a `Referer`; a longer one is the origin alone, as in browsers (Referrer Policy, 8.4)."""
+
+_MODES: Final = ("navigate", "cors", "no-cors", "same-origin")
+_DESTINATIONS: Final = ("document", "empty", "script", "style", "image", "font", "audio", "video", "iframe")
+
+
+def with_page(request: Request) -> Request:
+    """Return the request with the context that its header describes, without that header."""
+    given = [value for name, value in request.headers if name.lower() == FIELD]
+    context = _read(given[0]) if len(given) == 1 else PageContext()
+    return replace(request, headers=without(request.headers, (FIELD,)) if given else request.headers, page=context)
+
+
+def followed(request: Request) -> Request:
+    """Return the request after a redirect: what the page's scripts set was stored by the first one."""
+    return replace(request, page=replace(request.page, cookies=())) if request.page is not None else request
+
+
+def page_of_browser(headers: Headers) -> PageContext:
+    """Return the context of a request that a browser makes at the app's own site."""
+    named = {name.lower(): value for name, value in headers}
+    referer = urlsplit(named.get("referer", ""))
+    path = f"{referer.path or '/'}{'?' if referer.query else ''}{referer.query}" if referer.netloc else ""
+    mode, destination = named.get("sec-fetch-mode", ""), named.get("sec-fetch-dest", "")
+    return PageContext(
+        path=path,
+        mode=mode if mode in _MODES else "",
+        destination=destination if destination in _DESTINATIONS else "",
+        user="sec-fetch-user" in named,
+    )
+
+
+def page_fields(context: PageContext, method: str, origin: str) -> Headers:
+    """Return the header fields that tell the backend which of its pages makes the request (Fetch, Fetch Metadata)."""
+    fields: list[tuple[str, str]] = []
+    if method not in SAFE_METHODS:
+        fields.append(("origin", origin))
+    if context.path.startswith("/"):
+        path = quote(context.path.partition("#")[0], safe="!#$%&'()*+,/:;=?@[]~")
+        fields.append(("referer", f"{origin}{path if len(path) <= LONGEST else '/'}"))
+    if context.mode:
+        fields += [
+            ("sec-fetch-site", "same-origin" if context.path else "none"),
+            ("sec-fetch-mode", context.mode),
+            ("sec-fetch-dest", context.destination or "empty"),
+        ]
+    if context.mode == "navigate":
+        fields.append(("upgrade-insecure-requests", "1"))
+        if context.user:
+            fields.append(("sec-fetch-user", "?1"))
+    return tuple(fields)
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of a backend's URL."""
+    return str(URL(url, encoded=True).origin())
+
+
+def page_url(context: PageContext, url: str) -> str:
+    """Return the URL of the page whose scripts read the answer to a request to `url`."""
+    return url if context.mode == "navigate" or not context.path else origin_of(url) + context.path.partition("#")[0]
+
+
+def page_answer(cookies: str | None, headers: Headers) -> Headers:
+    """Return the fields of an answer that are for the shell of the app; `cookies` are those that scripts may read."""
+    policies = [value for name, value in headers if name.lower() == "content-security-policy"]
+    found = [(POLICY, ", ".join(policies))] if policies else []
+    if cookies is not None and cookies.isascii():
+        found.append((COOKIES, cookies))
+    return tuple(found)
+
+
+def _read(text: str) -> PageContext:
+    """Return the context; whatever is not understood is left out, as no page gains anything by it."""
+    try:
+        given: Json = parse_json(text)
+    except (ValueError, RecursionError):
+        return PageContext()
+    if not isinstance(given, dict):
+        return PageContext()
+    path, mode, destination, cookies = (given.get(name) for name in ("path", "mode", "dest", "cookies"))
+    return PageContext(
+        path=path if isinstance(path, str) and path.startswith("/") else "",
+        mode=mode if isinstance(mode, str) and mode in _MODES else "cors",
+        destination=destination if isinstance(destination, str) and destination in _DESTINATIONS else "empty",
+        user=given.get("user") is True,
+        cookies=tuple(one for one in cookies if isinstance(one, str)) if isinstance(cookies, list) else (),
+    )
