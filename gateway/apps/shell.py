@@ -12,7 +12,7 @@ from gateway.apps.page_scripts import WAITS
 from gateway.apps.scripts import as_element_text
 from gateway.jsontext.writing import compact_json_utf8
 from gateway.model import Json, Resource
-from gateway.policy.links import External
+from gateway.policy.page_rules import External
 
 SHELL: Final = "shell/shell.js"
 """The script of the shell, after the view runtime."""

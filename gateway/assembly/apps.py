@@ -392,11 +392,7 @@ class Serving:
             host=urlsplit(self._config.server.origins.app(app.id)).netloc,
         )
 
-<<<<<<< HEAD
-    def _pack_app(self, app: App, source: Path) -> tuple[PublishedApp, SiteDoor, AppCard]:
-=======
-    def _pack_app(self, app: App, source: Path | BackendApp) -> tuple[Packed, SiteDoor, AppCard]:
->>>>>>> 2c936779 (Show apps whose pages a backend renders: a shell of configuration alone, and each page in a frame of its own)
+    def _pack_app(self, app: App, source: Path | BackendApp) -> tuple[PublishedApp, SiteDoor, AppCard]:
         """Build page, site and card of our own app. Raises `StartError`, `DocumentError`."""
         origins = self._config.server.origins
         keeps = app.storage is StorageKind.GATEWAY

@@ -20,7 +20,7 @@ from gateway.backends.connect import Connections
 from gateway.backends.crawl import SitePage, read_site
 from gateway.cli.group import Unusable
 from gateway.cli.output import FAILED, console, write_json
-from gateway.config import App, StorageKind, read_config
+from gateway.config import App, BackendApp, StorageKind, read_config
 from gateway.policy import Network, Policy
 
 BUILT: Final = ("dist", "build", "out", "public", "_site", "site", "docs", "www", "web")
@@ -64,6 +64,9 @@ def built_folder(path: Path) -> Path:
 
 def examine_configured(app: App) -> Advice:
     """Return the advice about an app of the configuration, under its policy."""
+    if isinstance(app.source, BackendApp):
+        what = f"its pages come from the backend {app.source.backend}: each is loaded when it is shown"
+        return Advice(app.id, [Finding("pages", what, ViewSupport.WORKS)])
     if not isinstance(app.source, Path):
         what = f"an app of the upstream {app.source.upstream}, whose page is read when it is shown"
         return Advice(app.id, [Finding("pages", what, ViewSupport.WORKS)])

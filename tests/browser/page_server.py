@@ -42,9 +42,10 @@ class Pages:
         return next(one for one in reversed(self.arrived) if one["path"].partition("?")[0] == path)
 
 
-def page(title: str, body: str, head: str = "", status: int = 200, **headers: str) -> web.Response:
+def page(title: str, body: str, head: str = "", status: int = 200, policy: str | None = None) -> web.Response:
     """A page with the site's style sheet."""
     text = HEAD.format(title=title, head=head) + f"<body><h1>{title}</h1><main>{body}</main></body></html>"
+    headers = {"content-security-policy": policy} if policy is not None else {}
     return web.Response(text=text, content_type="text/html", status=status, headers=headers)
 
 
@@ -110,7 +111,7 @@ def _application(pages: Pages) -> web.Application:
     async def say(request: web.Request) -> web.Response:
         data = await request.post()
         said = {
-            name: value if isinstance(value, str) else f"{value.filename}:{value.file.read().decode()}"
+            name: f"{value.filename}:{value.file.read().decode()}" if isinstance(value, web.FileField) else value
             for name, value in data.items()
         }
         answer = web.HTTPSeeOther("/said")
@@ -183,7 +184,7 @@ def _application(pages: Pages) -> web.Application:
             '<button id=handler onclick="window.handled = 1">handler</button>',
             head="<script>window.inline = 1</script><script nonce=good>window.nonced = 1</script>"
             '<script src="/static/site.js"></script>',
-            **{"content-security-policy": rules},
+            policy=rules,
         )
 
     async def tools(request: web.Request) -> web.Response:
