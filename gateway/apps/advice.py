@@ -368,7 +368,7 @@ def _other_sites(facts: AppFacts) -> Iterator[Finding]:
             f"requests to {_some([*connects])}",
             ViewSupport.NEEDS,
             "as a backend, under the policy; or as `connect` of `external`, past it",
-            tuple(f'other: {{url: "{origin}"}}' for origin in connects),
+            tuple(f'other: {{url: "{origin}", origins: ["{origin}"]}}' for origin in connects),
             "`backends` in the policy",
         )
 

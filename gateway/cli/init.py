@@ -229,6 +229,8 @@ def _backends(first: FirstApp) -> str:
         "public": "the Internet; `private` for this machine and private networks",
     }
     login = ""
+    if any(origin == _origin(url) for origin, _ in first.found.remote):
+        login += f"    origins: [{yaml_text(_origin(url))}]     # the app names it in its URLs\n"
     if "authorization" in first.found.traits:
         login += (
             "    # authorization: pass    # the page sends a token of its own login; `vault` keeps it from the page\n"

@@ -18,6 +18,7 @@ from gateway.policy.decide import decide, decide_tool
 from gateway.policy.facts import FactSource, Missing
 from gateway.policy.messages import visible
 from gateway.policy.obligations import AppAuthorization
+from gateway.policy.page_rules import origin_of
 from gateway.policy.policy import Policy
 from gateway.policy.rules import TOOL_CALL, Decision, Route, ToolRule, rule_place
 
@@ -69,11 +70,14 @@ class Explanation:
 
 def explain(policy: Policy, request: Request, caller: Caller, now: float | None = None) -> Explanation:
     """Explain the decision of `policy` on `request` of `caller`. `now` as in `decide`."""
+    if (opened := opened_past(policy, request.method, request.url)) is not None:
+        given = Step("as given", f"{request.method} {request.url}")
+        return Explanation((given,), (), None, "allow", (opened,), None, None)
     steps = _steps(policy, request)
     try:
         canonical = canonicalise(policy, request)
     except Refusal as refusal:
-        return Explanation(steps, (), None, "deny", (refusal.detail,), None, _refused_remedy(refusal))
+        return Explanation(steps, (), None, "deny", (refusal.detail,), None, _refused_remedy(policy, request, refusal))
     decision = decide(policy, canonical, caller, now)
     route = policy.routes.find(canonical.method, canonical.path, canonical.backend)
     tried = _candidate_routes(policy, canonical, decision)
@@ -87,6 +91,22 @@ def explain(policy: Policy, request: Request, caller: Caller, now: float | None 
         remedy=_remedy(policy, canonical, decision),
         facts=_route_facts(route, canonical, caller) if route is not None else (),
     )
+
+
+def opened_past(policy: Policy, method: str, url: str) -> str | None:
+    """Return how `external` lets the page's browser send a request past the gateway; None if it does not.
+
+    What `connect` names may be sent any method, files are read.
+    """
+    if origin_of(url) in policy.origins:
+        return None
+    is_read = method.upper() == "GET"
+    entries = [entry for entry in policy.external.opening(url) if is_read or entry.startswith("connect:")]
+    if not entries:
+        return None
+    named = ", ".join(f"`{entry}`" for entry in entries)
+    how = "the page's browser sends it by itself, and the gateway neither sees nor decides it"
+    return f"`external` names {named}: {how}"
 
 
 def explain_tool(
@@ -220,10 +240,12 @@ def _value(value: object) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 
-def _refused_remedy(refusal: Refusal) -> str | None:
+def _refused_remedy(policy: Policy, request: Request, refusal: Refusal) -> str | None:
     """Return the text after the last colon; a single word before it, such as `url`, is a field name."""
     sentence, _, remedy = refusal.detail.rpartition(": ")
-    return remedy if " " in sentence else None
+    is_elsewhere = bool(origin := origin_of(request.url)) and origin not in policy.origins
+    past = "; or name it under `external`: the page's browser then loads it past the gateway" if is_elsewhere else ""
+    return f"{remedy}{past}" if " " in sentence else None
 
 
 def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> str | None:

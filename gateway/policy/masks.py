@@ -69,18 +69,23 @@ class JsonPath:
                 yield container, key
 
 
-def parse_json_path(text: str) -> JsonPath:
-    """Parse a path. Raises ValueError."""
+MASKABLE: Final = (
+    'that can be masked: write one such as $.customer.email, $..card_number (".." once) or $.items[*].price'
+)
+
+VAULTED: Final = "to a token in an answer: write one such as $.access_token or $.data.tokens[*].value"
+"""The same for `vault`."""
+
+
+def parse_json_path(text: str, purpose: str = MASKABLE) -> JsonPath:
+    """Parse a path; `purpose` is the end of the message for an invalid one. Raises ValueError."""
     segments: list[PathStep] = []
     place = 1
     while text.startswith("$") and len(text) <= MAX_PATH and (match := _SEGMENT.match(text, place)):
         segments.append(PathStep(_selector(match), match["deep"] is not None))
         place = match.end()
     if not segments or place != len(text) or sum(segment.deep for segment in segments) > 1:
-        raise ValueError(
-            f'"{text[:80]}" is not a path that can be masked: write one such as $.customer.email, $..card_number (".." '
-            "once) or $.items[*].price"
-        )
+        raise ValueError(f'"{text[:80]}" is not a path {purpose}')
     return JsonPath(text, tuple(segments))
 
 

@@ -169,8 +169,14 @@ class External:
 
     def allows(self, url: str, *kinds: str) -> bool:
         """Return whether the absolute `url` may be loaded as one of `kinds`."""
-        origin = _origin_of(url)
+        origin = origin_of(url)
         return any(origin in self.origins.get(kind, ()) for kind in kinds)
+
+    def opening(self, url: str) -> list[str]:
+        """Return the entries that let a page's browser load the absolute `url` by itself, as a policy names them."""
+        origin = origin_of(re.sub("^ws", "http", url))
+        found = [f"{kind}: {origin}" for kind in KINDS if origin and origin in self.origins.get(kind, ())]
+        return found + [f"scripts: {script}" for script in self.scripts if script == url]
 
     def entries(self) -> list[str]:
         """Return every entry as a policy names it, with its kind."""
@@ -185,13 +191,13 @@ class External:
     def resources(self) -> list[str]:
         """Return the origins of files for `resourceDomains` (MCP Apps), which has no kinds."""
         found = [origin for kind in ("fonts", "images", "styles") for origin in self.origins.get(kind, ())]
-        return [*dict.fromkeys((*found, *(_origin_of(url) for url in self.scripts)))]
+        return [*dict.fromkeys((*found, *(origin_of(url) for url in self.scripts)))]
 
 
 NO_EXTERNAL: Final = External()
 
 
-def _origin_of(url: str) -> str:
+def origin_of(url: str) -> str:
     """Return the canonical origin of a URL; empty if it has none."""
     try:
         parts = urlsplit(url.strip())

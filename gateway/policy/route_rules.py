@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypedDict
 
 from gateway.documents import Section, load
@@ -15,7 +15,7 @@ from gateway.policy.canonical import canonical_method
 from gateway.policy.conditions import Condition, parse_condition
 from gateway.policy.confirm import ROUTE_MESSAGE, read_confirm, reads_body
 from gateway.policy.facts import Vocabulary
-from gateway.policy.masks import JsonPath, parse_json_path
+from gateway.policy.masks import VAULTED, JsonPath, parse_json_path
 from gateway.policy.obligations import (
     LARGEST_MESSAGE,
     SAFE_METHODS,
@@ -272,7 +272,9 @@ def _vault(section: Section, backend: BackendSpec | None) -> tuple[JsonPath, ...
         section.problem(f"write `authorization: vault` at the backend {backend.name}, or leave this out", "vault")
     if section.flag("stream"):
         section.problem("values can be replaced in a complete answer only: leave `stream` out", "vault")
-    found = (parse_text(section, "vault", parse_json_path, text) for text in section.texts("vault"))
+    found = (
+        parse_text(section, "vault", partial(parse_json_path, purpose=VAULTED), text) for text in section.texts("vault")
+    )
     return tuple(path for path in found if path is not None)
 
 

@@ -14,7 +14,7 @@ from gateway.model import WEBSOCKET, BodyType, Caller, Door, Headers, Initiator,
 from gateway.policy.bodies import write_json
 from gateway.policy.canonical import canonical_method, canonicalise
 from gateway.policy.decide import decide, decide_tool
-from gateway.policy.explain import outcome
+from gateway.policy.explain import opened_past, outcome
 from gateway.policy.policy import Policy
 from gateway.policy.rules import TOOL_CALL, PolicyTest, Route, ToolRule
 
@@ -185,6 +185,8 @@ def _run(policy: Policy, test: PolicyTest) -> TestResult:
         decision = decide_tool(policy, test.url, caller, test.arguments)
         found = outcome(decision)
         return TestResult(test, test.expect == found, found, decision.reasons)
+    if (opened := opened_past(policy, test.method, test.url)) is not None:
+        return TestResult(test, test.expect == "allow", "allow", (opened,))
     try:
         request = canonicalise(policy, _request_of(test))
     except Refusal as refusal:

@@ -166,6 +166,16 @@ def test_paths_behind_bases_are_found(folder: Path, written: str, path: str | No
     assert [route.template.text for route in routes] == ([path] if path else [])
 
 
+def test_urls_of_the_backend_mean_the_backend(folder: Path) -> None:
+    """Its origin is written, so that they are decided by its routes; other sites stay closed."""
+    (folder / "shop" / "web" / "index.html").write_text(
+        "<script>fetch('http://127.0.0.1:3000/v2/items'); fetch('https://elsewhere.example/x')</script>"
+    )
+    run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert run("policy", "explain", "GET", "http://127.0.0.1:3000/v2/items").exit_code == 0
+    assert run("policy", "explain", "GET", "https://elsewhere.example/x").exit_code == 1
+
+
 def test_relative_paths_count_from_where_the_app_lives(folder: Path) -> None:
     """As a browser resolves them."""
     (folder / "shop" / "web" / "a.js").write_text("fetch('api/items')")

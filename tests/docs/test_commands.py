@@ -22,7 +22,7 @@ COMMANDS = sorted({(block.page, line.removeprefix("webmcp-gateway ")) for block,
 GO_ON = ("serve", "stdio", "dev", "approvals watch", "audit tail --follow")
 """Commands that run until they are interrupted, or their input ends."""
 
-FRESH = ("init", "serve", "dev", "policy check", "policy test", "policy explain DELETE")
+FRESH = ("doctor path", "init", "serve", "dev", "policy check", "policy test", "policy explain DELETE")
 """Commands of the README that a reader calls in a new folder, in which no gateway runs yet."""
 
 ENDS = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import DocumentError
-from gateway.policy import parse_policy
+from gateway.model import Caller, Door, Initiator, Principal, Request
+from gateway.policy import explain, parse_policy, run_tests
 from gateway.policy.diff import Turn, diff
 
 DIGEST = "sha384-" + "A" * 64
@@ -60,3 +61,34 @@ def test_each_origin_and_script_counts_as_opened() -> None:
             f"external no more: fonts: https://f.example, scripts: https://cdn.example/x.js (sha384-{'A' * 64})",
         ),
     ]
+
+
+CALLER = Caller(Principal("local", "local", "ann"), "app", Door.MCP, Initiator.PAGE, "a test", "view", proven=True)
+
+OPENED = f"""\
+version: 1
+backends: {{api: {{url: 'https://api.example', origins: ['https://api.example']}}}}
+routes: [{{path: /x, methods: [GET]}}]
+external:
+  fonts: ['https://f.example']
+  connect: ['https://tiles.example', 'https://api.example']
+  scripts: [{{url: 'https://cdn.example/x.js', integrity: {DIGEST}}}]
+tests:
+  - {{request: GET https://f.example/a.woff2, expect: allow}}
+  - {{request: POST https://f.example/a.woff2, expect: deny}}
+  - {{request: POST https://tiles.example/1, expect: allow}}
+  - {{request: GET https://cdn.example/x.js, expect: allow}}
+  - {{request: GET https://cdn.example/y.js, expect: deny}}
+  - {{request: GET https://api.example/y, expect: deny}}
+"""
+
+
+def test_explain_and_tests_know_what_is_opened() -> None:
+    """Each entry opens its kind: files are read, `connect` is any request; what a backend has is decided by routes."""
+    policy = parse_policy(OPENED, "p.yaml")
+    assert [result.outcome for result in run_tests(policy)] == [test.expect for test in policy.tests]
+    found = explain(policy, Request("GET", "https://f.example/a.woff2"), CALLER)
+    assert (found.effect, found.reasons[0].partition(":")[0]) == ("allow", "`external` names `fonts")
+    refused = explain(policy, Request("GET", "https://cdn.example/y.js"), CALLER)
+    assert refused.remedy is not None
+    assert refused.remedy.endswith("or name it under `external`: the page's browser then loads it past the gateway")

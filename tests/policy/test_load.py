@@ -389,7 +389,7 @@ routes: [{{path: /a, methods: [POST], {route}}}]
         ("authorization: yes", "secret: true", 'authorization: must be one of drop, pass, vault, not the text "yes"'),
         ("authorization: pass, credential: x", "secret: true", "`credential` sends the gateway's own token there"),
         ("authorization: pass", "vault: [$.a]", "write `authorization: vault` at the backend api"),
-        ("authorization: vault", "vault: [a]", '"a" is not a path'),
+        ("authorization: vault", "vault: [a]", '"a" is not a path to a token in an answer'),
         ("authorization: vault", "vault: [$.a], stream: true", "in a complete answer only"),
         ("authorization: vault", "secret: 5", "must be true or false"),
     ],

@@ -1,4 +1,4 @@
-"""Learns routes from a record: from requests that people caused, that were allowed and succeeded."""
+"""Learns routes from a record: requests of persons and safe ones of pages, that were allowed and succeeded."""
 
 from __future__ import annotations
 
@@ -42,9 +42,13 @@ class TrafficCount:
 
 @dataclass(slots=True)
 class Traffic:
-    """Collects records one at a time in bounded memory."""
+    """Collects records one at a time in bounded memory.
+
+    `pages`: safe requests of pages are learned too; None: those that report mode let through.
+    """
 
     app: str | None = None
+    pages: bool | None = None
     seen: dict[tuple[str, str, str | None], TrafficCount] = field(default_factory=dict)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
     apps: set[str] = field(default_factory=set)
@@ -57,10 +61,12 @@ class Traffic:
         self.apps.add(str(fields.get("app")))
         if fields.get("approval") is not None and "answered_by" not in fields:
             return  # it waited for a person; its outcome is recorded separately
-        why = _objection(fields)
+        why = _objection(fields, self.pages)
         method, url = fields.get("method"), fields.get("url")
         if why is not None or not isinstance(method, str) or not isinstance(url, str):
-            self._leave(f"requests {why or 'without URL'}", "only what persons did, and what worked, is learned")
+            self._leave(
+                f"requests {why or 'without URL'}", "only what persons did or pages read, and what worked, is learned"
+            )
             return
         backend = fields.get("backend")
         key = (method, generalise(url.partition("?")[0]), backend if isinstance(backend, str) else None)
@@ -105,19 +111,22 @@ def generalise(path: str) -> str:
     return "/" + "/".join(segments)
 
 
-def _objection(fields: Mapping[str, Json]) -> str | None:
+def _objection(fields: Mapping[str, Json], pages: bool | None) -> str | None:
     """Return why a request is not learned from, None if it is."""
-    initiator, status = fields.get("initiator"), fields.get("status")
-    opens = fields.get("method") == WEBSOCKET and initiator == "page"  # pages open sockets when they load
-    if initiator != "person" and not opens:
-        return f"caused by the {initiator}"
+    initiator, status, method = fields.get("initiator"), fields.get("status"), fields.get("method")
+    opens = method == WEBSOCKET and initiator == "page"  # pages open sockets when they load
+    learns = bool(fields.get("reported")) if pages is None else pages
+    reads = learns and initiator == "page" and method in SAFE_METHODS
+    if initiator != "person" and not opens and not reads:
+        changes = " that change something" if initiator == "page" and method not in SAFE_METHODS else ""
+        return f"caused by the {initiator}{changes}"
     if fields.get("decision") != "allow":
         return "that were denied"
     if fields.get("reason") is not None:
         return f"that ended with {fields['reason']}"
     if not isinstance(status, int) or status >= 400:
         return f"answered with {status}"
-    return None if fields.get("method") in (*METHODS, WEBSOCKET) else "with another method"
+    return None if method in (*METHODS, WEBSOCKET) else "with another method"
 
 
 Key = tuple[str, str, str | None]

@@ -1,4 +1,4 @@
-"""`policy learn`: proposes routes from recorded requests of people or from an API's description."""
+"""`policy learn`: proposes routes from recorded requests or from an API's description."""
 
 from __future__ import annotations
 
@@ -55,6 +55,12 @@ class Result:
     "--backend", metavar="URL|NAME", help="The API's URL for a new policy; otherwise the name of a backend in it."
 )
 @click.option("--app", metavar="ID", help="The app whose requests are learned, if the record contains several.")
+@click.option(
+    "--page/--no-page",
+    "pages",
+    default=None,
+    help="Learn safe requests of the page itself too.  [default: those that report mode let through]",
+)
 @click.option("--deprecated", is_flag=True, help="Include deprecated operations of the API.")
 @click.option("--dry-run", is_flag=True, help="Write no file.")
 @click.option("--check", is_flag=True, help="Write no file, and exit with 1 if there is something to add.")
@@ -66,6 +72,7 @@ def learn(
     into: Path | None,
     backend: str | None,
     app: str | None,
+    pages: bool | None,
     deprecated: bool,
     dry_run: bool,
     check: bool,
@@ -73,9 +80,9 @@ def learn(
 ) -> None:
     """Propose routes from SOURCE: a journal, its database (SQLite file or postgresql:// URL), or an OpenAPI 3.x file.
 
-    From a record it uses requests of persons that were allowed (by a rule or by report mode) and succeeded. From an API
-    description it uses paths, methods and schemas of JSON bodies. No route ends in `**`; unsafe methods need an
-    approval if a model is the initiator. Existing rules stay first, with their comments.
+    From a record it uses requests of persons, and what pages read in report mode, that were allowed (by a rule or by
+    report mode) and succeeded. From an API description it uses paths, methods and schemas of JSON bodies. No route ends
+    in `**`; unsafe methods need an approval if a model is the initiator. Existing rules stay first, with comments.
 
     Without --into the policy is printed; notes about it go to the standard error.
 
@@ -87,7 +94,7 @@ def learn(
     """
     with problems_as_json(as_json):
         policy = load_policy(into) if into is not None and into.exists() else None
-        found = _findings(source, policy, backend, app, deprecated=deprecated, quiet=as_json)
+        found = _findings(source, policy, backend, app, pages=pages, deprecated=deprecated, quiet=as_json)
         result = _result(source, into, policy, backend, found)
     writes = into is not None and not dry_run and not check and bool(result.added)
     if writes and into is not None:
@@ -101,11 +108,18 @@ def learn(
 
 
 def _findings(
-    source: RecordPlace, policy: Policy | None, backend: str | None, app: str | None, *, deprecated: bool, quiet: bool
+    source: RecordPlace,
+    policy: Policy | None,
+    backend: str | None,
+    app: str | None,
+    *,
+    pages: bool | None,
+    deprecated: bool,
+    quiet: bool,
 ) -> Findings:
     if not isinstance(source, PostgresRecord) and not is_record(source):
         return learn_openapi(source, _base(policy, backend), deprecated=deprecated)
-    traffic = Traffic(app)
+    traffic = Traffic(app, pages)
     damaged = 0
     for read in shown_outcomes(source, f"Reading {source.name}", quiet=quiet):
         if read.record is None:
