@@ -11,6 +11,7 @@ from functools import partial
 from aiohttp import web
 
 import gateway
+from gateway.assembly.app_advice import advisor
 from gateway.assembly.apps import (
     BODY,
     Apps,
@@ -211,6 +212,7 @@ class Doors:
             logout=logout_handler(self._authentication.login, parts.accounts.jars, parts.events, self._bridge),
             connections=AccountsDoor(parts.accounts.connecting, parts.recorder, audience, allowed),
             csrf=parts.accounts.ring.derive("csrf tokens"),
+            advice=advisor(parts.apps.part(lambda app: app.config), parts.connections),
             admits=parts.entitlements.admits,
         )
 

@@ -6,22 +6,17 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import click
 from rich.text import Text
 
-from gateway.apps.advice import OWN, ROUTES, Advice, AppFacts, Finding, ViewSupport, advise, examine
-from gateway.apps.survey import survey_texts
-from gateway.backends.connect import Connections
-from gateway.backends.crawl import SitePage, read_site
+from gateway.apps.advice import OWN, Advice, Finding, ViewSupport, examine
+from gateway.assembly.app_advice import examine_configured, examine_site
 from gateway.cli.group import Unusable
 from gateway.cli.output import FAILED, console, write_json
-from gateway.config import App, BackendApp, StorageKind, read_config
-from gateway.policy import Network, Policy
+from gateway.config import App, read_config
 
 BUILT: Final = ("dist", "build", "out", "public", "_site", "site", "docs", "www", "web")
 """Folders in which builds write a page."""
@@ -37,17 +32,17 @@ def examine_app(named: str, config: Path) -> Advice:
     """Return the advice about an app: its URL, folder or HTML file, or its id in the configuration. Raises
     `Unusable`."""
     if "://" in named:
-        return examine_url(named)
+        return asyncio.run(examine_site(named))
     apps = _apps(config)
     path = Path(named)
     if named in apps and not path.is_dir():
-        return examine_configured(apps[named])
+        return asyncio.run(examine_configured(apps[named]))
     if not path.exists():
         known = f"; {config} has {', '.join(apps)}" if apps else ""
         raise Unusable(f"{named}: there is no such folder, file or app{known}; for a running backend, name its URL")
     page = built_folder(path)
     known_app = next((app for app in apps.values() if app.source == page.resolve()), None)
-    return examine_configured(known_app) if known_app is not None else examine(_id_of(page), page)
+    return asyncio.run(examine_configured(known_app)) if known_app is not None else examine(_id_of(page), page)
 
 
 def built_folder(path: Path) -> Path:
@@ -60,67 +55,6 @@ def built_folder(path: Path) -> Path:
         r"""<script\b[^>]*\bsrc=["']?[./]*src/""", page.read_text("utf-8", "replace")
     )
     return built if built is not None and (is_source or not page.is_file()) else path
-
-
-def examine_configured(app: App) -> Advice:
-    """Return the advice about an app of the configuration, under its policy."""
-    if isinstance(app.source, BackendApp):
-        what = f"its pages come from the backend {app.source.backend}: each is loaded when it is shown"
-        return Advice(app.id, [Finding("pages", what, ViewSupport.WORKS)])
-    if not isinstance(app.source, Path):
-        what = f"an app of the upstream {app.source.upstream}, whose page is read when it is shown"
-        return Advice(app.id, [Finding("pages", what, ViewSupport.WORKS)])
-    return examine(
-        app.id,
-        app.source,
-        start=app.start,
-        policy=app.policy,
-        permissions=app.permissions,
-        kept_storage=app.storage is StorageKind.GATEWAY,
-    )
-
-
-def examine_url(url: str, policy: Policy | None = None, app: str = "app") -> Advice:
-    """Return the advice about a running backend."""
-    try:
-        page = asyncio.run(read_page(url))
-    except ValueError as error:
-        return Advice(app, (), [str(error)])
-    return advise_on_site(page, policy, app)
-
-
-async def read_page(url: str) -> SitePage:
-    """Read the page of a running backend, on this machine, in a private network or on the Internet.
-
-    Raises `ValueError`.
-    """
-    async with Connections() as connections:
-        return await read_site(connections, Network(public=True, private=True), url)
-
-
-def advise_on_site(page: SitePage, policy: Policy | None = None, app: str = "app") -> Advice:
-    """Return the advice about a site whose first page was read."""
-    found = survey_texts([("(page)", page.html), *page.texts.items()], start=urlsplit(page.url).path or "/")
-    found = replace(found, paths=tuple(dict.fromkeys([*page.pages, *found.paths])))
-    advice = advise(AppFacts(app, found, policy=policy, server_rendered=True))
-    more = [
-        Finding("pages", f"rendered by the server, beginning at {page.url}", ViewSupport.WORKS)
-        if page.server_rendered
-        else Finding("pages", f"built in the page by its scripts, beginning at {page.url}", ViewSupport.WORKS)
-    ]
-    if page.cookies and not any(one.topic == "login" and "jar" in "".join(one.lines) for one in advice.findings):
-        what = f"sets the cookies {', '.join(page.cookies)}"
-        more.append(Finding("login", what, ViewSupport.NEEDS, "", ("cookies: jar",), "`backends.app` in the policy"))
-    more += [
-        Finding("other sites", f"the script {url}", ViewSupport.NEEDS, "open it by `external`, or serve it yourself")
-        for url in page.foreign
-    ]
-    if page.posts:
-        lines = tuple(f'- {{path: "{path}", methods: [POST]}}' for path in page.posts)
-        more.append(Finding("forms", f"post to {', '.join(page.posts)}", ViewSupport.NEEDS, "", lines, ROUTES))
-    more += [Finding("files", missing, ViewSupport.NEEDS) for missing in page.missing]
-    kept = [one for one in advice.findings if one.topic != "pages"]
-    return replace(advice, findings=[*more, *kept])
 
 
 def _apps(config: Path) -> dict[str, App]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 from collections import Counter
@@ -17,6 +18,8 @@ from rich.text import Text
 from gateway.apps import pack
 from gateway.apps.advice import Advice, AppFacts, ViewSupport, advise, external_lines, report_end
 from gateway.apps.survey import HOLES, Survey, survey
+from gateway.assembly.app_advice import advise_on_site, read_page, survey_site
+from gateway.backends.crawl import SitePage
 from gateway.cli.app_doctor import built_folder, finding_lines
 from gateway.cli.group import Unusable, opener
 from gateway.cli.output import console
@@ -34,7 +37,7 @@ apps:
   {app}:
     source: {source}
     policy: policies/{app}.yaml
-{start}"""
+"""
 
 POLICY = """\
 # What the app "{app}" may do. Nothing is allowed that no rule allows.
@@ -96,30 +99,44 @@ LISTED: Final = 10
 _WRITTEN: Final = frozenset({"API", "files", "tools", "start"})
 """Topics of advice that the files that are written, or the other lines, cover."""
 
+_FILE: Final = re.compile(r"/[^/]+\.(?:m?js|css|png|jpe?g|gif|svg|webp|avif|ico|woff2?)$")
+"""Files whose folder is opened: pages of a backend name many of them."""
+
 _SITES = ("gateway", "sandbox")
 _GENERIC = frozenset({"", "app", "build", "dist", "out", "public", "site", "src", "static", "web", "www"})
 
 
 @dataclass(frozen=True, slots=True)
 class FirstApp:
-    """The app that the files are written for; `backend` is its URL and network, None without one."""
+    """The app that the files are written for; `backend` is its URL and network, None without one.
+
+    It is either `folder` with what was `packed` of it, or `site`: its first page, which the backend renders.
+    """
 
     id: str
     folder: Path
     backend: tuple[str, str] | None
     found: Survey
-    packed: Resource
+    packed: Resource | None
     start: str
     report: bool
+    site: SitePage | None = None
 
     @property
     def facts(self) -> AppFacts:
         """The facts that advice is made from."""
         return AppFacts(self.id, self.found, self.packed, start=self.start or "/")
 
+    @property
+    def source(self) -> str:
+        """The app's source, and its start if it has a folder, as gateway.yaml names them."""
+        if self.site is not None:
+            return f"{{backend: app, start: {yaml_text(self.start)}}}"
+        return yaml_text(str(self.folder)) + (f"\n    start: {yaml_text(self.start)}" if self.start else "")
+
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", metavar="FOLDER|URL")
 @click.option(
     "--backend", metavar="URL", help="URL of the app's backend, such as http://127.0.0.1:3000, if it has one."
 )
@@ -127,42 +144,77 @@ class FirstApp:
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="The gateway's port.")
 @click.option("--report", is_flag=True, help="Begin in report mode, to learn what the app requests.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-def init(folder: Path, backend: str | None, app: str | None, port: int, report: bool, force: bool) -> None:
-    """Write gateway.yaml and policies/ID.yaml here, for the web app in FOLDER.
+def init(source: str, backend: str | None, app: str | None, port: int, report: bool, force: bool) -> None:
+    """Write gateway.yaml and policies/ID.yaml here, for the web app in FOLDER, or for the pages of a backend at URL.
 
     FOLDER holds the built app, or its build. The policy allows reading the paths that the app's files request
     (fetch('/…'), forms and similar), nothing else; its comments explain how to allow more. With --report, requests
     without a route are sent and recorded for some days, so that `policy learn` can add routes.
+
+    URL is the first page of a running backend that renders its pages itself (Django, Rails, Flask, PHP). The policy
+    allows reading this page and those to which it links, with their files.
     """
+    if "://" in source:
+        if backend is not None:
+            raise click.UsageError("--backend is for an app in a folder: the URL names the backend already.")
+        first = _read_site(app or _site_id(source), source, report=report)
+    else:
+        first = _read_folder(Path(source), backend, app, report=report)
+    policy_path, config_path = Path("policies", f"{first.id}.yaml"), Path("gateway.yaml")
+    texts = {policy_path: _policy(first), config_path: CONFIG.format(app=first.id, port=port, source=first.source)}
+    _write(texts, force=force)
+    for line in _summary(texts, first):
+        click.echo(line)
+    advice = advise(first.facts) if first.site is None else advise_on_site(first.site)
+    out = console()
+    for finding in _open_findings(advice, _WRITTEN if first.site is None else _WRITTEN - {"files"}):
+        out.print(finding)
+    for line in _end(first, port):
+        click.echo(line)
+
+
+def _read_folder(folder: Path, backend: str | None, app: str | None, *, report: bool) -> FirstApp:
+    """Read the app in a folder. Raises `Unusable`."""
+    if not folder.exists():
+        raise Unusable(f"{folder}: there is no such folder or file; for the pages of a backend, name its URL")
     network = network_of(backend) if backend is not None else ""
-    app = app or _app_id(folder)
+    app = _valid_id(app or _app_id(folder))
     folder = built_folder(folder)
-    if problem := _unusable(app):
-        raise Unusable(f"--app {app}: {problem}")
     if folder.is_dir() and not (folder / "index.html").is_file():
         raise Unusable(f"{folder} has no index.html: name the folder of the built web app, or its HTML file")
     if folder.is_dir() and Path.cwd().is_relative_to(folder.resolve()):
         raise Unusable(
             f"{folder} would hold gateway.yaml, and the app's pages are given all of it: call this elsewhere"
         )
-    first = _read_app(app, folder, (backend, network) if backend is not None else None, report=report)
-    policy_path, config_path = Path("policies", f"{app}.yaml"), Path("gateway.yaml")
-    start = first.start
-    texts = {
-        policy_path: _policy(first),
-        config_path: CONFIG.format(
-            app=app, port=port, source=yaml_text(str(folder)), start=f"    start: {yaml_text(start)}\n" if start else ""
-        ),
-    }
-    _write(texts, force=force)
-    for line in _summary(texts, first):
-        click.echo(line)
-    advice = advise(first.facts)
-    out = console()
-    for finding in _open_findings(advice):
-        out.print(finding)
-    for line in _end(first, port):
-        click.echo(line)
+    return _read_app(app, folder, (backend, network) if backend is not None else None, report=report)
+
+
+def _read_site(app: str, url: str, *, report: bool) -> FirstApp:
+    """Read the first page of a backend that renders its pages. Raises `Unusable`."""
+    app, network = _valid_id(app), network_of(_origin(url))
+    try:
+        page = asyncio.run(read_page(url))
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    found = survey_site(page)
+    files = {path: f"{path.rpartition('/')[0]}/**" if _FILE.search(path) else path for path in found.paths}
+    paths = tuple(path for path in dict.fromkeys(files.values()) if path != "/**")
+    whole = replace(found, paths=paths, computed=())
+    start = urlsplit(page.url).path or "/"
+    return FirstApp(app, Path(), (_origin(page.url), network), whole, None, start, report, page)
+
+
+def _valid_id(app: str) -> str:
+    if problem := _unusable(app):
+        raise Unusable(f"--app {app}: {problem}")
+    return app
+
+
+def _site_id(url: str) -> str:
+    """Return the id for a site: the first word of its name, `app` for an address."""
+    host = urlsplit(url).hostname or ""
+    name = re.sub("[^a-z0-9]+", "-", host.removeprefix("www.").partition(".")[0]).strip("-")[:24]
+    return "app" if _unusable(name) or name == "localhost" else name
 
 
 def _read_app(app: str, folder: Path, backend: tuple[str, str] | None, *, report: bool) -> FirstApp:
@@ -235,7 +287,9 @@ def _backends(first: FirstApp) -> str:
         login += (
             "    # authorization: pass    # the page sends a token of its own login; `vault` keeps it from the page\n"
         )
-    if "password" in first.found.traits:
+    if first.site is not None and (first.site.cookies or first.site.posts):
+        login += "    cookies: jar     # for a session by cookie: the gateway keeps it, the page never sees it\n"
+    elif "password" in first.found.traits:
         login += (
             "    # cookies: jar           # for a session by cookie: the gateway keeps it, the page never sees it\n"
         )
@@ -250,7 +304,10 @@ def _policy(first: FirstApp) -> str:
         app=first.id,
         mode=mode,
         backends=_backends(first),
-        routes=(_routes(found) if found.paths else NOTHING) + _sockets(found) + WRITING.format(path=yaml_text(example)),
+        routes=(_routes(found) if found.paths else NOTHING)
+        + _sockets(found)
+        + _posts(first)
+        + WRITING.format(path=yaml_text(example)),
         external=_external(first),
         tools=_tools(found),
         tests=_tests(example, "allow" if found.paths else "deny"),
@@ -267,6 +324,14 @@ def _sockets(found: Survey) -> str:
         for path in found.sockets
     )
     return "  # WebSockets, which carry what the page sends, under no rule:\n" + "".join(rows)
+
+
+def _posts(first: FirstApp) -> str:
+    """Return comments that would let the page's forms post."""
+    if first.site is None or not first.site.posts:
+        return ""
+    rows = (f"  # - {{path: {yaml_text(path)}, methods: [POST]}}\n" for path in first.site.posts)
+    return "  # Forms of the first page:\n" + "".join(rows)
 
 
 def _routes(found: Survey) -> str:
@@ -311,7 +376,7 @@ def _summary(texts: Mapping[Path, str], first: FirstApp) -> Iterator[str]:
     if found.tools:
         yield f"Tools of the page that a model may call: {', '.join(found.tools)}."
     if first.start:
-        yield f"It begins at {first.start} of its site, as its files say."
+        yield f"It begins at {first.start} of its site{', as its files say' if first.site is None else ''}."
     yield from (f"Not looked through (too large, or not UTF-8): {path}" for path in found.unread)
     if found.computed:
         yield (
@@ -320,23 +385,30 @@ def _summary(texts: Mapping[Path, str], first: FirstApp) -> Iterator[str]:
         )
 
 
-def _open_findings(advice: Advice) -> Iterator[Text]:
+def _open_findings(advice: Advice, written: frozenset[str]) -> Iterator[Text]:
     """Yield what does not work by what was written: each with its line, or why no host can do it."""
     for verdict, heading in ((ViewSupport.NEEDS, "To look at:"), (ViewSupport.NEVER, "No host can do:")):
-        found = [one for one in advice.of(verdict) if one.topic not in _WRITTEN]
+        found = [one for one in advice.of(verdict) if one.topic not in written]
         if found:
             yield Text(heading)
         for one in found:
             yield from finding_lines(one)
 
 
-def _end(first: FirstApp, port: int) -> Iterator[str]:
-    """Yield the result of packing, and the next commands."""
-    packed = first.packed
+def _packed_lines(packed: Resource) -> Iterator[str]:
     yield f"The app is packed into {len(packed.html.encode()):,} bytes, without the view runtime."
     yield from (f"  left out: {warning}" for warning in packed.warnings[:LISTED])
     if (more := len(packed.warnings) - LISTED) > 0:
         yield f"  and {more} more, which `webmcp-gateway pack` lists"
+
+
+def _end(first: FirstApp, port: int) -> Iterator[str]:
+    """Yield the result of packing, and the next commands."""
+    packed = first.packed
+    if packed is None:
+        yield "Its pages come from the backend, each into a frame of its own: nothing is packed."
+    else:
+        yield from _packed_lines(packed)
     policy = f"policies/{first.id}.yaml"
     yield "Next:"
     yield f"  webmcp-gateway serve     and open http://localhost:{port}"

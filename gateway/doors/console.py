@@ -61,7 +61,7 @@ class AppCard:
 class ConsoleDoor:
     """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request.
 
-    `csrf` signs the tokens of pages, which go on after a restart.
+    `csrf` signs the tokens of pages, which go on after a restart. `advice` tells what of an app works in a view.
     """
 
     def __init__(
@@ -83,8 +83,10 @@ class ConsoleDoor:
         logout: Logout,
         connections: AccountsDoor,
         csrf: SigningKeys,
+        advice: Callable[[str], Awaitable[Json]],
         admits: Admits = admit_all,
     ) -> None:
+        self._advice = advice
         self._admits = admits
         self._index = asset(folder / "index.html")
         self._assets = assets(folder / "assets")
@@ -114,6 +116,7 @@ class ConsoleDoor:
                 web.get("/api/state", self._state),
                 web.get("/api/events", self._events.handle, allow_head=False),
                 web.get("/api/audit", self._audit),
+                web.get("/api/apps/{id}/advice", self._advise),
                 *self._approvals.routes(self._changing),
                 *self._keys_door.routes(self._changing),
                 web.post("/api/logout", self._changing(self._log_out)),
@@ -149,6 +152,7 @@ class ConsoleDoor:
                 "csrf": self._csrf.sign(principal.id),
                 "principal": {"id": principal.id, "name": display_name(principal)},
                 "may": {"answer": principal.session or principal.may("approve"), "logout": is_login(principal)},
+                "checks": principal.may("admin"),
                 "sandbox": self._sandbox,
                 "apps": [asdict(app) for app in apps],
                 "excluded": len(apps) < len(self._apps),
@@ -175,6 +179,15 @@ class ConsoleDoor:
                 503, "database-unavailable", "The database does not respond; the journal continues without it."
             )
         return fresh({"records": [_line(record) for record in records]})
+
+    async def _advise(self, request: web.Request) -> web.Response:
+        """Answer what of an app works in a view; it names files and the policy, so it is for administrators."""
+        principal, app = request[PRINCIPAL], request.match_info["id"]
+        if app not in self._apps or not self._admits(principal, app):
+            return refusal_response(404, "unknown-app", "There is no such app.")
+        if (refusal := refuse_without(request, "admin")) is not None:
+            return refusal
+        return fresh(await self._advice(app))
 
     async def _visible_records(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[StoredRecord]:
         """Return the records that the caller may see; without `audit:read`, their own among the newest ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import stat
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from aiohttp import web
 from click.testing import CliRunner, Result
 
 from gateway.apps.survey import survey
 from gateway.cli import main
-from gateway.config import load_config
+from gateway.config import BackendApp, load_config
 from gateway.errors import DocumentError
 from gateway.policy import load_policy
+from tests.world import serving
 
 PAGE = """\
 <script type="module">
@@ -404,3 +407,46 @@ def test_a_start_that_is_no_path_of_the_site_is_an_error(folder: Path, start: st
     file.write_text(file.read_text().replace("    source:", f"    start: {start!r}\n    source:"))
     with pytest.raises(DocumentError, match=r"gateway\.yaml:7:\d+: start: "):
         load_config(file, {})
+
+
+async def home(_: web.Request) -> web.Response:
+    """A page of a server, with a form and a link."""
+    text = (
+        "<h1>Books</h1><link rel=stylesheet href=/static/a.css><script src=/static/js/a.js></script>"
+        "<form method=post action=/books/add></form><a href=/books/about>About</a>"
+    )
+    answer = web.Response(text=text, content_type="text/html")
+    answer.set_cookie("sessionid", "7")
+    return answer
+
+
+async def test_the_pages_of_a_backend_are_an_app(folder: Path) -> None:
+    """The first page, those to which it links, and the folders of its files may be read; its forms are comments."""
+    app = web.Application()
+    app.add_routes([web.get("/books/", home), web.get("/static/js/a.js", no_script)])
+    async with serving(app) as port:
+        url = f"http://127.0.0.1:{port}"
+        result = await asyncio.to_thread(run, "init", f"{url}/books/", "--app", "books")
+        refused = await asyncio.to_thread(run, "init", f"{url}/nothing", "--app", "other")
+    assert result.exit_code == 0, result.output
+    assert "It begins at /books/ of its site." in result.output
+    config = load_config(Path("gateway.yaml"), {})
+    assert config.apps["books"].source == BackendApp("app", "/books/")
+    policy = load_policy(Path("policies/books.yaml"))
+    paths = ["/books/", "/books/about", "/static/**", "/static/js/**"]
+    assert sorted(route.template.text for route in policy.routes.all) == paths
+    assert (policy.backends["app"].url, policy.backends["app"].cookies) == (url, "jar")
+    assert "# - {path: /books/add, methods: [POST]}" in Path("policies/books.yaml").read_text()
+    assert run("policy", "test").exit_code == 0
+    assert (refused.exit_code, "answers 404" in refused.output) == (2, True)
+
+
+async def no_script(_: web.Request) -> web.Response:
+    """An empty script."""
+    return web.Response(text="", content_type="text/javascript")
+
+
+def test_a_url_has_no_other_backend(folder: Path) -> None:
+    """Nor is there an app where nothing is."""
+    assert run("init", "http://127.0.0.1:1/", "--backend", "http://127.0.0.1:2").exit_code == 2
+    assert "there is no such folder or file" in run("init", "nothing").output

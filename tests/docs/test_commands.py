@@ -29,6 +29,7 @@ ENDS = {
     ("README.md", "policy explain DELETE /api/cart/7 --initiator model"): 1,  # a first policy allows reads only
     ("README.md", "policy replay gateway.journal --policy policies/cart.yaml"): 1,  # a decision would change
     ("commands.md", "doctor http://127.0.0.1:8000"): 1,  # no backend runs there
+    ("commands.md", "init http://127.0.0.1:8000/shop/ --app shop"): 2,  # nor here
     ("commands.md", "policy replay gateway.journal --policy new.yaml"): 1,  # it has no route for the request
     ("commands.md", "storage restore gateway-monday.tar"): 2,  # a gateway runs here
 }

@@ -221,6 +221,18 @@ async def test_others_neither_see_nor_answer_its_questions_and_records(tmp_path:
         assert json.loads((await place.get(before, "/api/audit"))[1])["records"] == []
 
 
+async def test_the_advice_about_an_app_is_for_administrators_who_may_use_it(tmp_path: Path) -> None:
+    """It names files: others are refused, and an app that one may not use does not exist."""
+    async with building(tmp_path, UNTIL) as place:
+        assert (await place.get(HR, "/api/apps/pay/advice"))[0] == 403
+        assert (await place.get(OTHER, "/api/apps/pay/advice"))[0] == 404
+        boss = {"x-user": "boss", "x-groups": "hr, root"}
+        status, body = await place.get(boss, "/api/apps/pay/advice")
+        assert status == 200, body
+        assert json.loads(body)["app"] == "pay"
+        assert (await place.get(boss, "/api/apps/gone/advice"))[0] == 404
+
+
 async def test_access_that_is_taken_away_ends_what_is_open(tmp_path: Path) -> None:
     """A reload closes the view, ends the streams, voids the question; nothing that was approved later is sent."""
     both = {"x-user": "lead", "x-groups": "boss, hr"}

@@ -1,6 +1,7 @@
 /** The page: its layout, and the interactions of its parts. */
 import { html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, query, state } from "lit/decorators.js";
+import "./advice-page";
 import "./app-frame";
 import type { Mount } from "./app-frame";
 import "./approval-page";
@@ -103,7 +104,7 @@ export class ConsoleApp extends LitElement {
       ${store.state && store.link === "lost" ? this.banner(store) : nothing}
       ${store.notices.length ? html`<gateway-problems .problems=${store.notices}></gateway-problems>` : nothing}
       <div class="quiet" role="alert">${this.news}</div>
-      ${route.page === "connections" ? this.connections(store, route) : route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noAppPage(store)}`;
+      ${route.page === "advice" ? this.advice(store, route.app) : route.page === "connections" ? this.connections(store, route) : route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noAppPage(store)}`;
   }
 
   private main(store: Store, app: AppInfo): TemplateResult {
@@ -167,6 +168,10 @@ export class ConsoleApp extends LitElement {
   private connections({ api, state: gateway }: Store, route: ConnectionsRoute): TemplateResult | typeof nothing {
     if (!gateway) return messagePage("One moment", "Connecting to the gateway…");
     return html`<gateway-connections .api=${api} .route=${route} .person=${gateway.principal.name}></gateway-connections>`;
+  }
+
+  private advice({ api }: Store, app: string): TemplateResult {
+    return html`<gateway-advice .api=${api} .app=${app}></gateway-advice>`;
   }
 
   private noAppPage({ state: gateway, link, problem }: Store): TemplateResult {

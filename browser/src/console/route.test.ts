@@ -9,6 +9,7 @@ test.each([
   [at("/", "#/approvals/a%2Fb"), { page: "approval", id: "a/b" }],
   [at("/approvals/a1"), { page: "approval", id: "a1" }],
   [at("/approvals/a1", "#/apps/cart"), { page: "app", app: "cart" }],
+  [at("/", "#/check/cart"), { page: "advice", app: "cart" }],
   [at("/", "#/approvals/%"), { page: "approval", id: "%" }],
 ])("%o leads to %o", (location, route) => {
   expect(parseRoute(location)).toEqual(route);

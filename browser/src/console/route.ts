@@ -9,14 +9,15 @@ export interface ConnectionsRoute {
   answer?: Record<string, string>;
 }
 
-export type Route = { page: "app"; app: string | undefined } | { page: "approval"; id: string } | ConnectionsRoute;
+export type Route = { page: "app"; app: string | undefined } | { page: "advice"; app: string } | { page: "approval"; id: string } | ConnectionsRoute;
 
 const APPROVAL = /\/approvals\/([^/]+)\/?$/;
 
-/** The hash wins over the path: `#/apps/<id>`, `#/approvals/<id>`, or the path `/approvals/<id>`. */
+/** The hash wins over the path: `#/apps/<id>`, `#/check/<id>`, `#/approvals/<id>`, or the path `/approvals/<id>`. */
 export function parseRoute(location: { hash: string; pathname: string }): Route {
-  const [, kind, id] = /^#\/(apps|approvals)\/([^/]+)$/.exec(location.hash) ?? [];
+  const [, kind, id] = /^#\/(apps|approvals|check)\/([^/]+)$/.exec(location.hash) ?? [];
   if (kind === "approvals" && id) return { page: "approval", id: decode(id) };
+  if (kind === "check" && id) return { page: "advice", app: decode(id) };
   if (kind === "apps" && id) return { page: "app", app: decode(id) };
   const connections = connectionsRoute(location.hash);
   if (connections) return connections;
@@ -40,6 +41,10 @@ export function connectionsHash(): string {
 
 export function appHash(id: string): string {
   return `#/apps/${encodeURIComponent(id)}`;
+}
+
+export function adviceHash(id: string): string {
+  return `#/check/${encodeURIComponent(id)}`;
 }
 
 export function approvalHash(id: string): string {

@@ -27,6 +27,8 @@ export interface GatewayState {
   principal: { id: string; name: string };
   /** Whether this person may answer questions, and has a login to end. */
   may: { answer: boolean; logout: boolean };
+  /** Whether this person may read what of an app works in a view. */
+  checks: boolean;
   sandbox: string;
   apps: AppInfo[];
   /** Whether there are apps that this person may not use. */
@@ -132,3 +134,21 @@ export interface Line {
 }
 
 export type Connection = "connecting" | "open" | "lost";
+
+export interface Finding {
+  topic: string;
+  what: string;
+  verdict: "works" | "needs" | "never";
+  detail: string;
+  lines: string[];
+  under: string;
+  places: string[];
+}
+
+/** What of an app works in a view; `hosts` are the restrictions by host. */
+export interface Advice {
+  app: string;
+  problems: string[];
+  findings: Finding[];
+  hosts: Record<string, string[]>;
+}
