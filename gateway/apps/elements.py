@@ -8,10 +8,19 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from gateway.apps.files import FileFindings, Folder, Reference, VendorFiles, encoding_of, is_embedded
+from gateway.apps.files import (
+    LARGEST,
+    TOO_LARGE,
+    FileFindings,
+    Folder,
+    Reference,
+    Splice,
+    VendorFiles,
+    encoding_of,
+    is_embedded,
+)
 from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.page_scripts import PageScripts, remove_element
-from gateway.apps.places import LARGEST, TOO_LARGE, Splice
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.errors import DocumentError, Problem

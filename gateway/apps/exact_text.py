@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.apps.files import Splice
 from gateway.apps.markup import text_end
-from gateway.apps.places import Splice
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json, plain_json_utf8
 

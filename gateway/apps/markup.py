@@ -11,7 +11,7 @@ from html.entities import html5
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
-from gateway.apps.places import Text
+from gateway.apps.files import Text
 
 SPACE: Final = "\t\n\f\r "
 """White space of HTML, which is narrower than Python's."""

@@ -21,8 +21,8 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.apps import exact_text
+from gateway.apps.files import Splice, Text
 from gateway.apps.markup import Element, parse
-from gateway.apps.places import Splice, Text
 from gateway.apps.scripts import find_imports, import_problems
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import plain_json

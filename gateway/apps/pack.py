@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
 from gateway.apps.elements import HELD, Packing
-from gateway.apps.files import INDEX, Folder, own_files
+from gateway.apps.files import INDEX, Folder, Splice, own_files, splice
 from gateway.apps.markup import parse
 from gateway.apps.node import ASKS, WORD, location_changes
 from gateway.apps.page_scripts import CLASSIC, WAITS, hold_back
-from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text, match_of
 from gateway.apps.vendor import read_vendored
 from gateway.errors import DocumentError, Problem

@@ -15,10 +15,9 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.apps import exact_text
-from gateway.apps.files import Folder, Reference, is_embedded
+from gateway.apps.files import Folder, Reference, Splice, Text, is_embedded, splice
 from gateway.apps.markup import Element, Page, parse
 from gateway.apps.node import LinkedScripts, Module, link, node, run
-from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import (
     ScriptToken,
     blocked_problems,

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from gateway.apps.exact_text import ends_there, regular_expression, template_call
-from gateway.apps.places import Splice, Text, splice
+from gateway.apps.files import Splice, Text, splice
 from gateway.errors import Problem
 from gateway.jsontext.writing import plain_json
 

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from gateway.apps.files import Folder, Reference, is_embedded
-from gateway.apps.places import LARGEST, TOO_LARGE, Text
+from gateway.apps.files import LARGEST, TOO_LARGE, Folder, Reference, Text, is_embedded
 from gateway.errors import DocumentError
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""

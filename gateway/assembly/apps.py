@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 from gateway.apps import own_files, with_snapshot
 from gateway.assembly.packing import Packer
-from gateway.backends.asgi import AsgiBackend, load_application
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.backends.plugged import wrap_plugin
+from gateway.backends.in_process import AsgiBackend, load_application, wrap_plugin
 from gateway.bounds import Shares
 from gateway.callers.entitlements import AccessRule, Admits, Entitlements
 from gateway.config import (

@@ -14,7 +14,7 @@ from gateway.backends.http import HttpBackend
 from gateway.callers.entitlements import Entitlements, Recognition
 from gateway.callers.methods import NoAuth, OAuthIssuer, identity_headers
 from gateway.config import App, Config, UpstreamSettings, comparable, place_of
-from gateway.config.addresses import is_loopback
+from gateway.config.locations import is_loopback
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.events import Events
 from gateway.doors.identify import CallerRules, Identify

@@ -2,8 +2,8 @@
 
 from gateway.config.approvals import ApprovalSettings, ApprovalWay, PresenceCheck, Webhook
 from gateway.config.audit import Audit, Places, SinkName, Telemetry, record_places
-from gateway.config.folders import state_folder
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
+from gateway.config.locations import state_folder
 from gateway.config.notices import (
     Notice,
     NoticeKind,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from gateway.config import addresses
-from gateway.config.addresses import network
+from gateway.config import locations
+from gateway.config.locations import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Section, parse_duration, suggestion
@@ -112,7 +112,7 @@ def _webhook(
     if ApprovalWay.WEBHOOK not in ask:
         section.problem('has no meaning without "webhook" under ask', "webhook")
     rule.require("url", "secret")
-    url, key = addresses.url(rule, "url"), secret(rule, "secret", folder, environ)
+    url, key = locations.url(rule, "url"), secret(rule, "secret", folder, environ)
     if key.reveal() and len(key.reveal()) < SHORTEST:
         rule.problem(
             f'has fewer than {SHORTEST} characters; make one: python -c "import secrets; print(secrets.token_hex(32))"',

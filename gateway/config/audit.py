@@ -9,9 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.config import addresses
-from gateway.config.addresses import network
-from gateway.config.folders import read_state_dir, real_path
+from gateway.config import locations
+from gateway.config.locations import network, read_state_dir, real_path
 from gateway.config.secrets import UNSET, config_text, secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Report, Section, load, parse_size
@@ -164,7 +163,7 @@ def _collector(section: Section) -> str:
         good = False
     if not good:
         section.problem("write the base URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318", "otlp")
-    elif form.scheme == "http" and "authorization" in section and not addresses.is_loopback(form.hostname or ""):
+    elif form.scheme == "http" and "authorization" in section and not locations.is_loopback(form.hostname or ""):
         section.problem("write https: the authorization goes over this connection", "otlp")
     return url.rstrip("/")
 

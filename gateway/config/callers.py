@@ -8,8 +8,8 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from gateway.callers.methods import Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
-from gateway.config import addresses
-from gateway.config.addresses import network
+from gateway.config import locations
+from gateway.config.locations import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS, SETTINGS
 from gateway.credentials import ALGORITHMS
@@ -68,7 +68,7 @@ def blocks(section: Section, key: str) -> Blocks:
 
 def check_reach(section: Section, methods: Sequence[Method], host: str, origins: Mapping[str, str]) -> None:
     """Check that a gateway reachable from other machines requires authentication, and https for logins."""
-    if any(isinstance(method, NoAuth) for method in methods) and not addresses.is_loopback(host):
+    if any(isinstance(method, NoAuth) for method in methods) and not locations.is_loopback(host):
         section.problem(
             f"other machines can reach {host}, and `auth` lets everybody in (none): listen on 127.0.0.1, or name "
             "token, oauth or proxy alone under auth",
@@ -77,10 +77,10 @@ def check_reach(section: Section, methods: Sequence[Method], host: str, origins:
     if all(isinstance(method, NoAuth) for method in methods):
         return
     for name, origin in origins.items():
-        here = addresses.is_loopback(addresses.host_of(origin.replace("{app}", "app")))
+        here = locations.is_loopback(locations.host_of(origin.replace("{app}", "app")))
         if origin.startswith("http://") and not here:
             section.problem(f"{name}: write https: logins go over this connection, and http is for this machine alone")
-        if addresses.host_of(origin) == "localhost" and name != "public_url":
+        if locations.host_of(origin) == "localhost" and name != "public_url":
             section.problem(f"{name}: a bare localhost shares its cookies: write a host such as gateway.localhost")
 
 
@@ -159,7 +159,7 @@ def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_ur
     if not 60 <= session <= 30 * 86400:
         section.problem("from 1m to 30d", "session")
     return OAuthIssuer(
-        issuer=addresses.url(section, "issuer"),
+        issuer=locations.url(section, "issuer"),
         audience=audiences,
         algorithms=algorithms,
         scope=section.texts("scope"),

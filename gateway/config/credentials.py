@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gateway.config import addresses
-from gateway.config.addresses import network
+from gateway.config import locations
+from gateway.config.locations import network
 from gateway.config.secrets import UNSET, LenientEnvironment, PendingSecret, optional_secret, secret, unset
 from gateway.config.settings import DEFAULTS
 from gateway.config.values import EncryptionKey
@@ -163,13 +163,13 @@ def _read_plugged(name: str, type: str, section: Section, reading: SectionReadin
 
 def _oauth(name: str, type: str, section: Section, reading: SectionReading) -> OAuth:
     section.require("issuer", "client_id")
-    endpoints = {key: addresses.url(section, key) or None for key in ("token_endpoint", "revocation_endpoint")}
+    endpoints = {key: locations.url(section, key) or None for key in ("token_endpoint", "revocation_endpoint")}
     if type == "authorization_code":
-        endpoints["authorization_endpoint"] = addresses.url(section, "authorization_endpoint") or None
+        endpoints["authorization_endpoint"] = locations.url(section, "authorization_endpoint") or None
     certificate = _certificate(section, reading)
     key = _key(section, reading)
     server = Server(
-        issuer=addresses.url(section, "issuer"),
+        issuer=locations.url(section, "issuer"),
         network=network(section, DEFAULTS["credentials.<name>.network"]),
         certificate=certificate,
         authorities=_file(section, "authorities", reading),

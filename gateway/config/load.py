@@ -13,14 +13,14 @@ from urllib.parse import unquote, urlsplit
 
 from gateway.callers.entitlements import read_access
 from gateway.callers.methods import ClientHeader, Method, OAuthIssuer, ProxyAuth
-from gateway.config import addresses
 from gateway.config import audit as record
+from gateway.config import locations
 from gateway.config.approvals import read_approvals
 from gateway.config.callers import blocks, check_reach, read_auth, read_roles
 from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
-from gateway.config.folders import read_state_dir, real_path
+from gateway.config.locations import read_state_dir, real_path
 from gateway.config.secrets import MAX_SECRET, config_text, misplaced_secrets
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
@@ -309,7 +309,7 @@ class _ConfigReader:
             return None
         for backend in policy.backends.values() if policy is not None else ():
             if backend.network.authorities is not None:
-                addresses.check_authorities(section, Path(backend.network.authorities), "policy")
+                locations.check_authorities(section, Path(backend.network.authorities), "policy")
             if backend.credential is not None and backend.credential not in credentials:
                 known = f"known: {', '.join(credentials)}" if credentials else "none is defined"
                 near = suggestion(backend.credential, credentials)
@@ -410,14 +410,14 @@ def _permissions(section: Section) -> tuple[str, ...]:
 
 
 def _server(section: Section, folder: Path) -> ServerSettings:
-    host, port = addresses.read_listen(section, "listen", DEFAULTS["server.listen"])
+    host, port = locations.read_listen(section, "listen", DEFAULTS["server.listen"])
     origins = section.section("origins")
     header, trusted = section.choice("client_header", tuple(ClientHeader)), blocks(section, "trusted_proxies")
     if header and not trusted:
         section.problem("no proxy is trusted: name their addresses in `trusted_proxies`", "client_header")
     admin = None
     if section.get("admin_listen") is not None:
-        admin = addresses.read_listen(section, "admin_listen", DEFAULTS["server.listen"])
+        admin = locations.read_listen(section, "admin_listen", DEFAULTS["server.listen"])
     if admin is not None and admin[1] == port:
         section.problem("needs a separate port, other than that of listen", "admin_listen")
     hosts = tuple(name.lower() for name in section.texts("admin_hosts"))
@@ -436,7 +436,7 @@ def _server(section: Section, folder: Path) -> ServerSettings:
         drain=drain.duration("timeout", DRAIN),
         host=host,
         port=port,
-        public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
+        public_url=locations.origin(section, "public_url", _default("server.public_url", port)),
         state_dir=read_state_dir(section, folder),
         trusted_proxies=trusted,
         client_header=ClientHeader(header) if header else None,
@@ -447,9 +447,9 @@ def _server(section: Section, folder: Path) -> ServerSettings:
         connections_each=section.integer("connections_each", int(DEFAULTS["server.connections_each"]), minimum=1),
         requests_each=section.integer("requests_each", int(DEFAULTS["server.requests_each"]), minimum=1),
         origins=Origins(
-            console=addresses.origin(origins, "console", _default("server.origins.console", port)),
-            apps=addresses.app_origin(origins, "apps", _default("server.origins.apps", port)),
-            sandbox=addresses.origin(origins, "sandbox", _default("server.origins.sandbox", port)),
+            console=locations.origin(origins, "console", _default("server.origins.console", port)),
+            apps=locations.app_origin(origins, "apps", _default("server.origins.apps", port)),
+            sandbox=locations.origin(origins, "sandbox", _default("server.origins.sandbox", port)),
         ),
     )
 
@@ -463,6 +463,6 @@ def _check_sites(section: Section, origins: Origins, apps: Sequence[str]) -> Non
     sites = {"console": origins.console, "sandbox": origins.sandbox}
     sites |= {f"the app {name}": origins.app(name) for name in apps}
     for (one, first), (other, second) in combinations(sites.items(), 2):
-        host = addresses.host_of(first)
-        if host and host == addresses.host_of(second):
+        host = locations.host_of(first)
+        if host and host == locations.host_of(second):
             section.problem(f"{one} and {other} need hosts of their own, and both are at {host}", "origins")

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from gateway.callers.entitlements import AccessRule
-from gateway.config import addresses
-from gateway.config.addresses import network
+from gateway.config import locations
+from gateway.config.locations import network
 from gateway.config.secrets import secret
 from gateway.credentials import OAuth, PluginSpec, Spec
 from gateway.documents import Node, Section, parse_duration
@@ -165,7 +165,7 @@ def _target(section: Section, kind: UpstreamKind) -> str:
                 section.problem(_USER, kind)
             elif parts.scheme not in ("ws", "wss") or not parts.hostname:
                 section.problem("write a WebSocket's URL, such as wss://mcp.example.com/mcp", kind)
-            elif parts.scheme == "ws" and not addresses.is_loopback(parts.hostname):
+            elif parts.scheme == "ws" and not locations.is_loopback(parts.hostname):
                 section.problem("write wss: ws is for this machine alone", kind)
             return text
         case UpstreamKind.INSIDE:
@@ -180,7 +180,7 @@ def _url(section: Section, key: str) -> str:
     if not text:
         return ""
     if not separator:
-        return addresses.url(section, key)
+        return locations.url(section, key)
     parts = _parts(section, key, plain)
     if parts is None:
         return ""
@@ -188,7 +188,7 @@ def _url(section: Section, key: str) -> str:
         section.problem(_USER, key)
     elif parts.scheme not in ("http", "https") or not parts.hostname or "#" in query:
         section.problem("write an absolute URL, https, or http on this machine", key)
-    elif parts.scheme == "http" and not addresses.is_loopback(parts.hostname):
+    elif parts.scheme == "http" and not locations.is_loopback(parts.hostname):
         section.problem("write https: http is for this machine alone", key)
     return text
 

@@ -1,7 +1,6 @@
 """The `http_request` contract, without I/O: decodes arguments, encodes results."""
 
-from gateway.contract.arguments import INPUT_SCHEMA, OUTPUT_SCHEMA, parse_arguments
-from gateway.contract.request_bodies import UploadedBody, default_type
+from gateway.contract.arguments import INPUT_SCHEMA, OUTPUT_SCHEMA, UploadedBody, default_type, parse_arguments
 from gateway.contract.results import (
     TEXT_BLOCK_LIMIT,
     in_base64,

@@ -33,7 +33,7 @@ from gateway.fastpath.http1 import (
 )
 from gateway.mcp.fast import Fast, TracedCall
 from gateway.mcp.server import McpMount
-from gateway.mcp.standing import StreamRequest
+from gateway.mcp.standing_streams import StreamRequest
 from gateway.model import BodyType, Principal, Request
 from gateway.traces import continue_trace
 

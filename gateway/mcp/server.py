@@ -28,7 +28,6 @@ from gateway.callers.entitlements import Admits, admit_all
 from gateway.mcp import results
 from gateway.mcp.asgi import Ending, User, current_principal, ending_of, plain_scope, principal_of, serve
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, Fields, answer_fast
 from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, RefusalWording
@@ -37,7 +36,7 @@ from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.results import NAME, of_refusal
 from gateway.mcp.sessions import REST, ResumableSessions
-from gateway.mcp.standing import Notification, StreamHeads, StreamRequest, StreamWriter, channel_of
+from gateway.mcp.standing_streams import Changes, Notification, StreamHeads, StreamRequest, StreamWriter, channel_of
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.ports.sessions import McpSessions

@@ -46,7 +46,7 @@ from gateway.mcp.asgi import User, current_principal
 from gateway.mcp.client_state import CHANGES, messages_of, params_of, read_declaration, repeat, state_of
 from gateway.mcp.middleware import replay
 from gateway.mcp.resume import STANDING, Room, SessionEvents, event_text, json_of, lost_call, resume_stream
-from gateway.mcp.standing import (
+from gateway.mcp.standing_streams import (
     CHANNEL,
     SESSION_ID,
     SessionChannel,

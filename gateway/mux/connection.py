@@ -8,8 +8,7 @@ from gateway.model import Channel
 from gateway.mux import jsonrpc
 from gateway.mux.conversation import Conversation, Drop, ErrorReply, Pass, Rejection, Verdict
 from gateway.mux.frames import Close, ErrorFrame, Frame, Message, decode, encode
-from gateway.mux.progress import Progress
-from gateway.mux.transitions import Role
+from gateway.mux.transitions import Progress, Role
 
 
 class Connection:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.apps.files import Text
 from gateway.apps.markup import parse
-from gateway.apps.places import Text
 from tests.apps.html_pages import PAGES
 
 

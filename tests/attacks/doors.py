@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.contract.request_bodies import encode_body
+from gateway.contract.arguments import encode_body
 from gateway.model import BodyType
 from tests.attacks.bridge_door import bridge_door
 from tests.attacks.calls import Answer, AttackedDoor, Place, request_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gateway.doors.login.session_cookies import SessionCookies
+from gateway.doors.identify import SessionCookies
 from tests.attacks.world import CSRF, AttackWorld, running_world
 from tests.callers.issuer import issuer
 from tests.doors.test_same_everywhere import EXTRA, POLICY

@@ -1,4 +1,4 @@
-"""Tests of `gateway.backends.asgi`: an application in this process, under the limits of every backend."""
+"""Tests of `gateway.backends.in_process`: an application in this process, under the limits of every backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from gateway.backends.asgi import AsgiBackend, Message
+from gateway.backends.in_process import AsgiBackend, Message
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.backends.plugged import wrap_plugin
+from gateway.backends.in_process import wrap_plugin
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Headers, Outbound, Response, StreamingBackend
 

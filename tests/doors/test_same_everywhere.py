@@ -18,7 +18,7 @@ from yarl import URL
 
 from gateway import mux
 from gateway.cli.stdio.command import TOKEN as TOKEN_VARIABLE
-from gateway.doors.login.session_cookies import SessionCookies
+from gateway.doors.identify import SessionCookies
 from gateway.stores.sessions import IssuedTokens
 from gateway.stores.sql import Database
 from tests.attacks.bridge_door import BridgeDoor

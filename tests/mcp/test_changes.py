@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.mcp.changes import Changes
+from gateway.mcp.standing_streams import Changes
 from gateway.model import LOCAL, Principal
 
 ADA = Principal("issuer", "client", "ada")

@@ -15,9 +15,8 @@ from gateway.callers.methods import OAuthIssuer, TokenAuth
 from gateway.callers.people import LoginAttempt, issuer_names, person_on_console, start_attempt
 from gateway.crypto import equals_secret
 from gateway.doors.access import VISIT, Access, Site
-from gateway.doors.identify import NOT_HERE, CallerRules, CallPlace, Identify
+from gateway.doors.identify import NOT_HERE, CallerRules, CallPlace, Identify, SessionCookies
 from gateway.doors.issuers import Issuer
-from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.pages import local, onwards, page
 from gateway.doors.responses import refusal_response
 from gateway.errors import StartError, Unidentified

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from gateway.jsontext.writing import plain_json, sorted_json
 from gateway.mcp.asgi import principal_of
 from gateway.mcp.out_of_band import outline_params
-from gateway.mcp.standing import SessionChannel, channel_of
+from gateway.mcp.standing_streams import SessionChannel, channel_of
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Caller, Door, Initiator, Principal

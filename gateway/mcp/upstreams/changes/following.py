@@ -14,7 +14,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
-from gateway.mcp.standing import SessionChannel
+from gateway.mcp.standing_streams import SessionChannel
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog.listing import account_is_missing
 from gateway.mcp.upstreams.changes import feed

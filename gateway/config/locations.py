@@ -1,15 +1,18 @@
-"""Addresses in gateway.yaml: listen address, origins, URLs."""
+"""Locations in gateway.yaml: listen addresses, origins and URLs; the folders of the configuration and the state."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.documents import Section
+from gateway.config.secrets import config_text
+from gateway.documents import Report, Section, load
 from gateway.documents.reader import read_bytes
+from gateway.errors import DocumentError
 from gateway.policy import Network, parse_network
 from gateway.policy.destinations import canonical_url, parse_origin
 
@@ -122,3 +125,40 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+KUBERNETES_DATA = "..data"
+"""The symbolic link in a volume of a ConfigMap or Secret, which the kubelet swaps at each change (AtomicWriter)."""
+
+
+def real_path(path: Path) -> Path:
+    """Return the absolute path of gateway.yaml behind all symbolic links.
+
+    In a Kubernetes volume that is the file's place in the volume: the folder behind the links is replaced at each
+    change.
+    """
+    if (path.parent / KUBERNETES_DATA).is_symlink():
+        return Path(os.path.realpath(path.parent)) / path.name
+    return Path(os.path.realpath(path))
+
+
+def read_state_dir(server: Section, folder: Path) -> Path | None:
+    """Read `server.state_dir`, relative to `folder`; None if it is not set."""
+    if server.get("state_dir") is None:
+        return None
+    state = Path(os.path.abspath(folder / server.text("state_dir")))
+    if state.exists() and not state.is_dir():
+        server.problem(f"{state} is not a folder", "state_dir")
+    elif not state.parent.is_dir():
+        server.problem(f"there is no folder {state.parent}", "state_dir")
+    return state
+
+
+def state_folder(path: Path) -> Path:
+    """Return the state folder of the configuration in `path`; its own folder if it cannot be read."""
+    folder = real_path(path).parent
+    try:
+        root = Report([]).section(load(config_text(path), str(path)))
+        return read_state_dir(root.section("server"), folder) or folder
+    except DocumentError:
+        return folder
