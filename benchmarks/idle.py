@@ -41,8 +41,8 @@ TOOLS = 3
 GLANCES = 120
 """Checks, half a second apart."""
 
-PERSONS = 50
-"""Persons to whom the views belong: one may open a limited number in a minute."""
+PERSONS = 1000
+"""Persons to whom the views belong: one may open a limited number in a minute, and with each all others poll again."""
 
 AT_REST: Final = 8.0
 """Seconds after which a session that was just opened is idle, and has left the SDK."""

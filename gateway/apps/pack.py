@@ -213,6 +213,16 @@ _MAKES_CODE = (
 )
 _WRITES = ".write("
 _FORMS = "FormData"
+_OPTIONS: Final = "webmcp-gateway-options"
+"""Stands for pages whose requests may have options that come as data, such as an integrity."""
+
+_FETCH: Final = re.compile(r"\b(?:fetch|Request)\b")
+_PLAIN_FETCH: Final = re.compile(
+    r"""\b(?:fetch|Request)\(\s*(?:"[^"\n]*+"|'[^'\n]*+'|`[^`]*+`|[\w$.]++)\s*"""
+    r"(?:,\s*\{(?:[^{}\[.]|\.(?!\.)|\{[^{}\[.]*+\}){0,2000}+\}\s*)?\)"
+)
+"""A request without options, or whose options stand there as written."""
+
 EXTERNAL: Final = "webmcp-gateway-external"
 """Stands for pages whose policy has `external`."""
 _TOOLS = "odelContext"
@@ -226,7 +236,7 @@ PARTS = {
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
     **dict.fromkeys(("assword", "uthorization", SECRET_ROUTES), ("logins/logins.js",)),
-    "integrity": ("integrity/integrity.js",),
+    **dict.fromkeys(("integrity", _OPTIONS), ("integrity/integrity.js",)),
     **dict.fromkeys(("arrayBuffer", ".bytes("), ("buffers/buffers.js",)),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),
@@ -332,6 +342,8 @@ def pack(
         whole += _CLOSED
     if external:
         whole += EXTERNAL
+    if _FETCH.search(_PLAIN_FETCH.sub("", whole)):
+        whole += _OPTIONS
     # Scripts of the backend cannot be searched here.
     unseen = any(one.scripts.waits for one in packings)
     if secret:

@@ -169,6 +169,26 @@ def test_pages_that_may_close_shadow_roots_get_the_part_for_them(tmp_path: Path)
     assert given == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("script", "given"),
+    [
+        ("fetch('/a'); new Request(`/a/${id}`)", False),
+        ("fetch(url, {method: 'PUT', headers: {accept: 'text/plain'}, body: JSON.stringify(x)})", False),
+        ("fetch('/a', options)", True),
+        ("fetch('/a', {...options})", True),
+        ("fetch('/a', {[name]: value})", True),
+        ("new Request(url, init)", True),
+        ("const ask = fetch", True),
+        ("window.fetch.apply(window, given)", True),
+    ],
+)
+def test_pages_whose_options_come_as_data_get_the_part_for_digests(tmp_path: Path, script: str, *, given: bool) -> None:
+    """They need not contain the name of the option."""
+    write(tmp_path, index__html=f"<script>{script}</script>")
+    parts = {word: [f"'{name}'" for name in names] for word, names in PARTS.items()}
+    assert ("integrity.js" in pack(tmp_path, app="cart", title="", runtime=RUNTIME, parts=parts).html) is given
+
+
 def test_what_the_runtime_builds_on_stands_before_it(tmp_path: Path) -> None:
     """Pages that send or may send forms with files have that part first; the other parts follow the runtime."""
     write(tmp_path, index__html="<!doctype html><script>new FormData(); new EventSource('/x')</script>")

@@ -1,7 +1,9 @@
 """Page features besides requests, in an opaque frame without storage: rewritten documents, older APIs, shims."""
 
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -236,3 +238,14 @@ async def test_a_comment_behind_the_page_is_no_error(host: Host, tmp_path: Path)
     )
     await host.until("host.calls('http_request').length")
     assert errors == []
+
+
+async def test_a_digest_may_come_as_data(host: Host, tmp_path: Path) -> None:
+    """The page does not contain the name of the option: it arrives in an object, and is checked all the same."""
+    await host.answers("return { bodyType: 'text', body: 'hello' };")
+    page = "<script>const ask = (options) => fetch('/api/a', options).then((answer) => answer.text(), String);</script>"
+    frame = await show_page(host, tmp_path, page)
+    asked = '(digest) => ask(JSON.parse(`{"integ${\'rity\'}": "sha256-${digest}"}`))'
+    digest = b64encode(sha256(b"hello").digest()).decode()
+    assert await frame.evaluate(asked, digest) == "hello"
+    assert await frame.evaluate(asked, digest.swapcase()) == "TypeError: Failed to fetch"

@@ -28,6 +28,8 @@ REASONS: Final = {
     "answer is 502.",
     "lengths of bodies": "The gateway decodes and may mask what a backend sends. A length is that of the body as the "
     "page gets it, not that of the compressed one, and it is known for each body that is not streamed.",
+    "short timeouts": "A request passes host and gateway, which takes 10 ms on a machine at rest and longer on a busy "
+    "one; a timeout that leaves little time for that may end it.",
     "pages in XML": "Hosts show HTML: the resource of an MCP App is `text/html`.",
     "requests sent twice": "A request that may change something is sent once, even if the answer is 421.",
     "methods and header fields": "Credentials, `User-Agent`, trailers, other methods, overrides of the method, "
