@@ -107,7 +107,7 @@ WORDS: dict[Reason, str] = {
     Reason.APPROVAL_EXPIRED: "This was not approved in time, or has changed since. Try again.",
     Reason.APPROVAL_UNAVAILABLE: "This needs an approval, and no person can be asked for it now.",
     Reason.IDEMPOTENCY_CONFLICT: "This may have been done already. Check its result before you try again.",
-    Reason.REQUEST_TOO_LARGE: "This is larger than what can be sent from here.",
+    Reason.REQUEST_TOO_LARGE: "This is too large to be sent.",
     Reason.RATE_LIMITED: "This was too much at once. Try again in a moment.",
     Reason.QUOTA_EXCEEDED: "What may be done for now is used up. Try again later.",
     Reason.BACKEND_UNREACHABLE: "The app's server cannot be reached. Try again later.",

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
-
+from benchmarks.chromium import show
 from benchmarks.errors import BenchmarkError
 from benchmarks.page.backend import POLICY, SOURCE
 from benchmarks.page.model import Idle, Model
 from benchmarks.processes import ROOT, Processes, Running, free_port
 from benchmarks.targets import SERVE, module
 
-CHROMIUM = Path("/usr/bin/chromium")
 CHUNKS = 50 * 16
 """The number of 64 KiB chunks in 50 MiB."""
 
@@ -39,16 +37,6 @@ _WORK = (
     ("a model's call, 1,000 fetches at once", "many", 1000),
 )
 """The concurrent work of the page, and its amount."""
-
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 
 _HEAD = """\
 | what | calls | median ms | p99 ms | longest ms | seconds | bare ms | others |
@@ -162,24 +150,12 @@ class _Bench:
 def _measure(folder: Path, processes: Processes, rounds: int, part: float) -> None:
     idle = processes.start("idle", module("benchmarks.backend")).port
     gateway = start(folder, processes).port
-    _show(f"http://localhost:{gateway}", folder, processes)
+    show(f"http://localhost:{gateway}", folder / "profile", processes)
     with Model(gateway) as model:
         _ready(model)
         bench = _Bench(model, idle, processes)
         bench.calls(part)
         bench.fetches(rounds)
-
-
-def _show(url: str, folder: Path, processes: Processes) -> None:
-    """Start a browser that shows `url`, without a debugger attached, which would slow it down."""
-    with sync_playwright() as playwright:
-        own = Path(playwright.chromium.executable_path)
-    chromium = own if own.exists() else CHROMIUM
-    if not chromium.exists():
-        raise BenchmarkError(f"There is no Chromium at {own} or {CHROMIUM}; `make chromium` installs one.")
-    port = free_port()
-    where = [f"--user-data-dir={folder / 'profile'}", f"--remote-debugging-port={port}", url]
-    processes.start("chromium", [str(chromium), *_FLAGS, *where], port=port)
 
 
 def _ready(model: Model) -> None:

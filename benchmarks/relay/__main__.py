@@ -16,8 +16,9 @@ from pathlib import Path
 from mcp import Client
 from playwright.async_api import Browser, Frame, async_playwright
 
+from benchmarks.chromium import CHROMIUM
 from benchmarks.errors import BenchmarkError
-from benchmarks.page.__main__ import CHROMIUM, start
+from benchmarks.page.__main__ import start
 from benchmarks.processes import Processes
 from benchmarks.relay.host import bundle, show_page
 

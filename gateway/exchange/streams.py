@@ -97,7 +97,7 @@ class Stream:
 PART: Final = 128 * 1024
 """Bytes of the largest part."""
 
-BESIDE: Final = 512 * 1024
+BESIDE: Final = 1024 * 1024
 """Bytes of the largest part on the bridge, where parts travel beside the messages and delay none of them."""
 
 BEHIND: Final = 0.02
@@ -128,8 +128,8 @@ BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
         "streamed responses",
-        f"{PER_VIEW} per view, {PER_PERSON} per person, {IN_ALL:,} in all; {size(PART)} read ahead; {SILENCE:g} s "
-        "between reads",
+        f"{PER_VIEW} per view, {PER_PERSON} per person, {IN_ALL:,} in all; {size(PART)} read ahead, "
+        f"{size(BESIDE)} over the bridge; {SILENCE:g} s between reads",
         "`rate-limited`, or a buffered response; a stream that is not read is closed",
     ),
 )

@@ -133,7 +133,7 @@ async def test_a_poll_waits_for_the_next_part(house: House, shop: StreamingShop)
 
 async def test_no_more_is_read_than_one_part_ahead(house: House, shop: StreamingShop) -> None:
     """An app that does not poll causes backpressure at the backend, not memory use here."""
-    shop.put(*[b"x" * 65_536] * 100, None)
+    shop.put(*[b"x" * 65_536] * 200, None)
     _, id = await begin(house)
     for _ in range(3):
         taken = shop.given
@@ -325,7 +325,7 @@ async def test_a_masked_secret_is_reported_although_the_rest_never_comes(house: 
 
 async def test_parts_end_between_characters(house: House, shop: StreamingShop) -> None:
     """Each part is valid text, wherever the bytes were cut."""
-    text = "näïve € 𝄞 " * 40_000
+    text = "näïve € 𝄞 " * 80_000
     data = text.encode()
     shop.put(*(data[start : start + 1021] for start in range(0, len(data), 1021)), None)
     part, id = await begin(house)

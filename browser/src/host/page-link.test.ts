@@ -17,9 +17,9 @@ let ports: MessagePort[];
 let posted: unknown[][];
 let heard: unknown[][];
 let link: PageLink;
-let hear: ((event: { source: unknown; origin: string; data: unknown }) => void) | undefined;
+let hear: ((event: { source: unknown; origin: string; data: unknown; ports: MessagePort[] }) => void) | undefined;
 
-const say = (data: unknown, source: unknown = page, origin = ORIGIN) => hear?.({ source, origin, data });
+const say = (data: unknown, source: unknown = page, origin = ORIGIN, given: MessagePort[] = []) => hear?.({ source, origin, data, ports: given });
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -173,6 +173,27 @@ test("of a page that loads again nothing that the one before said is left", asyn
   say(envelope("mcp-server-ready"));
   say(envelope("mcp-server-ready"));
   expect(posted).toEqual([check]); // messages for the previous page are dropped
+});
+
+test("an initialized page that transferred a port hears this host there, until it loads again", async () => {
+  const { port1, port2 } = new MessageChannel();
+  const arrived: unknown[] = [];
+  const transport = link.uiTransport();
+  await transport.start();
+  const answer = (id: number) => ({ jsonrpc: "2.0" as const, id, result: {} });
+  say(rpc(0, "ui/initialize"), page, ORIGIN, [port2]);
+  await transport.send(answer(0));
+  say({ jsonrpc: "2.0", method: "ui/notifications/initialized" });
+  const heardByPort = new Promise((go) => (port1.onmessage = ({ data }) => arrived.push(data) === 2 && go(true)));
+  const body = new Uint8Array([1, 2]).buffer;
+  await transport.send(answer(1));
+  await transport.send({ ...answer(2), result: { structuredContent: { body } } });
+  await heardByPort;
+  expect(arrived).toEqual([answer(1), { ...answer(2), result: { structuredContent: { body: new Uint8Array([1, 2]).buffer } } }]);
+  expect(body.byteLength).toBe(0); // transferred
+  say(rpc(0, "ui/initialize"));
+  await transport.send(answer(0));
+  expect(posted).toEqual([[answer(0), ORIGIN], [answer(0), ORIGIN]]);
 });
 
 test("a proxy that says twice that it is there was loaded again", () => {

@@ -38,6 +38,9 @@ export class PageLink {
   private readonly forTools: JsonObject[] = [];
   private held: JsonObject[] = [];
   private ui: UiTransport | null = null;
+  /** The view runtime transferred it with its first message: an initialized page hears this host there, past the proxy. */
+  private pagePort: MessagePort | null = null;
+  private answersByPort = false;
   private proxyReady = false;
   private initialized = false;
   /** The page announced tools by itself: any other page receives only JSON-RPC. */
@@ -59,13 +62,14 @@ export class PageLink {
   close(): void {
     window.removeEventListener("message", this.onMessage);
     this.closePort();
+    this.pagePort?.close();
     this.ui = null;
   }
 
   /** The ui protocol from now on, for one AppBridge; held messages come first. */
   uiTransport(): Transport {
     return new UiTransport(
-      (message) => this.post(message),
+      (message) => this.answer(message),
       (ui) => {
         this.ui = ui;
         for (const message of this.held.splice(0)) this.deliver(message);
@@ -101,6 +105,7 @@ export class PageLink {
   private readonly onMessage = (event: MessageEvent<unknown>): void => {
     if (event.source !== this.page || event.origin !== this.origin) return;
     if (!this.withinBudget(event.data)) return;
+    this.pagePort = event.ports[0] ?? this.pagePort;
     const sorted = sortPageMessage(event.data);
     switch (sorted.kind) {
       case "ui":
@@ -131,6 +136,9 @@ export class PageLink {
   }
 
   private receiveUi(message: JsonObject, initialize: boolean): void {
+    if (initialize) this.answersByPort = false;
+    // Only now: the answer to `ui/initialize` tells the page's window of which origin this page is.
+    if (message["method"] === "ui/notifications/initialized") this.answersByPort = this.pagePort !== null;
     if (initialize && this.initialized) {
       this.ui = null;
       this.held = [];
@@ -186,6 +194,12 @@ export class PageLink {
   private refuse(message: JsonObject): void {
     const id = idOf(message);
     if (id !== null) this.post(failure(id, BUSY, "busy"));
+  }
+
+  /** Send a message of the ui protocol. */
+  private answer(message: unknown): void {
+    if (this.answersByPort) this.pagePort?.postMessage(message, bytesOf(message));
+    else this.post(message);
   }
 
   private post(message: unknown): void {

@@ -18,7 +18,7 @@ const PING = { jsonrpc: "2.0", id: "sandbox-ping", method: "ping" };
 function start(host: string): void {
   const gestures = new Gestures(performance.now());
   let inner: HTMLIFrameElement | null = null;
-  const toHost = (message: unknown): void => window.parent.postMessage(message, host);
+  const toHost = (message: unknown, ports: readonly MessagePort[] = []): void => window.parent.postMessage(message, host, [...ports]);
   // An opaque frame has no usable origin; the window is the very one that was created here, and the content security
   // policy keeps it from navigating.
   const toPage = (message: unknown, ports: readonly MessagePort[] = []): void =>
@@ -41,13 +41,13 @@ function start(host: string): void {
     } else if (!isProxyMessage(data)) toPage(data, ports);
   }
 
-  function fromPage(data: unknown): void {
+  function fromPage(data: unknown, ports: readonly MessagePort[]): void {
     presence.messageReceived();
     if (isProxyMessage(data) || isAnswer(data, PING.id)) return;
     const { isActive } = navigator.userActivation;
     const age = ATTESTED.has(methodOf(data)) ? gestures.age(isActive, performance.now()) : null;
     if (age !== null) toHost(notice("gesture", { age }));
-    toHost(data);
+    toHost(data, ports);
   }
 
   setInterval(() => gestures.update(navigator.userActivation.isActive, performance.now()), UPDATE_INTERVAL);
@@ -57,7 +57,7 @@ function start(host: string): void {
   });
   window.addEventListener("message", ({ source, origin, data, ports }) => {
     if (source === window.parent && origin === host) fromHost(data, ports);
-    else if (inner && source === inner.contentWindow && origin === "null") fromPage(data);
+    else if (inner && source === inner.contentWindow && origin === "null") fromPage(data, ports);
   });
   toHost(notice("proxy-ready", {}));
 }

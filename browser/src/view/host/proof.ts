@@ -106,7 +106,7 @@ export function createProof({ crypto, attach, later, cancelTimer, warn, tools, o
           onSettled();
         };
         const fail = (error: unknown): void => {
-          warn(`this view is unproven: ${error}`);
+          warn(`unproven view: ${error}`);
           // An error is an answer, too, except that of a host that carries no calls.
           if (error instanceof PeerError && error.code !== METHOD_NOT_FOUND) free ??= new Set();
           else snapshotTools = new Set(tools() as string[]);

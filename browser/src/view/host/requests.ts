@@ -1,7 +1,7 @@
 /** The runtime's own requests to the host, distinguished from the page's by their ids. */
 
 import { attempt } from "../attempt";
-import { notification, PeerError, request, type Answer, type Message, type Params } from "./json-rpc";
+import { notification, PeerError, request, type Message, type Params } from "./json-rpc";
 
 export interface Options<Value> {
   signal?: AbortSignal | undefined;
@@ -16,15 +16,8 @@ export interface Options<Value> {
 export interface Requests {
   send<Value = Params>(method: string, params: Params, options?: Options<Value>): Promise<Value>;
   notify(method: string, params?: Params): void;
-  /** Takes the answer to an own request; false if `message` is not one. */
-  receiveAnswer(message: Answer): boolean;
-  /** Takes the `params` of a progress notification; false if they belong to no pending request of ours. */
-  receiveProgress(params: Params | undefined): boolean;
-}
-
-interface Waiting {
-  onProgress: ((params: Params) => void) | undefined;
-  settle(message: Answer): void;
+  /** Takes the answer to an own request, or its progress; false if `message` is neither. */
+  receive(message: Message): boolean;
 }
 
 interface RequestDependencies {
@@ -36,7 +29,7 @@ interface RequestDependencies {
 
 export function createRequests({ prefix, post, later, cancelTimer }: RequestDependencies): Requests {
   // No Map: a page that replaced `Map.prototype.get` would receive the answers.
-  const waiting: { [id: string]: Waiting } = Object.create(null);
+  const waiting: { [id: string]: (message: Message) => void } = Object.create(null);
   let count = 0;
 
   function send<Value>(method: string, params: Params, { signal, timeout, read, onProgress }: Options<Value> = {}): Promise<Value> {
@@ -57,17 +50,16 @@ export function createRequests({ prefix, post, later, cancelTimer }: RequestDepe
       const abort = (): void => cancelRequest(signal?.reason, "aborted");
       const timer = timeout && later(() => cancelRequest(new Error(`No answer to ${method}`), "timeout"), timeout);
       signal?.addEventListener("abort", abort, { once: true });
-      waiting[id] = {
-        onProgress,
-        settle({ result, error }) {
-          end();
-          if (error || !result) return reject(new PeerError(error ?? { code: 0, message: "no result" }));
-          try {
-            resolve(read ? read(result) : (result as Value));
-          } catch (problem) {
-            reject(problem);
-          }
-        },
+      waiting[id] = ({ result, error, params: progress }) => {
+        // Hosts may send notifications that are no part of an answer.
+        if (progress) return attempt(() => onProgress?.(progress));
+        end();
+        if (error || !result) return reject(new PeerError(error ?? { code: 0, message: "no result" }));
+        try {
+          resolve(read ? read(result) : (result as Value));
+        } catch (problem) {
+          reject(problem);
+        }
       };
       post(request(id, method, onProgress ? { ...params, _meta: { progressToken: id } } : params));
     });
@@ -76,18 +68,13 @@ export function createRequests({ prefix, post, later, cancelTimer }: RequestDepe
   return {
     send,
     notify: (method, params) => post(notification(method, params)),
-    receiveAnswer(message) {
-      const { id } = message;
-      if (typeof id !== "string" || !id.startsWith(prefix)) return false;
+    receive(message) {
+      const { id, params } = message;
+      const own = String(id ?? params?.["progressToken"]);
+      if (!own.startsWith(prefix)) return false;
       // Even without its request (cancelled, timed out) it is ours: the page does not see it.
-      waiting[id]?.settle(message);
+      waiting[own]?.(message);
       return true;
-    },
-    receiveProgress(params) {
-      const tell = waiting[params?.["progressToken"] as string]?.onProgress;
-      // Hosts may send notifications that are no part of an answer.
-      if (tell) attempt(() => tell(params as Params));
-      return !!tell;
     },
   };
 }

@@ -14,11 +14,11 @@ function channel({ open = true, pageClients = 0 } = {}) {
     calls: { sendFromPage: note("calls.sendFromPage"), cancelFromPage: (id: unknown) => id === "held", readAnswer: (message: unknown) => message },
     envelope: { receive: note("envelope.receive") },
     handshake: { isOpen: () => open, pageClients: () => pageClients, receiveAnswer: () => undefined, storeNotification: note("storeNotification"), receiveInitialize: note("receiveInitialize"), receiveInitialized: note("receiveInitialized") },
-    pageTools: { runIfClosed: () => undefined, update: note("update"), receiveAnswer: () => false },
+    pageTools: { runIfClosed: () => undefined, update: note("update"), receive: () => false },
     proof: { setLaunchValue: note("setLaunchValue") },
     relay: { close: note("relay.close") },
     reports: { acknowledge: note("acknowledge") },
-    requests: { receiveAnswer: ({ id }: { id: unknown }) => id === "own", receiveProgress: (params?: { progressToken?: unknown }) => params?.progressToken === "own" },
+    requests: { receive: ({ id, params }: { id?: unknown; params?: { progressToken?: unknown } }) => (id ?? params?.progressToken) === "own" },
   } as unknown as Parts;
   const ui = createUi({ toHost: note("toHost"), toPage: note("toPage") }, parts);
   return { ...ui, told };

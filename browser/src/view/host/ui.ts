@@ -38,7 +38,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
   const { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests } = parts;
 
   function receiveHostAnswer(message: Answer): unknown {
-    if (requests.receiveAnswer(message)) return HANDLED;
+    if (requests.receive(message)) return HANDLED;
     handshake.receiveAnswer(message);
     const seen = calls.readAnswer(message);
     if (!seen) return HANDLED;
@@ -49,7 +49,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
     if (message.method === "notifications/cancelled" && appTools.cancel(message.params?.["requestId"], message.params?.["reason"])) {
       return HANDLED;
     }
-    if (requests.receiveProgress(message.params)) return HANDLED;
+    if (requests.receive(message)) return HANDLED;
     const { seen, launch } = withoutLaunch(message, "params");
     if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.setLaunchValue(launch);
     // A turn of the model: it has read all reports before.
@@ -114,7 +114,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
       }
       if (isRequest(message)) return receivePageRequest(message);
       if (isNotification(message)) return receivePageNotification(message);
-      return isAnswer(message) && pageTools.receiveAnswer(message);
+      return isAnswer(message) && pageTools.receive(message);
     },
   };
 }

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { Natives } from "../natives";
 import { openWire, HANDLED, type Wire } from "./wire";
 
@@ -37,8 +37,8 @@ test("what goes to the host is for the origin that it spoke from, as soon as tha
   say("hello", "https://host.example");
   wire.toHost("second");
   expect(posted).toEqual([
-    ["first", "*"],
-    ["second", "https://host.example"],
+    ["first", "*", [expect.any(MessagePort)]],
+    ["second", "https://host.example", []],
   ]);
 });
 
@@ -46,7 +46,7 @@ test("a host without an origin can only be told by its window", () => {
   const { posted, say, wire } = wired();
   say("hello", "null");
   wire.toHost("first");
-  expect(posted).toEqual([["first", "*"]]);
+  expect(posted).toEqual([["first", "*", [expect.any(MessagePort)]]]);
 });
 
 test("the page hears its parent alone, and not what the runtime keeps", () => {
@@ -56,5 +56,15 @@ test("the page hears its parent alone, and not what the runtime keeps", () => {
   say("lie", "https://evil.example", {});
   wire.toHost("answer");
   expect(seen).toEqual(["hello"]);
-  expect(posted).toEqual([["answer", "https://host.example"]]);
+  expect(posted).toEqual([["answer", "https://host.example", [expect.any(MessagePort)]]]);
+});
+
+test("the page hears its host at the port, too, and not what the runtime keeps", async () => {
+  const { posted, seen, say, wire } = wired();
+  wire.toHost("first");
+  say("hello", "https://host.example");
+  const [port] = posted[0]![2] as MessagePort[];
+  for (const message of ["secret", "answer"]) port!.postMessage(message);
+  await vi.waitFor(() => expect(seen).toEqual(["hello", "answer"]));
+  port!.close();
 });

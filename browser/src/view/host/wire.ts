@@ -41,8 +41,8 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
   const own = new WeakSet<Event>();
   let hostOrigin = "";
 
-  function dispatch(message: unknown, origin: string, ports: readonly MessagePort[] = []): void {
-    const event = new natives.MessageEvent("message", { data: message, origin, ports: [...ports] });
+  function dispatch(data: unknown, ports: MessagePort[] = []): void {
+    const event = new natives.MessageEvent("message", { data, origin: hostOrigin, ports });
     Object.defineProperty(event, "source", { value: parent });
     own.add(event);
     natives.dispatch(scope, event);
@@ -54,12 +54,21 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
     return given ? given.value : natives.eventSource(event);
   }
 
+  // Our own host answers at this port, past its sandbox proxy. It is transferred with the first message.
+  const { port1, port2 } = new MessageChannel();
+  const transferred = [port2];
   const wire: Wire = {
     // An opaque host has no usable origin; before its first message it is unknown.
-    toHost: (message) => natives.postToParent(message, hostOrigin && hostOrigin !== "null" ? hostOrigin : "*"),
-    toPage: (message) => dispatch(message, hostOrigin),
+    toHost: (message) => natives.postToParent(message, hostOrigin && hostOrigin !== "null" ? hostOrigin : "*", transferred.splice(0)),
+    toPage: dispatch,
   };
   const { fromHost, fromPage } = receivers(wire);
+
+  function receive(message: unknown, ports: MessagePort[] = []): void {
+    const seen = fromHost(message, ...ports);
+    if (seen !== HANDLED) dispatch(seen, ports);
+  }
+  port1.onmessage = ({ data }) => receive(data);
 
   natives.listen((event) => {
     if (natives.isMember(own, event)) return;
@@ -67,9 +76,7 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
     if (source !== natives.parent && source !== parent) return;
     natives.stop(event);
     hostOrigin = natives.eventOrigin(event);
-    const ports = natives.eventPorts(event);
-    const seen = fromHost(natives.eventMessage(event), ...ports);
-    if (seen !== HANDLED) dispatch(seen, hostOrigin, ports);
+    receive(natives.eventMessage(event), natives.eventPorts(event) as MessagePort[]);
   });
 
   const parent = new Proxy(Object.create(null) as Window, {

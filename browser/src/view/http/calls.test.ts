@@ -29,7 +29,7 @@ const moment = () => new Promise((resolve) => setTimeout(resolve, 5));
 const pending = { status: 202, headers: { "gateway-pending": "p1" }, body: { id: "p1", message: "Delete it?", url: "http://c/approvals/p1" } };
 const last = (): Message & { params: Params & { name: string; arguments: Params } } => toHost.at(-1) as never;
 const reply = (structuredContent: Params) =>
-  requests.receiveAnswer({ jsonrpc: "2.0", id: last().id as string, result: { content: [], structuredContent } });
+  requests.receive({ jsonrpc: "2.0", id: last().id as string, result: { content: [], structuredContent } });
 
 beforeEach(() => {
   now = 0;
@@ -166,11 +166,12 @@ test("parts of a stream are told as they come, and only until the answer", async
   await moment();
   const { id, params } = last();
   expect(params).toMatchObject({ name: "http_stream", _meta: { progressToken: id } });
+  const progress = (params?: Params): boolean => requests.receive({ jsonrpc: "2.0", method: "notifications/progress", ...(params && { params }) });
   const part = (body: string): Params => ({ progressToken: id, progress: 1, _meta: { "webmcp-gateway/part": { body } } });
-  expect([requests.receiveProgress(part("one")), requests.receiveProgress({ progressToken: 1 }), requests.receiveProgress(undefined)]).toEqual([true, false, false]);
+  expect([progress(part("one")), progress({ progressToken: 1 }), progress()]).toEqual([true, false, false]);
   reply({ status: 200 });
   await running;
-  requests.receiveProgress(part("late"));
+  progress(part("late"));
   expect(told).toEqual(["one"]);
 });
 
@@ -207,7 +208,7 @@ test.each(FAILURES)("of a body of %i the host says %s: by an error, or by a fail
   for (const answer of [{ error }, { result: failed }]) {
     const asked = calls.http(async () => args);
     await moment();
-    requests.receiveAnswer({ jsonrpc: "2.0", id: last().id as string, ...answer });
+    requests.receive({ jsonrpc: "2.0", id: last().id as string, ...answer });
     if (status) expect(await asked).toMatchObject(refused);
     else if (answer.error) await expect(asked).rejects.toThrow(message);
     else expect(await asked).toBe(failed);
@@ -229,7 +230,7 @@ test("a call of the page that it cancels before it left never leaves", async () 
 test("a server that has no tool of some name carries requests all the same", async () => {
   const missing = calls.callTool("gone", {});
   await moment();
-  requests.receiveAnswer({ jsonrpc: "2.0", id: last().id as string, error: { code: METHOD_NOT_FOUND, message: "Unknown tool: gone" } });
+  requests.receive({ jsonrpc: "2.0", id: last().id as string, error: { code: METHOD_NOT_FOUND, message: "Unknown tool: gone" } });
   await expect(missing).rejects.toThrow("Unknown tool: gone");
   expect(handshake.can("serverTools")).toBe(true);
 });

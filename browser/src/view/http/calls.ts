@@ -38,7 +38,7 @@ const UNPACED_BESIDE_MODEL = 2;
 const TOO_LARGE = /\b413\b|too large/i;
 const LARGE_CALL = 65536;
 
-export const NO_CALLS = "the host carries no tool calls (serverTools)";
+export const NO_CALLS = "the host offers no `serverTools`";
 
 /** No host can carry a request: the reason `no-host`. */
 export class NoHostError extends Error {}
@@ -155,7 +155,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
   function tooLargeAnswer(args: Params, failure: unknown): Params | undefined {
     const size = JSON.stringify(args).length;
     if (size <= proof.maxMessageSize() && !(size > LARGE_CALL && TOO_LARGE.test(`${failure}${JSON.stringify(failure)}`))) return undefined;
-    const structuredContent = problemResult(413, "request-too-large", "This is larger than what can be sent from here.");
+    const structuredContent = problemResult(413, "request-too-large", "This is too large to be sent.");
     return { content: [], structuredContent };
   }
 

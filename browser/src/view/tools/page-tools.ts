@@ -14,7 +14,7 @@ export interface PageTools {
   /** Calls `run` if no client of the page is left. */
   runIfClosed(run: () => void): void;
   /** True if `message` of the page answers a request of this. */
-  receiveAnswer(message: Answer): boolean;
+  receive(message: Answer): boolean;
 }
 
 /** `requests` are sent to the page. */
@@ -58,6 +58,6 @@ export function createPageTools(registry: Registry, requests: Requests): PageToo
     // One after the other; a client that does not answer keeps its tools.
     update: () => (updates = updates.then(updateTools).catch(() => undefined)),
     runIfClosed: (run) => void answersPing().then((is) => is || run()),
-    receiveAnswer: requests.receiveAnswer,
+    receive: requests.receive,
   };
 }

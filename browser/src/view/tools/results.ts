@@ -34,7 +34,7 @@ export function toolResult(value: unknown): ToolResult {
   const plain: unknown = JSON.parse(json);
   if (!isObject(plain)) return { content: text(json) };
   if (!isShallow(plain, LEVELS)) {
-    if ("content" in plain || "structuredContent" in plain) throw new Error(`The result is nested deeper than ${LEVELS} levels`);
+    if ("content" in plain || "structuredContent" in plain) throw new Error(`nested deeper than ${LEVELS} levels`);
     return { content: text(json) };
   }
   if (isContent(plain["content"])) return plain as ToolResult;
