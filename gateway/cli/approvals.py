@@ -17,6 +17,7 @@ from gateway.cli.loopback import Loopback
 from gateway.config import load_config
 from gateway.config.secrets import LenientEnvironment
 from gateway.errors import DocumentError, Refusal
+from gateway.event_stream import EventReader
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import indented_json
 from gateway.policy import Network
@@ -26,6 +27,9 @@ REFUSED = 400
 NO_HEADERS: Mapping[str, str] = {}
 _ANYWHERE = Network(public=True, private=True)
 """The user's own gateway may have any address."""
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes of the largest event of the console: all open questions, with the bodies of their calls."""
 
 T = TypeVar("T")
 Question = Mapping[str, Any]
@@ -66,12 +70,11 @@ class Gateway:
             await _check(stream)
             if stream.content_type != "text/event-stream":
                 raise Unusable(f"the gateway does not answer as one: {stream.content_type} is no event stream")
-            name = b""
-            async for line in stream.content:
-                if line.startswith(b"event: "):
-                    name = line.removeprefix(b"event: ").strip()
-                elif line.startswith(b"data: ") and name == b"approvals":
-                    yield parse_json(line.removeprefix(b"data: "))
+            reader = EventReader(LARGEST)
+            async for part in stream.content.iter_any():
+                for event in reader.feed(part):
+                    if event is not None and event.type == "approvals":
+                        yield parse_json(bytes(event.data))
 
     async def _send(self, method: str, path: str, headers: Mapping[str, str] = NO_HEADERS, **options: Any) -> Any:
         headers = {**self._headers, **headers}

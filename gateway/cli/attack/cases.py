@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from gateway.errors import DocumentError, Problem
+from gateway.event_stream import EventReader
 from gateway.jsontext.reading import parse_json
 
 CaseData = Mapping[str, Any]
@@ -111,9 +113,12 @@ def message(case: CaseData) -> tuple[dict[str, str], Any]:
 
 def answer_in(raw: bytes) -> dict[str, Any] | None:
     """Return the JSON-RPC response in a body, which is JSON or an event stream."""
-    for line in (raw, *raw.splitlines()):
+    texts = [raw]
+    with suppress(ValueError):  # no event stream
+        texts += [bytes(event.data) for event in EventReader(len(raw) + 2).feed(raw + b"\n\n") if event is not None]
+    for text in texts:
         try:
-            value = parse_json(line.removeprefix(b"data:").strip())
+            value = parse_json(text)
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and ("result" in value or "error" in value):
