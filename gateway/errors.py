@@ -15,7 +15,7 @@ OSError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -139,12 +139,13 @@ class GatewayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error in a file; `line` and `column` count from 1."""
+    """One error in a file; `line` and `column` count from 1. `apps` are those that are not served because of it."""
 
     file: str
     line: int
     column: int
     message: str
+    apps: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.message}"

@@ -91,7 +91,7 @@ def health_of(
         return {
             "running_calls": calls.count,
             "configuration": problems,
-            "broken_apps": [*dict.fromkeys(notice.app for notice in notices.now() if _is_broken_app(notice))],
+            "broken_apps": [*dict.fromkeys(app for notice in notices.now() for app in _broken_apps(notice))],
             "needs_restart": [*needs_restart()],
             "apps_to_pack": packing(),
             "upstreams": states,
@@ -100,8 +100,10 @@ def health_of(
     return Health({"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}, facts)
 
 
-def _is_broken_app(notice: Notice) -> bool:
-    return notice.kind is NoticeKind.BROKEN and bool(notice.app)
+def _broken_apps(notice: Notice) -> list[str]:
+    """Return the apps that are not served because of what a notice is about."""
+    named = (notice.app, *notice.problem.apps) if notice.kind is NoticeKind.BROKEN else ()
+    return [app for app in named if app]
 
 
 class GatewayDrain:

@@ -128,12 +128,13 @@ class Reloader:
 
     async def _take_waiting(self) -> None:
         """Take in the apps that were configured at the start, as they are packed."""
-        broken: list[Notice] = []
         async with aclosing(self._packer.ahead(self._waiting)) as batches:
             async for batch in batches:
-                broken += await self._take_packed(batch)
+                broken = await self._take_packed(batch)
+                if broken:  # others may take long
+                    self._problems = (*self._problems, *broken)
+                    self._publish_notices()
         self._waiting = ()
-        self._problems = (*self._problems, *broken)
         self._watch = Watch(
             [*configured_files(self._running), *(Path(notice.problem.file) for notice in self._problems)]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -131,6 +131,7 @@ class _ConfigReader:
     environ: Mapping[str, str]
     elsewhere: list[Problem] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
+    blamed: list[Problem] = field(default_factory=list)
     files: set[Path] = field(default_factory=set)
     organisation: Organisation | None = None
     lacks_organisation: bool = False
@@ -208,6 +209,7 @@ class _ConfigReader:
         *,
         has_roles: bool,
     ) -> App | None:
+        self.blamed = []
         if problem := app_id_problem(name):
             section.problem(problem)
         section.require("source", "policy")
@@ -234,6 +236,7 @@ class _ConfigReader:
         if policy is None:
             self.broken.add(name)
         if policy is None or name in self.broken:
+            self._name_app(name)
             return None
         state = stamp(source) if isinstance(source, Path) else ""
         return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story, access, start)
@@ -285,7 +288,7 @@ class _ConfigReader:
             return self.folder  # already a problem
         source = self.folder / name
         if not source.exists() and node is not None:
-            self.elsewhere.append(node.problem(f"source: there is no file or folder {source}"))
+            self._blame([node.problem(f"source: there is no file or folder {source}")])
             self.broken.add(app)
         if source.is_dir() and self.path.resolve().is_relative_to(source.resolve()):
             section.problem(
@@ -295,15 +298,24 @@ class _ConfigReader:
             )
         return source
 
+    def _blame(self, problems: Iterable[Problem]) -> None:
+        """Add problems because of which the app that is read is not served; another one may share them."""
+        self.blamed += problems
+        self.elsewhere += [problem for problem in self.blamed if problem not in self.elsewhere]
+
+    def _name_app(self, app: str) -> None:
+        """Name the app in its problems."""
+        self.elsewhere = [replace(one, apps=(*one.apps, app)) if one in self.blamed else one for one in self.elsewhere]
+
     def _policy(self, section: Section, credentials: Mapping[str, Spec]) -> Policy | None:
         name, node = section.text("policy"), section.get("policy")
         if name and node is not None and not (self.shown / name).exists():
-            self.elsewhere.append(node.problem(f"policy: there is no file {self.shown / name}"))
+            self._blame([node.problem(f"policy: there is no file {self.shown / name}")])
             return None
         try:
             policy = load_policy(self.shown / name, root=self.folder, organisation=self.organisation) if name else None
         except DocumentError as error:
-            self.elsewhere += [problem for problem in error.problems if problem not in self.elsewhere]
+            self._blame(error.problems)
             return None
         if self.lacks_organisation:
             return None

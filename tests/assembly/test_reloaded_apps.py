@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
+from click.testing import CliRunner
 from mcp import Client
 from mcp.client import advertise
 from mcp.shared.exceptions import MCPError
 
 from gateway.app import build_app
+from gateway.cli import main
 from gateway.config import load_config, read_config
 from gateway.errors import DocumentError
 from tests.assembly.files import replace_file, until
@@ -168,7 +172,7 @@ async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path) -> N
             assert "an app is a folder with an index.html" in told
             assert "there is no file or folder" in told
             async with client.get(f"http://127.0.0.1:{server.port}/readyz") as ready:
-                assert (ready.status, (await ready.json())["broken_apps"]) == (200, ["empty"])
+                assert (ready.status, (await ready.json())["broken_apps"]) == (200, ["gone", "empty"])
             (tmp_path / "empty" / "index.html").write_text("<!doctype html><title>mended</title>")
             (tmp_path / "gone").mkdir()
             (tmp_path / "gone" / "index.html").write_text("<!doctype html><title>back</title>")
@@ -180,6 +184,58 @@ async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path) -> N
             assert "mended" in (await page(client, server.port, "empty"))[1]
         finally:
             await server.stop()
+
+
+async def test_each_broken_app_is_named_and_stops_no_other(tmp_path: Path) -> None:
+    """On the console, at `/readyz` and by `doctor`, as soon as it is known; folders with loops of links are served."""
+    (tmp_path / "p.yaml").write_text("version: 1\n")
+    (tmp_path / "wrong.yaml").write_text("version: 1\nrouts: []\n")
+    for name in ("good", "folder", "pipe", "itself", "loop", "huge"):
+        (tmp_path / name).mkdir()
+    for name in ("good", "loop"):
+        (tmp_path / name / "index.html").write_text(f"<!doctype html><title>{name}</title>")
+    (tmp_path / "huge" / "index.html").write_text("<!doctype html><title>huge</title>" + "<p>x" * 100_000)
+    (tmp_path / "folder" / "index.html").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "index.html")
+    (tmp_path / "itself" / "index.html").symlink_to("index.html")
+    (tmp_path / "loop" / "here").symlink_to(".")
+    (tmp_path / "loop" / "self").symlink_to("self")
+    server = Server()
+    sources = {name: name for name in ("good", "folder", "pipe", "itself", "loop", "huge", "nothing")}
+    apps = ", ".join(f"{name}: {{source: {source}, policy: p.yaml}}" for name, source in sources.items())
+    wrong = ", ".join(f"{name}: {{source: good, policy: {name}.yaml}}" for name in ("wrong", "absent"))
+    file = tmp_path / "gateway.yaml"
+    shared = "shared: {source: good, policy: wrong.yaml}"
+    file.write_text(f"server: {{listen: 127.0.0.1:{server.port}}}\napps: {{{apps}, {wrong}, {shared}}}\n")
+    reading = read_config(file, {})
+    assert reading.config is not None
+    gateway = build_app(reading.config, lambda: read_config(file, {}), problems=reading.problems)
+    broken = {"folder", "pipe", "itself", "nothing", "wrong", "absent", "shared"}
+    async with aiohttp.ClientSession(headers=CLIENT) as client:
+        try:
+            await server.start(gateway)
+
+            async def named() -> bool:
+                async with client.get(f"http://127.0.0.1:{server.port}/readyz") as ready:
+                    return ready.status == 200 and set((await ready.json())["broken_apps"]) == broken
+
+            async def served() -> bool:
+                return sorted(await titles(client, server.port)) == ["Good", "Huge", "Loop"]
+
+            await until(named)
+            await until(served)
+            console = {"host": f"gateway.localhost:{server.port}"}
+            async with client.get(f"http://127.0.0.1:{server.port}/api/state", headers=console) as state:
+                told = " ".join(problem["message"] for problem in (await state.json())["problems"])
+        finally:
+            await server.stop()
+    told = told.replace(f"{tmp_path}/", "")
+    assert all(
+        words in told for words in ("an app is a folder with", "no file or folder", "did you mean", "no file absent")
+    )
+    result = await asyncio.to_thread(CliRunner().invoke, main, ["doctor", "--config", str(file)])
+    lines = [line for line in result.output.splitlines() if "index.html:1:1: there is no such file" in line]
+    assert (result.exit_code, len(lines), "did you mean" in result.output) == (1, 3, True)
 
 
 def test_if_no_app_can_be_served_there_is_no_gateway(tmp_path: Path) -> None:
