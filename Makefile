@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 SOURCES = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt clean chromium postgresql proxies
+.PHONY: help demo check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql proxies
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -29,6 +29,7 @@ help:
 	@echo "make bench  measure the gateway beside a bare proxy"
 	@echo "make fuzz   throw made-up inputs at the packages without I/O and two doors for TIME=60 seconds, at TARGETS (all)"
 	@echo "make wpt    run Web Platform Tests of the checkout WPT=… natively and in a view, and print what differs"
+	@echo "make corpus use published apps natively and in a view, and write the table of docs/corpus.md"
 	@echo "make lock   resolve the lock files anew"
 	@echo "make clean  remove what the other targets made"
 
@@ -140,6 +141,11 @@ wpt: chromium $(VENV)/.built
 	@exec nice $(BIN)/python -m tests.wpt "$(WPT)" --tools "$(WPT_TOOLS)" --jobs "$(WPT_JOBS)" --results "$(WPT_RESULTS)" \
 	  $(if $(WPT_ONLY),--only "$(WPT_ONLY)") $(if $(WPT_AGAIN),--again)
 
+CORPUS_ONLY ?=
+
+corpus: chromium $(VENV)/.built
+	@exec nice $(BIN)/python -m tests.corpus $(if $(CORPUS_ONLY),--only $(CORPUS_ONLY))
+
 # Resolved on the oldest Python we support: later ones need a subset of what it needs.
 COMPILE = $(BIN)/python -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --annotation-style=line
@@ -153,4 +159,4 @@ lock: $(VENV)/.made
 	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock; then echo "A lock file names an index." >&2; exit 1; fi
 
 clean:
-	rm -rf $(VENV) .fuzz browser/node_modules browser/dist tests/oidc/node_modules tests/interop/node_modules gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .fuzz browser/node_modules browser/dist tests/oidc/node_modules tests/interop/node_modules .corpus gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -55,7 +55,14 @@ QUICK = {
 }
 """Folders of unit tests, which need neither a browser nor servers: `make check` runs these."""
 
-MARKS = {"browser": "browser", "wpt": "browser", "interop": "interop", "oidc": "interop", **dict.fromkeys(QUICK)}
+MARKS = {
+    "browser": "browser",
+    "corpus": "browser",
+    "wpt": "browser",
+    "interop": "interop",
+    "oidc": "interop",
+    **dict.fromkeys(QUICK),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

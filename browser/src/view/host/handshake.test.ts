@@ -89,9 +89,19 @@ test("what the host turned out to be without is tried again after a while, and w
   expect(can).toEqual([[false, true], [false, true]]);
 });
 
+test("after a script of the page that blocks all of the first timer, an answer that waits is still taken", async () => {
+  handshake.begin();
+  const host = handshake.host();
+  timers[0]?.();
+  await moment();
+  answer?.(result);
+  expect(await host).toMatchObject({ ours: true });
+});
+
 test("five seconds of silence mean that there is no host; a late answer makes one", async () => {
   handshake.begin();
   timers[0]?.();
+  timers[1]?.();
   expect(await handshake.host()).toBeUndefined();
   answer?.(result);
   await moment();

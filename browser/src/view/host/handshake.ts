@@ -1,6 +1,6 @@
 /** The single `ui/initialize` of this view: the page's own if it speaks ui itself, else the runtime's. */
 
-import { answer, isObject, notification, objectOf, type Answer, type Id, type Message, type Notification, type Params, type Request } from "./json-rpc";
+import { answer, notification, objectOf, type Answer, type Id, type Message, type Notification, type Params, type Request } from "./json-rpc";
 
 /** The runtime's part of the host's answer. */
 export interface Host {
@@ -47,7 +47,9 @@ interface HandshakeDependencies {
 }
 
 const PROTOCOL = "2026-01-26";
-const HOST_TIMEOUT = 5000;
+/** Milliseconds of silence, in two parts: the last begins when a long script of the page has ended, and lets answers in. */
+const HOST_TIMEOUT = 2000;
+const LAST_TIMEOUT = 3000;
 /** Milliseconds after which a withdrawn capability is tried again. */
 const RETRY_CAPABILITY = 30000;
 const SENT_ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
@@ -65,7 +67,7 @@ function withTools(capabilities?: unknown): Params {
 export function createHandshake({ app, title, toHost, toPage, send, later }: HandshakeDependencies): Handshake {
   const answered = Promise.withResolvers<Params>();
   const opened = Promise.withResolvers<Host>();
-  const silence = new Promise<undefined>((over) => later(over as () => void, HOST_TIMEOUT));
+  const silence = new Promise<undefined>((over) => later(() => later(over as () => void, LAST_TIMEOUT), HOST_TIMEOUT));
   const kept: Notification[] = [];
   let state: "idle" | "asked" | "answered" | "open" = "idle";
   let pageAsked: Id | undefined;
@@ -122,7 +124,7 @@ export function createHandshake({ app, title, toHost, toPage, send, later }: Han
     receiveInitialize(message) {
       speaks++;
       const capabilities = message.params?.["appCapabilities"];
-      hasTools ||= isObject(objectOf(capabilities)["tools"]);
+      hasTools ||= !!objectOf(capabilities)["tools"];
       if (state === "idle") {
         state = "asked";
         pageAsked = message.id;
