@@ -129,6 +129,8 @@ const bundles: Record<string, InlineConfig> = {
   paged: part("parts/paged-part", "paged"),
   /** and of apps whose storage the gateway saves. */
   storage: part("parts/storage-part", "storage"),
+  /** Not a part of the runtime: the script that runs first in documents on an origin of their own. */
+  dedicated: part("../host/dedicated-part", "dedicated"),
   /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */
   module: {
     build: {

@@ -201,17 +201,19 @@ def write_config(
     policy: str | None = None,
     source: Path | str = EXAMPLE / "web",
     storage: str = "page",
+    sandbox: str = "opaque",
     extra: str = "",
     credentials: str = "",
     story: bool = False,
     fast_path: bool = True,
 ) -> None:
-    """Write the example's configuration with other ports; policy, source and storage are the cart's by default.
+    """Write the example's configuration with other ports; policy, source and storage are the cart's by default, its
+    frames are opaque.
 
     `story` adds the demo's story; `fast_path` is `server.fast_path`."""
     text = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("http://localhost:9400", issuer)
-    text = text.replace("source: web", f"source: {source}\n    storage: {storage}")
+    text = text.replace("source: web", f"source: {source}\n    storage: {storage}\n    sandbox: {sandbox}")
     if story:
         told = yaml.safe_load((EXAMPLE / "story.yaml").read_text("utf-8"))
         text = text.replace("    title: Fennel", f"    story: {json.dumps(told)}\n    title: Fennel")
@@ -240,6 +242,7 @@ async def running(
     policy: str | None = None,
     source: Path | str = EXAMPLE / "web",
     storage: str = "page",
+    sandbox: str = "opaque",
     extra: str = "",
     token_lifetime: int = 300,
     credentials: str = "",
@@ -257,6 +260,7 @@ async def running(
         policy=policy,
         source=source,
         storage=storage,
+        sandbox=sandbox,
         extra=extra,
         credentials=credentials,
         story=story,

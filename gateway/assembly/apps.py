@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ from gateway.config import (
     place_of,
 )
 from gateway.doors.console import AppCard
+from gateway.doors.dedicated import DedicatedDoor
 from gateway.doors.sandbox import SandboxDoor, declared_csp
 from gateway.doors.site import SiteDoor
 from gateway.errors import DocumentError, Problem, StartError
@@ -316,6 +317,7 @@ class Serving:
         backends: Backends,
         packer: Packer,
         sandbox: SandboxDoor,
+        dedicated: DedicatedDoor,
         exchange: Exchange,
         proxies: Callable[[], Mapping[str, Proxy]],
         face: Callable[[str], McpMount],
@@ -332,6 +334,7 @@ class Serving:
         self._backends = backends
         self._packer = packer
         self._sandbox = sandbox
+        self._dedicated = dedicated
         self._exchange = exchange
         self._proxies = proxies
         self._face = face
@@ -368,7 +371,8 @@ class Serving:
             answers: ViewServer = before.answers
         elif not isinstance(app.source, UpstreamApp):
             packed, site, card = self._pack_app(app, app.source)
-            answers = GatewayAnswers(face.catalog)
+            external = packed.resource.external
+            answers = GatewayAnswers(face.catalog, self._dedicated.show(app.id, external) if app.dedicated else None)
         else:
             packed, site, card = self._borrow_app(app, app.source)
             answers = UpstreamAnswers(
@@ -376,13 +380,14 @@ class Serving:
                 proxies=self._proxies,
                 own=GatewayAnswers(face.catalog),
                 sandbox=self._url_function(app.source.upstream),
+                show=self._dedicated.show(app.id, declared=declared_csp) if app.dedicated else None,
             )
         folder = packed.resource.folder
         own = own_files(app.source, folder.prefix) if isinstance(app.source, Path) and folder is not None else {}
         return Running(
             config=app,
             guarded=ExchangeApp(app.policy, self._backends.of(app, before), own, isinstance(app.source, BackendApp)),
-            rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
+            rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures, app.dedicated),
             packed=packed,
             card=card,
             face=face,
@@ -410,6 +415,8 @@ class Serving:
             log.warning("app %s: %s", app.id, problem)
         if (more := len(resource.warnings) - SHOWN) > 0 and not self._live:
             log.warning("app %s: %d more are listed by `webmcp-gateway pack`", app.id, more)
+        if app.domain:
+            resource = replace(resource, meta={**resource.meta, "domain": app.domain})
         packed = PublishedApp(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,
@@ -483,6 +490,8 @@ def _page(app: App) -> tuple[object, ...]:
         app.policy.external,
         app.story,
         _origin(app, app.source) if isinstance(app.source, BackendApp) else None,
+        app.sandbox,
+        app.domain,
     )
 
 

@@ -38,6 +38,7 @@ from gateway.doors.admin import Stage
 from gateway.doors.assets import read_built
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.client_limits import InFlight
+from gateway.doors.dedicated import DedicatedDoor, WithFrames
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Listener
 from gateway.doors.refused_callers import RefusedCallers
@@ -196,6 +197,14 @@ class Components:
         self.sandbox = SandboxDoor(
             self.built.folder / "sandbox", origins.sandbox, self.accounts.ring.derive("sandbox addresses")
         )
+        self.dedicated = DedicatedDoor(
+            origins,
+            self.accounts.ring.derive("dedicated origins"),
+            self.sandbox,
+            apps=lambda: [id for id, app in self.apps.items() if app.config.dedicated],
+            admits=admits,
+            script=self.built.dedicated,
+        )
         self.listener = listener(config, self.apps)
         self.packer = Packer(self.built, config.state / "packed", live=live)
         self.serving = Serving(
@@ -204,6 +213,7 @@ class Components:
             backends=self.backends,
             packer=self.packer,
             sandbox=self.sandbox,
+            dedicated=self.dedicated,
             exchange=self.exchange,
             proxies=lambda: self.upstreams.proxies,
             face=self.build_face,
@@ -356,10 +366,10 @@ def listener(config: Config, apps: Apps) -> Listener:
         (origins.console, Site.CONSOLE),
         (origins.sandbox, Site.SANDBOX),
     ]
-    return Listener(
-        sites=apps.hosts({netloc(origin): site for origin, site in named}, lambda _: Site.APP),
-        origins=apps.hosts({netloc(origin): origin for origin, _ in named}, lambda app: origins.app(app.config.id)),
-    )
+    sites = apps.hosts({netloc(origin): site for origin, site in named}, lambda _: Site.APP)
+    of = apps.hosts({netloc(origin): origin for origin, _ in named}, lambda app: origins.app(app.config.id))
+    frames = partial(WithFrames, origins.dedicated)
+    return Listener(frames(sites, lambda _: Site.DEDICATED), frames(of, origins.frame))
 
 
 def netloc(origin: str) -> str:

@@ -31,6 +31,7 @@ from gateway.doors.bridge.offers import DownloadDoor, LinkDoor, OfferRates
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import Peers, Unread
 from gateway.doors.console import ConsoleDoor, Logout
+from gateway.doors.dedicated import ANY_LABEL
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.identify import CallerRules, Identify
@@ -130,6 +131,7 @@ class Doors:
         console.router.add_routes([*self._bridge.routes(), *mcp_routes, *probe, *authentication.login.routes()])
         root.add_domain(netloc(origins.console), console)
         root.add_domain(netloc(origins.sandbox), parts.sandbox.application())
+        root.add_domain(netloc(origins.frame(ANY_LABEL)), parts.dedicated.application())
         public, sites = netloc(parts.config.server.public_url), netloc(origins.app("*"))
         if fnmatchcase(public, sites):  # public_url matches the host pattern of app sites
             shown = web.Application(client_max_size=BODY)
@@ -213,6 +215,7 @@ class Doors:
             connections=AccountsDoor(parts.accounts.connecting, parts.recorder, audience, allowed),
             csrf=parts.accounts.ring.derive("csrf tokens"),
             advice=advisor(parts.apps.part(lambda app: app.config), parts.connections),
+            frames=parts.dedicated,
             admits=parts.entitlements.admits,
         )
 

@@ -24,6 +24,7 @@ from gateway.callers.methods import OAuthIssuer
 from gateway.callers.proxies import address_of, within
 from gateway.cli.loopback import Loopback
 from gateway.config import Config
+from gateway.config.locations import host_of, is_public_suffix
 from gateway.doors.access import PROBE
 from gateway.doors.guard import CLIENT_HEADER
 from gateway.doors.probe import PAUSE, PROOF, PURPOSE, SILENCE, prove
@@ -176,6 +177,17 @@ class _Check:
         """Check the sandbox and the site of each app: they must lead to the gateway, too."""
         origins = self._config.server.origins
         sites = [_Site("the sandbox of views", "server.origins.sandbox", origins.sandbox, "/proxy.html", _is_problem)]
+        dedicated = [name for name, app in self._config.apps.items() if app.dedicated]
+        if dedicated:
+            origin, key = origins.frame("0" + "a" * 32), "server.origins.dedicated"
+            sites.append(_Site(f"the dedicated origins of {', '.join(dedicated)}", key, origin, "/", _is_problem))
+            domain = host_of(origins.frame("id")).partition(".")[2]
+            if not is_public_suffix(domain):
+                yield (
+                    f"server.origins.dedicated: {domain} is not on the Public Suffix List, so apps there can set "
+                    "cookies that other apps read; use it where that is no harm, or have it listed "
+                    "(https://publicsuffix.org/submit)"
+                )
         for name in self._config.apps:
             origin = origins.app(name)
             sites.append(_Site(f"the site of the app {name}", "server.origins.apps", origin, "/", _is_site))

@@ -30,6 +30,7 @@ from gateway.config.values import (
     Config,
     HttpClientKind,
     Origins,
+    SandboxKind,
     ServerSettings,
     StorageKind,
     Unproven,
@@ -168,6 +169,10 @@ class _ConfigReader:
         if (listed := root.get("apps")) is not None and listed.value == {}:
             root.problem("name at least one app", "apps")
         _check_sites(section, server.origins, list(named))
+        dedicated = [name for name, one in named.items() if one.get("sandbox") and one.text("sandbox") != "opaque"]
+        if dedicated and server.origins.dedicated:
+            written = section.get("origins") or section.node
+            _check_dedicated(Section(written, section.report), server, dedicated[0], list(named))
         stores = root.section("stores")
         stores.unavailable(*UNAVAILABLE["stores"])
         database, journal = record.database(stores, self.folder, state, self.environ), self._journal(stores, state)
@@ -233,13 +238,32 @@ class _ConfigReader:
             start = source.start
         story = _story(section) if section.get("story") is not None else None
         access = read_access(section, has_roles=has_roles)
+        sandbox = SandboxKind(section.choice("sandbox", list(SandboxKind), DEFAULTS["apps.<name>.sandbox"]))
+        if isinstance(source, BackendApp) and sandbox is SandboxKind.DEDICATED:
+            section.problem("is opaque for pages of a backend, each of which has a frame of its own already", "sandbox")
+        domain = _domain(section, source)
         if policy is None:
             self.broken.add(name)
         if policy is None or name in self.broken:
             self._name_app(name)
             return None
         state = stamp(source) if isinstance(source, Path) else ""
-        return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story, access, start)
+        return App(
+            id=name,
+            source=source,
+            policy=policy,
+            unproven=unproven,
+            title=title,
+            trust_view_gestures=trusted,
+            stamp=state,
+            permissions=permissions,
+            storage=storage,
+            story=story,
+            access=access,
+            start=start,
+            sandbox=sandbox,
+            domain=domain,
+        )
 
     def _upstream(
         self, name: str, section: Section, credentials: Mapping[str, Spec], *, has_roles: bool
@@ -414,6 +438,20 @@ def _start(section: Section) -> str:
     return start
 
 
+def _domain(section: Section, source: Path | UpstreamApp | BackendApp) -> str:
+    """Return the dedicated origin that other hosts are asked for, which is theirs to define."""
+    domain = section.text("domain")
+    if domain and isinstance(source, UpstreamApp):
+        section.problem("is for a folder or a file: an upstream declares it for its app", "domain")
+    elif domain and not _HOST_NAME.fullmatch(domain):
+        section.problem(
+            f"{domain[:80]!r} is no host name: write it as the documentation of the host gives it, such as "
+            "a904794854a047f6.example-content.com",
+            "domain",
+        )
+    return domain
+
+
 def _permissions(section: Section) -> tuple[str, ...]:
     for name in section.texts("permissions"):
         if name not in PERMISSIONS:
@@ -462,6 +500,7 @@ def _server(section: Section, folder: Path) -> ServerSettings:
             console=locations.origin(origins, "console", _default("server.origins.console", port)),
             apps=locations.app_origin(origins, "apps", _default("server.origins.apps", port)),
             sandbox=locations.origin(origins, "sandbox", _default("server.origins.sandbox", port)),
+            dedicated=locations.frame_origin(origins, "dedicated", _default("server.origins.dedicated", port)),
         ),
     )
 
@@ -478,3 +517,27 @@ def _check_sites(section: Section, origins: Origins, apps: Sequence[str]) -> Non
         host = locations.host_of(first)
         if host and host == locations.host_of(second):
             section.problem(f"{one} and {other} need hosts of their own, and both are at {host}", "origins")
+
+
+def _check_dedicated(section: Section, server: ServerSettings, app: str, apps: Sequence[str]) -> None:
+    """Check that frames of `app` share no site with others: cookies and storage do not tell hosts of a site apart."""
+    origins = server.origins
+    if "dedicated" not in section and not locations.is_loopback(locations.host_of(origins.console)):
+        section.problem(
+            f"the app {app} has sandbox: dedicated, which needs a domain of its own: write server.origins.dedicated, "
+            "such as https://{id}.views.example.org, or leave the app's sandbox opaque",
+            "dedicated",
+        )
+        return
+    site = locations.site_of(locations.host_of(origins.frame("id")))
+    others = {"console": origins.console, "sandbox": origins.sandbox, "public_url": server.public_url}
+    others |= {f"apps ({name})": origins.app(name) for name in apps}
+    for name, other in others.items():
+        if other and locations.site_of(locations.host_of(other)) == site:
+            section.problem(
+                f"{origins.dedicated} shares the site {site} with {name}, {other}, so that an app could set cookies "
+                "there: take a domain that is not used otherwise",
+                "dedicated",
+            )
+    if origins.console.startswith("https:") and not origins.dedicated.startswith("https:"):
+        section.problem("must be https, as the console is: browsers show no http frame in it", "dedicated")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -58,6 +60,7 @@ def _network(section: Section, default: str) -> Network:
 
 _LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASCII)
 _APP = "{app}"
+_ID = "{id}"
 
 
 def read_listen(section: Section, key: str, default: str) -> tuple[str, int]:
@@ -97,6 +100,43 @@ def app_origin(section: Section, key: str, default: str) -> str:
         return ""
     scheme, separator, rest = plain.partition("://")
     return f"{scheme}{separator}{first}.{rest}"
+
+
+def frame_origin(section: Section, key: str, default: str) -> str:
+    """Read the pattern of dedicated origins: `{id}` is the first label of its host."""
+    text = section.text(key, default)
+    scheme, separator, authority = text.partition("://")
+    first, dot, rest = authority.partition(".")
+    try:
+        if first != _ID or not dot:
+            raise ValueError(f"each app and person needs a separate host: write {_ID} as its first label")
+        parse_origin(f"{scheme}{separator}id.{rest}")
+        plain = parse_origin(f"{scheme}{separator}{rest}")
+    except ValueError as error:
+        section.problem(f"{error}; an example is https://{_ID}.views.example.org", key)
+        return ""
+    return plain.replace("://", f"://{_ID}.", 1)
+
+
+def site_of(host: str) -> str:
+    """Return the site of a host: its registrable domain (Public Suffix List), or itself if it has none."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _registrable_domain()(host) or host
+    return host
+
+
+@cache
+def _registrable_domain() -> Callable[[str], str | None]:
+    from publicsuffixlist import PublicSuffixList  # noqa: PLC0415  reads its list, only where a frame has its own origin
+
+    return PublicSuffixList().privatesuffix
+
+
+def is_public_suffix(host: str) -> bool:
+    """Return whether each name below `host` is a site of its own."""
+    return site_of(f"id.{host}") == f"id.{host}"
 
 
 def url(section: Section, key: str) -> str:

@@ -27,6 +27,7 @@ RESTART: Final[Mapping[str, tuple[str, ...]]] = {
     "server.origins.console": ("server.origins.console",),
     "server.origins.apps": ("server.origins.apps",),
     "server.origins.sandbox": ("server.origins.sandbox",),
+    "server.origins.dedicated": ("server.origins.dedicated",),
     "server.busy_poll": ("server.busy_poll",),
     "server.http_client": ("server.http_client",),
     "stores.database": ("database",),

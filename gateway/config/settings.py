@@ -61,6 +61,12 @@ SETTINGS: Final = (
     Setting("server.origins.apps", "http://{app}.localhost:PORT", "The origin of each app as an ordinary web site."),
     Setting("server.origins.sandbox", "http://sandbox.localhost:PORT", "The origin of the sandbox proxy of views."),
     Setting(
+        "server.origins.dedicated",
+        "http://{id}.localhost:PORT",
+        "The origins of the frames of apps with sandbox: dedicated, one for each app and person, on a domain of their "
+        "own that no other site of the gateway shares.",
+    ),
+    Setting(
         "server.trusted_proxies",
         "[]",
         "Addresses and CIDRs of proxies whose Forwarded and X-Forwarded-For are trusted.",
@@ -198,6 +204,17 @@ SETTINGS: Final = (
         "apps.<name>.storage",
         "page",
         "Where localStorage of views is kept: page (for its lifetime), or gateway (per person, encrypted).",
+    ),
+    Setting(
+        "apps.<name>.sandbox",
+        "opaque",
+        "The origin of the app's frames in our host: opaque (none), or dedicated (one for each person, for pages that "
+        "script their own frames, or start workers).",
+    ),
+    Setting(
+        "apps.<name>.domain",
+        "",
+        "The dedicated origin that other hosts are asked for (`_meta.ui.domain`), in the form of that host.",
     ),
     Setting(
         "apps.<name>.trust_view_gestures", "false", "Whether a view's own report of a person's gesture is trusted."

@@ -70,6 +70,13 @@ class StorageKind(StrEnum):
     GATEWAY = "gateway"
 
 
+class SandboxKind(StrEnum):
+    """The origin of an app's frame in our host: opaque, or its own, of this app and this principal."""
+
+    OPAQUE = "opaque"
+    DEDICATED = "dedicated"
+
+
 class HttpClientKind(StrEnum):
     """The client that sends the gateway's own requests: its own, or aiohttp's."""
 
@@ -79,15 +86,20 @@ class HttpClientKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The origins of three isolated kinds of site; `apps` contains `{app}`."""
+    """The origins of isolated kinds of site; `apps` contains `{app}`, and `dedicated` begins with `{id}`."""
 
     console: str
     apps: str
     sandbox: str
+    dedicated: str = ""
 
     def app(self, name: str) -> str:
         """Return the origin of the app `name`."""
         return self.apps.replace("{app}", name)
+
+    def frame(self, label: str) -> str:
+        """Return the dedicated origin whose first label is `label`."""
+        return self.dedicated.replace("{id}", label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +155,8 @@ class App:
 
     `source` is a folder, an HTML file, the app of an upstream, or a backend that renders its pages. `story` is what the
     console can play: an object with `title` and `steps`, or None. `access` None: every caller may use it. `start` is
-    the URL at which it begins, on its own site.
+    the URL at which it begins, on its own site. `domain` is the dedicated origin that other hosts are
+    asked for; empty for none.
     """
 
     id: str
@@ -158,6 +171,13 @@ class App:
     story: Json = None
     access: AccessRule | None = None
     start: str = "/"
+    sandbox: SandboxKind = SandboxKind.OPAQUE
+    domain: str = ""
+
+    @property
+    def dedicated(self) -> bool:
+        """True if its frames in our host have an origin of their own."""
+        return self.sandbox is SandboxKind.DEDICATED
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class Site(StrEnum):
     CONSOLE = "console"
     APP = "app"
     SANDBOX = "sandbox"
+    DEDICATED = "dedicated"
     PLAIN = "plain"
 
 
@@ -99,7 +100,9 @@ _NO_SERVER: Final = "/mcp/{rest}"
 
 def access(site: Site, route: str) -> Access:
     """Return the access of a route in aiohttp's canonical form; an unknown one requires a person."""
-    if site is Site.SANDBOX or is_metadata(site, route) or (route in (SIGNED, PROBE) and site is not Site.APP):
+    if site in (Site.SANDBOX, Site.DEDICATED) or is_metadata(site, route):
+        return Access.OPEN
+    if route in (SIGNED, PROBE) and site is not Site.APP:
         return Access.OPEN
     if site is Site.APP:
         return Access.OPEN if route == VISIT else Access.PERSON

@@ -17,12 +17,15 @@ from gateway.errors import StartError
 
 RUNTIME = "view/runtime.js"
 
+DEDICATED_PART = "dedicated/dedicated.js"
+"""The script that runs first in a document on an origin of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class BuildFiles:
     """Their folder, and the scripts packed into pages: the view runtime, its parts by name, its storage.
 
-    `shell` and `paged` show pages of backends.
+    `shell` and `paged` show pages of backends; `dedicated` is for pages on an origin of their own.
     """
 
     folder: Path
@@ -31,6 +34,7 @@ class BuildFiles:
     storage: str
     shell: str = ""
     paged: str = ""
+    dedicated: str = ""
 
     @property
     def everything(self) -> str:
@@ -42,7 +46,8 @@ class BuildFiles:
 def read_built() -> BuildFiles:
     """Read the browser files. Raises `StartError` if they are not built."""
     folder = Path(str(files("gateway"))) / "static"
-    if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, SHELL, PAGED, *chain(*PARTS.values()))):
+    scripts = (RUNTIME, STORAGE_PART, SHELL, PAGED, DEDICATED_PART, *chain(*PARTS.values()))
+    if not all((folder / name).is_file() for name in scripts):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")
     return BuildFiles(
         folder,
@@ -51,6 +56,7 @@ def read_built() -> BuildFiles:
         (folder / STORAGE_PART).read_text("utf-8"),
         (folder / SHELL).read_text("utf-8"),
         (folder / PAGED).read_text("utf-8"),
+        (folder / DEDICATED_PART).read_text("utf-8"),
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 from urllib.parse import quote
 
 from aiohttp import web
@@ -58,10 +58,23 @@ class AppCard:
     story: Json = None
 
 
+class Frames(Protocol):
+    """The origins of frames of apps that have their own."""
+
+    def patterns(self) -> Sequence[str]:
+        """Return the sources (CSP) that match these origins; empty if no app has one."""
+        ...
+
+    def clearing(self, principal: Principal) -> list[str]:
+        """Return URLs at which a browser deletes what these frames stored for `principal`."""
+        ...
+
+
 class ConsoleDoor:
     """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request.
 
     `csrf` signs the tokens of pages, which go on after a restart. `advice` tells what of an app works in a view.
+    At a logout the browser deletes what `frames` stored.
     """
 
     def __init__(
@@ -84,6 +97,7 @@ class ConsoleDoor:
         connections: AccountsDoor,
         csrf: SigningKeys,
         advice: Callable[[str], Awaitable[Json]],
+        frames: Frames | None = None,
         admits: Admits = admit_all,
     ) -> None:
         self._advice = advice
@@ -105,6 +119,7 @@ class ConsoleDoor:
         self._logout = logout
         self._connections = connections
         self._csrf = csrf
+        self._frames = frames
 
     def application(self) -> web.Application:
         """Return the aiohttp application of the console's site, without the bridge and `/mcp`."""
@@ -207,7 +222,8 @@ class ConsoleDoor:
         if not request[PRINCIPAL].session:
             return refusal_response(403, "not-allowed", "A person logs out, in the browser that is logged in.")
         answer = fresh({})
-        answer.text = plain_json({"to": await self._logout(request, answer)})
+        clear = self._frames.clearing(request[PRINCIPAL]) if self._frames is not None else []
+        answer.text = plain_json({"to": await self._logout(request, answer), "clear": clear})
         return answer
 
     async def _ticket(self, request: web.Request) -> web.Response:
@@ -244,9 +260,10 @@ class ConsoleDoor:
         return handle
 
     async def _secure(self, request: web.Request, response: web.StreamResponse) -> None:
+        framed = " ".join([self._sandbox, *(self._frames.patterns() if self._frames is not None else ())])
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-            f"connect-src 'self'; frame-src {self._sandbox}; base-uri 'none'; form-action 'none'; "
+            f"connect-src 'self'; frame-src {framed}; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
         headers = {**SECURE, "content-security-policy": policy, "cross-origin-opener-policy": "same-origin"}

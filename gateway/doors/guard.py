@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 
 PROBES = ("/healthz", "/readyz")
 
+_SHOWN_IN: Final = {Site.SANDBOX: ("document", "iframe"), Site.DEDICATED: ("iframe",)}
+"""Where browsers may show a site to which another one navigates."""
+
 UNKNOWN_HOST: Final = (
     "This gateway does not answer as {!r}. "
     "A proxy in front of it must pass Host on unchanged; its names are server.public_url and server.origins."
@@ -100,7 +103,7 @@ class Guard:
                 answer = await respond(request, handler)
             except web.HTTPException as raised:
                 _end_unreadable(request, raised)
-                if (shown := readable(request, raised)) is raised:
+                if (shown := shown_to_person(request, raised)) is raised:
                     raise
                 return shown
             except asyncio.CancelledError:
@@ -108,7 +111,12 @@ class Guard:
                 raise
             _end_unreadable(request, answer)
             await note_refusal(request, answer)
-            return readable(request, answer)
+            return shown_to_person(request, answer)
+
+        def shown_to_person(request: web.Request, answer: web.StreamResponse | web.HTTPException) -> web.StreamResponse:
+            site = self._listener.sites.get(request.headers.get("host", "").lower())
+            # On the origin of an app's frame, the app is the one HTML document.
+            return answer if site is Site.DEDICATED else readable(request, answer)
 
         async def note_refusal(request: web.Request, answer: web.StreamResponse | None) -> None:
             site = self._listener.sites.get(request.headers.get("host", "").lower())
@@ -297,8 +305,8 @@ def _is_client(request: IncomingRequest) -> bool:
 
 
 def _is_navigation(request: IncomingRequest, site: Site) -> bool:
-    """Return whether a person navigates to a page; only the sandbox proxy may also be shown in a frame."""
-    shown_in = ("document", "iframe") if site is Site.SANDBOX else ("document",)
+    """Return whether a person navigates to a page; a sandbox proxy also in a frame, a dedicated origin only there."""
+    shown_in = _SHOWN_IN.get(site, ("document",))
     return (
         request.method == "GET"
         and request.headers.get("sec-fetch-site") in ("none", "cross-site", "same-site")

@@ -29,7 +29,12 @@ CODES: Final = (
 )
 """Codes that refuse a caller. "Not found" and "busy" do not; refusals of an exchange have their own record."""
 
-_SITES: Final = {Site.CONSOLE: Door.CONSOLE, Site.SANDBOX: Door.SANDBOX, Site.PLAIN: Door.PLAIN}
+_SITES: Final = {
+    Site.CONSOLE: Door.CONSOLE,
+    Site.SANDBOX: Door.SANDBOX,
+    Site.DEDICATED: Door.SANDBOX,
+    Site.PLAIN: Door.PLAIN,
+}
 
 SHOWN: Final = 200
 """Characters of a target in the log and the record."""

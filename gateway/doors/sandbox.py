@@ -26,6 +26,9 @@ _KINDS = ("connectDomains", _RESOURCES, "frameDomains")
 _SCRIPTS = {"blob-workers": "blob: data:", "eval": "'unsafe-eval'", "wasm": "'wasm-unsafe-eval'"}
 """Workers load further scripts by these; beside inline scripts they allow nothing new in the page itself."""
 
+OWN_FRAMES = "own-frames"
+"""The word for frames at `blob:` URLs, which have the page's origin and policy."""
+
 MAX_ORIGINS = 64
 """Origins of one kind that an upstream's app may declare; further ones are left out."""
 
@@ -46,8 +49,15 @@ class SandboxDoor:
         `allow` lists what the configuration permits beyond the policy of MCP Apps, `external` the sites by kind.
         """
         policy = content_policy(meta.get("csp") or {}, host, allow, external)
-        query = {"csp": policy, "host": host, "sig": self._keys.sign(host, policy)}
-        return f"{self._origin}/proxy.html?{urlencode(query)}"
+        return self._signed(csp=policy, host=host)
+
+    def url_for_frame(self, host: str, frame: str) -> str:
+        """Return the address of a proxy that pages of origin `host` may show, and that shows documents of `frame`."""
+        return self._signed(csp=proxy_policy(host, frame), host=host, frame=frame)
+
+    def _signed(self, **query: str) -> str:
+        parts = [query["host"], query["csp"], *([query["frame"]] if "frame" in query else [])]
+        return f"{self._origin}/proxy.html?{urlencode({**query, 'sig': self._keys.sign(*parts)})}"
 
     def application(self) -> web.Application:
         """Return the aiohttp application of this site."""
@@ -59,8 +69,8 @@ class SandboxDoor:
 
     async def _proxy(self, request: web.Request) -> web.StreamResponse:
         policy, host = request.query.get("csp", ""), request.query.get("host", "")
-        signature = request.query.get("sig", "")
-        if not self._keys.verify(signature, host, policy):
+        signature, frame = request.query.get("sig", ""), request.query.getall("frame", [])
+        if not self._keys.verify(signature, host, policy, *frame):
             return refusal_response(
                 403, "bad-signature", "This address of the sandbox proxy was not made by this gateway."
             )
@@ -86,15 +96,23 @@ def declared_csp(ui: Mapping[str, Any]) -> dict[str, Any]:
     return {"csp": found}
 
 
+def proxy_policy(host: str, frame: str) -> str:
+    """Return the header of a proxy that shows documents of the origin `frame`: nothing else is loaded into it."""
+    loads = f"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; frame-src {frame}"
+    return f"{loads}; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {host}"
+
+
 def content_policy(
     csp: Mapping[str, Any], host: str, allow: Collection[str] = (), external: ExternalSites | None = None
 ) -> str:
     """Return the header under which an app runs. Raises `ValueError` for an entry that is no plain origin.
 
-    `external` opens each site only for its kind of files, where MCP Apps has one list for all.
+    `external` opens each site only for its kind of files, where MCP Apps has one list for all. `host` is the origins of
+    the pages around it. `allow` may have `own-frames`: frames of the page's own documents.
     """
     scripts = "".join(f" {_SCRIPTS[word]}" for word in _SCRIPTS if word in allow)
     connect, resources, frames = (_origins(csp.get(key) or (), key) for key in _KINDS)
+    frames = f" blob:{frames}" if OWN_FRAMES in allow else frames
     of_kind = dict.fromkeys(("scripts", "styles", "images", "fonts"), resources)
     if external is not None:
         of_kind = {kind: _origins(external.origins.get(kind, ()), kind) for kind in of_kind}

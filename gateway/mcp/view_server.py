@@ -56,6 +56,27 @@ class Speaker:
             raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
 
 
+class Show(Protocol):
+    """Prepares the document of an app for our host page."""
+
+    def __call__(self, principal: Principal, html: str, ui: Mapping[str, Any], /) -> dict[str, Json]:
+        """Return the members of `SHOWN` for a page with this `_meta.ui`. Raises `Refusal`."""
+        ...
+
+
+OURS: Final = "webmcp-gateway/"
+"""Prefix of the `_meta` keys by which the gateway and its own host page speak to each other."""
+
+SHOWN: Final = f"{OURS}shown"
+"""The `_meta` key under which the host page learns how to show an app; no upstream can set it."""
+
+
+def is_shown(params: Params) -> bool:
+    """Return whether our host page reads a resource to show it."""
+    meta = params.get("_meta")
+    return isinstance(meta, dict) and meta.get(f"{OURS}show") is True
+
+
 class ViewServer(Protocol):
     """The server side of the views of one app."""
 
@@ -91,8 +112,9 @@ class GatewayAnswers:
         )
     )
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, show: Show | None = None) -> None:
         self._catalog = catalog
+        self._show = show
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
         """Return the result. Raises `MCPError`."""
@@ -109,7 +131,8 @@ class GatewayAnswers:
             case "resources/list":
                 return types.ListResourcesResult(resources=self._catalog.list_resources(principal))
             case "resources/read":
-                return await self._read_resource(params, principal)
+                result = await self._read_resource(params, principal)
+                return result if self._show is None or not is_shown(params) else self._shown(result, principal)
             case "resources/templates/list":
                 return results.templates()
             case "prompts/list":
@@ -149,7 +172,20 @@ class GatewayAnswers:
         with continue_trace(meta):
             return await self._catalog.call_tool(name, arguments, client)
 
-    async def _read_resource(self, params: Params, principal: Principal) -> BaseModel:
+    def _shown(self, result: types.ReadResourceResult, principal: Principal) -> BaseModel:
+        """Return the app for our host page: its document is at its own origin, and not in the result."""
+        page = result.contents[0]
+        if self._show is None or not isinstance(page, types.TextResourceContents):
+            return result
+        ui = (page.meta or {}).get("ui") or {}
+        try:
+            shown = self._show(principal, page.text, ui)
+        except Refusal as refusal:
+            raise MCPError(BUSY, refusal.detail) from refusal
+        contents = page.model_copy(update={"text": ""})
+        return types.ReadResourceResult(contents=[contents], _meta={SHOWN: {**shown, "ui": dict(ui)}})
+
+    async def _read_resource(self, params: Params, principal: Principal) -> types.ReadResourceResult:
         uri = params.get("uri")
         if not isinstance(uri, str):
             raise MCPError(types.INVALID_PARAMS, "`uri` must be a string.")

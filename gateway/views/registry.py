@@ -156,7 +156,11 @@ class Views:
 
     def open_bridged(self, principal: Principal, app: str) -> View:
         """Add a view of our host page, proven by its socket. Raises `Refusal` if there are too many."""
-        return self._add(View(secrets.token_urlsafe(16), principal, app, proven=True, bridged=True))
+        return self._add(self._bridged(secrets.token_urlsafe(16), principal, app))
+
+    def _bridged(self, id: str, principal: Principal, app: str) -> View:
+        dedicated = app in self.apps and self.apps[app].dedicated
+        return View(id, principal, app, proven=True, bridged=True, dedicated=dedicated)
 
     def move_bridged(self, principal: Principal, app: str, id: str) -> View | None:
         """Add a view of our host page that was open in an earlier process, tainted: a model may have called it.
@@ -165,7 +169,7 @@ class Views:
         """
         if id in self._views:
             return None
-        view = self._add(View(id, principal, app, proven=True, bridged=True))
+        view = self._add(self._bridged(id, principal, app))
         view.taint.move(self._clock())
         return view
 

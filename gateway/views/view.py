@@ -94,6 +94,7 @@ class AppRules:
     policy: Policy
     unproven: str = "as-model"
     trust_view_gestures: bool = False
+    dedicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class View:
     one after `registry.IDLE` seconds of silence. `listed` are its tools as its page lists them (None before it has),
     `tools` those that its policy offers. `tell` notifies a view in our host page of the model's call that opens its
     app. `came_from` is the taint of the closed view that it replaces. `attached` is the number of its attachment.
+    `dedicated` views of an app and principal have one origin, so that their pages can script each other.
     """
 
     id: str
@@ -144,6 +146,7 @@ class View:
     used: float = 0.0
     since: float = 0.0
     opened: float = field(default_factory=time.time)
+    dedicated: bool = False
     key: ViewKey = field(default_factory=ViewKey)
     taint: Taint = field(default_factory=Taint)
     came_from: Taint | None = None
@@ -168,7 +171,8 @@ class SharedTaints:
     """The taints of live views `of` each principal: views of one app share theirs, unless a bridge identifies them.
 
     Several launch values may belong to one page, and one page may attach again; our host page shows one page in each
-    view. `kept` are those of closed views, also in `store`.
+    view. Those on a dedicated origin are as one page: they have one taint. `kept` are those of closed views, also in
+    `store`.
     """
 
     def __init__(
@@ -221,6 +225,9 @@ class SharedTaints:
     def inherit(self, view: View) -> None:
         """Taint a new view as the closed one that it may replace, and as those with which it shares a taint."""
         key = (view.principal.id, view.app)
+        if (mate := self._mate(view)) is not None:
+            view.taint, view.came_from = mate.taint, mate.came_from
+            return
         view.taint.turned = lambda: self.kept.note_turn(key, view.taint, view.came_from)
         view.came_from = self.kept.before(key)
         for before, beside in ((view.came_from, False), (self._beside(view), not view.bridged)):
@@ -229,9 +236,16 @@ class SharedTaints:
 
     def keep(self, view: View) -> None:
         """Keep the taint of a view that is closed."""
+        if self._mate(view) is not None:
+            return  # it is that of an open view
         view.taint.turned = lambda: None
         if view.taint.tainted is not None:
             self.kept.leave((view.principal.id, view.app), view.taint)
+
+    def _mate(self, view: View) -> View | None:
+        """Return another view on the same dedicated origin."""
+        mine = self._of.get(view.principal.id, {}).values() if view.dedicated else ()
+        return next((one for one in mine if one is not view and one.dedicated and one.app == view.app), None)
 
     def _live(self) -> dict[TaintKey, Taint]:
         """Return the taints of live views, by principal and app."""

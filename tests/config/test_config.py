@@ -457,6 +457,71 @@ def test_origins_are_origins_and_differ_in_their_hosts(folder: Path, origins: st
     assert problems(folder, f"server: {{origins: {{{origins}}}}}\n" + APPS + CREDENTIAL)
 
 
+DEDICATED = APPS.replace("policy: cart.yaml", "policy: cart.yaml, sandbox: dedicated")
+SECURE = "console: https://gateway.shop.test, sandbox: https://box.test, apps: 'https://{app}.pages.test'"
+
+
+@pytest.mark.parametrize(
+    ("origins", "part"),
+    [
+        (SECURE, "write server.origins.dedicated, such as https://{id}.views.example.org"),
+        (f"{SECURE}, dedicated: 'https://{{id}}.views.shop.test'", "shares the site shop.test with console"),
+        (f"{SECURE}, dedicated: 'https://{{id}}.box.test'", "shares the site box.test with sandbox"),
+        (f"{SECURE}, dedicated: 'https://{{id}}.pages.test'", "shares the site pages.test with apps (cart)"),
+        (f"{SECURE}, dedicated: 'http://{{id}}.views.test'", "must be https, as the console is"),
+        ("dedicated: 'http://{id}.gateway.localhost:8080'", "shares the site gateway.localhost with console"),
+        ("dedicated: 'http://{id}.sandbox.localhost:8080'", "shares the site sandbox.localhost with sandbox"),
+        ("dedicated: 'http://{id}.cart.localhost:8080'", "shares the site cart.localhost with apps (cart)"),
+        ("dedicated: http://views.localhost:8080", "write {id} as its first label"),
+        ("dedicated: 'http://x{id}.localhost:8080'", "write {id} as its first label"),
+        ("dedicated: 'http://{id}'", "write {id} as its first label"),
+        ("dedicated: 'http://{id}.{id}.localhost'", "https://{id}.views.example.org"),
+        ("dedicated: 'http://{id}.localhost/path'", "https://{id}.views.example.org"),
+        ("dedicated: 'ftp://{id}.localhost'", "https://{id}.views.example.org"),
+    ],
+)
+def test_a_dedicated_origin_shares_its_site_with_nothing(folder: Path, origins: str, part: str) -> None:
+    """Such a gateway does not start: the message names the key and the remedy."""
+    found = problems(folder, f"server: {{origins: {{{origins}}}}}\n" + DEDICATED + CREDENTIAL)
+    assert any("dedicated: " in one and part in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        "",
+        "dedicated: 'http://{id}.views.localhost:8080'",
+        f"{SECURE}, dedicated: 'https://{{id}}.views.test'",
+        "console: https://a.co.uk, sandbox: https://b.co.uk, apps: 'https://{app}.c.co.uk', "
+        "dedicated: 'https://{id}.d.co.uk'",
+        "console: https://a.github.io, sandbox: https://b.test, apps: 'https://{app}.c.test', "
+        "dedicated: 'https://{id}.github.io'",
+    ],
+)
+def test_a_dedicated_origin_may_be_on_any_other_site(folder: Path, origins: str) -> None:
+    """Sites are those of the Public Suffix List; in development each host below localhost is one."""
+    config = load(folder, f"server: {{origins: {{{origins}}}}}\n" + DEDICATED + CREDENTIAL)
+    assert config.apps["cart"].dedicated
+    assert config.server.origins.frame("0abc").partition("//")[2].startswith("0abc.")
+
+
+def test_frames_are_opaque_by_default_and_other_words_are_refused(folder: Path) -> None:
+    """Then the site of dedicated origins is not looked at."""
+    assert not load(folder, APPS + CREDENTIAL).apps["cart"].dedicated
+    load(folder, f"server: {{origins: {{{SECURE}}}}}\n" + APPS + CREDENTIAL)
+    (found,) = problems(folder, DEDICATED.replace("dedicated", "own") + CREDENTIAL)
+    assert "sandbox" in found
+
+
+@pytest.mark.parametrize("domain", ["https://a.example", "a b", "a/b", "*.example", "-a.example"])
+def test_the_domain_for_other_hosts_is_a_host_name(folder: Path, domain: str) -> None:
+    """Each host defines its form, so the gateway invents none."""
+    (found,) = problems(
+        folder, APPS.replace("policy: cart.yaml", f"policy: cart.yaml, domain: '{domain}'") + CREDENTIAL
+    )
+    assert "is no host name" in found
+
+
 @pytest.mark.parametrize(
     "database", ["mysql://db/gateway", "postgresql://db", "sqlite://", "sqlite:///:memory:", "gateway.db"]
 )

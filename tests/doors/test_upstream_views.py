@@ -18,7 +18,7 @@ from gateway.config import load_config
 from gateway.errors import DocumentError
 from gateway.jsontext.writing import SIZE, compact_portable
 from gateway.mcp.results import BYTES
-from gateway.mcp.upstreams.calls.views import SHOWN
+from gateway.mcp.view_server import SHOWN
 from gateway.model import Channel, Json
 from tests.doors.upstream_view import ERAS, HTML, META, UI, opened, shop
 from tests.interop.probe import Probe

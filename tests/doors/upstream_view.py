@@ -18,7 +18,7 @@ from gateway import mux
 from gateway.app import RELOAD, build_app
 from gateway.config import load_config, read_config
 from gateway.mcp.results import BYTES
-from gateway.mcp.upstreams.calls.views import SHOWN
+from gateway.mcp.view_server import SHOWN
 from gateway.model import Channel, Json
 from tests.interop.serving import over_http
 from tests.world import Loopback, Server
@@ -167,10 +167,11 @@ async def opened(
     more: str = "",
     beside: str = "",
     resource: str = UI,
+    keys: str = "",
 ) -> AsyncIterator[View]:
     """A view of the shop's app, `resource`; the shop, or another `server` with it, speaks both eras, or one.
 
-    `beside` are upstreams before it.
+    `beside` are upstreams before it, `keys` are further ones of the app.
     """
     door = Server()
     (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
@@ -179,7 +180,7 @@ async def opened(
         (tmp_path / "gateway.yaml").write_text(
             f"server: {{listen: 127.0.0.1:{door.port}}}\n"
             f"upstreams:\n{beside}  shop: {{url: '{url}', network: private, policy: shop.yaml{more}}}\n"
-            f"apps:\n  shown: {{source: {{upstream: shop, resource: '{resource}'}}, policy: app.yaml}}\n",
+            f"apps:\n  shown: {{source: {{upstream: shop, resource: '{resource}'}}, policy: app.yaml{keys}}}\n",
             "utf-8",
         )
         path = tmp_path / "gateway.yaml"

@@ -387,3 +387,39 @@ async def test_a_real_restart(world: World) -> None:
         question = await answer_next(ann, world, "decline")
         assert (question["initiator"], question["evidence"]) == ("model", "model-call")
         assert (await removing)["headers"]["gateway-reason"] == "approval-declined"
+
+
+async def test_views_on_one_dedicated_origin_have_one_taint(clock: Clock) -> None:
+    """Their pages can script each other: a call in one taints all, also later ones, and a gesture in any ends it."""
+    rules = {
+        "cart": AppRules("Cart", POLICY, dedicated=True),
+        "notes": AppRules("Notes", POLICY, dedicated=True),
+    }
+    async with views_of(rules, clock) as views:
+        one, two = views.open_bridged(LOCAL, "cart"), views.open_bridged(LOCAL, "cart")
+        apart = [views.open_bridged(LOCAL, "notes"), views.open_bridged(EVE, "cart")]
+        views.taints.start_call(one, "call-1")
+        views.taints.end_call(one, "call-1")
+        three = views.open_bridged(LOCAL, "cart")
+
+        def initiators() -> list[Initiator]:
+            return [views.caller_of(view, Door.BRIDGE).initiator for view in (two, three, *apart)]
+
+        assert initiators() == [Initiator.MODEL, Initiator.MODEL, Initiator.PAGE, Initiator.PAGE]
+        views.close(one)
+        assert initiators()[:2] == [Initiator.MODEL, Initiator.MODEL]
+        clock.now += GRACE + 1
+        views.taints.attest_gesture(three, 0.0)
+        assert initiators() == [Initiator.PERSON, Initiator.PERSON, Initiator.PAGE, Initiator.PAGE]
+        views.taints.start_call(two, "call-2")
+        views.close(two)
+        views.close(three)
+        assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.MODEL
+
+
+async def test_views_on_opaque_origins_have_each_their_own_taint(clock: Clock) -> None:
+    """None can reach another."""
+    async with views_of({"cart": AppRules("Cart", POLICY)}, clock) as views:
+        one, two = views.open_bridged(LOCAL, "cart"), views.open_bridged(LOCAL, "cart")
+        views.taints.start_call(one, "call-1")
+        assert views.caller_of(two, Door.BRIDGE).initiator is Initiator.PAGE

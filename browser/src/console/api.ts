@@ -113,11 +113,11 @@ export class Api {
     return `${this.loginUrl(here)}&fresh=1`;
   }
 
-  /** End the login of this browser; returns the URL to go to. */
-  async logout(): Promise<string> {
-    const response = await this.send("api/logout", this.post({}));
-    const said: unknown = await response.json();
-    return this.url((isObject(said) && text(said["to"])) || "/");
+  /** End the login of this browser; returns the URL to go to, and those at which apps' stored data is deleted. */
+  async logout(): Promise<{ to: string; clear: string[] }> {
+    const said = await this.postJson("api/logout", {});
+    const clear = Array.isArray(said["clear"]) ? said["clear"].filter((url): url is string => typeof url === "string") : [];
+    return { to: this.url(text(said["to"]) || "/"), clear };
   }
 
   /** The current time of the gateway's clock, in seconds. */

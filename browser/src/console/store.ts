@@ -1,4 +1,5 @@
 /** The page's state of the gateway, kept up to date by the event stream; components are notified by `change`. */
+import { clearStored } from "./clear-stored";
 import { Api, ApiError } from "./api";
 import { follow, type Listener } from "./events";
 import { withLine } from "./timeline";
@@ -57,7 +58,9 @@ export class Store extends EventTarget implements Listener {
   async leave(): Promise<void> {
     this.leaving = true;
     try {
-      location.assign(await this.api.logout());
+      const { to, clear } = await this.api.logout();
+      await Promise.all(clear.map(clearStored));
+      location.assign(to);
     } catch {
       location.reload(); // the page then shows the actual state
     }

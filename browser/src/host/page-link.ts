@@ -22,8 +22,10 @@ export interface PageEvents {
   onReload(): void;
   /** The sandbox proxy itself was reloaded, and is empty. */
   onEmpty(): void;
-  /** Another document has replaced the page: the frame navigated. */
-  onLeave(): void;
+  /** Another document has replaced the page: the frame navigated; or nothing can be loaded from `unreachable`. */
+  onLeave(unreachable?: string): void;
+  /** The page, at an address that works once, reloads. */
+  onDocumentWanted(): void;
   /** A violation of the content security policy by the page. */
   onBlocked(what: Blocked): void;
   /** The page exceeded its budget; its messages are ignored from now on. */
@@ -115,7 +117,9 @@ export class PageLink {
       case "gesture":
         return this.events.onGesture(sorted.age);
       case "left":
-        return this.events.onLeave();
+        return this.events.onLeave(sorted.unreachable);
+      case "document-wanted":
+        return this.events.onDocumentWanted();
       case "webmcp":
         return this.receiveTools(sorted.payload, false);
       case "blocked":

@@ -13,8 +13,10 @@ export type PageMessage =
   | { kind: "gesture"; age: number }
   /** The proxy: it waits for the page. */
   | { kind: "proxy-ready"; message: JsonObject }
-  /** The proxy: another document has replaced the page. */
-  | { kind: "left" }
+  /** The proxy: another document has replaced the page, or the page cannot be loaded from its origin. */
+  | { kind: "left"; unreachable?: string }
+  /** The proxy: the page reloads, and needs a new address. */
+  | { kind: "document-wanted" }
   /** Our first script in a page: a violation of the content security policy. */
   | { kind: "blocked"; what: Blocked }
   /** A call that is no valid message, and the answer to it. */
@@ -74,10 +76,17 @@ function sortUi(data: JsonObject): PageMessage {
   if (fault !== null) return refuse("ui", data, fault);
   const method = data["method"];
   if (method === "ui/notifications/sandbox-gesture") return sortGesture(data);
-  if (method === "ui/notifications/sandbox-page-left") return { kind: "left" };
+  if (method === "ui/notifications/sandbox-page-left") return sortLeft(data);
+  if (method === "ui/notifications/sandbox-document-wanted") return { kind: "document-wanted" };
   if (method === "ui/notifications/sandbox-proxy-ready") return { kind: "proxy-ready", message: data };
   if (typeof method === "string" && method.startsWith("ui/notifications/sandbox-")) return GARBAGE;
   return { kind: "ui", message: data, initialize: method === "ui/initialize" };
+}
+
+function sortLeft(data: JsonObject): PageMessage {
+  const params = data["params"];
+  const unreachable = isObject(params) ? params["unreachable"] : undefined;
+  return typeof unreachable === "string" ? { kind: "left", unreachable } : { kind: "left" };
 }
 
 function sortGesture(data: JsonObject): PageMessage {

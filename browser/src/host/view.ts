@@ -222,7 +222,7 @@ export class MountedApp {
     return generation === this.generation && this.open !== null;
   }
 
-  private async load({ html, meta, sandbox, tool }: Page): Promise<void> {
+  private async load({ meta, sandbox, tool, ...page }: Page): Promise<void> {
     const url = sandbox === null ? this.url : new URL(sandbox);
     if (url.origin !== this.origin) throw new TypeError("the sandbox of an app must be of the gateway's origin for it");
     const frame = document.createElement("iframe");
@@ -236,12 +236,13 @@ export class MountedApp {
     frame.src = url.href;
     this.frame = frame;
     this.options.container.append(frame);
-    const page = frame.contentWindow;
-    if (!page) throw new TypeError("the container must be in the document");
+    const window = frame.contentWindow;
+    if (!window) throw new TypeError("the container must be in the document");
     this.meta = meta;
     this.tool = tool;
-    this.link = this.linkTo(page);
-    await this.connect(this.link, sandbox === null ? html : withFirstScript(html));
+    this.link = this.linkTo(window);
+    const html = sandbox === null || page.document !== null ? page.html : withFirstScript(page.html);
+    await this.connect(this.link, { ...page, html });
     this.link.expectTools();
     for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
   }
@@ -252,10 +253,14 @@ export class MountedApp {
       onGesture: (age) => this.open?.gesture(age),
       onReload: () => void this.handleReload(),
       onEmpty: () => void this.reload(),
-      onLeave: () => {
-        const text = `${this.options.app} went to another page, which cannot be shown in its place.`;
+      onLeave: (unreachable) => {
+        const text =
+          unreachable === undefined
+            ? `${this.options.app} went to another page, which cannot be shown in its place.`
+            : `${this.options.app} could not be loaded from its own origin, ${unreachable} (server.origins.dedicated).`;
         this.end({ reason: "left", text });
       },
+      onDocumentWanted: () => void this.sendDocument(),
       onBlocked: (what) => this.options.onblocked?.(what),
       onFlood: () => {
         this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` });
@@ -263,8 +268,26 @@ export class MountedApp {
     });
   }
 
-  /** Connect the ui protocol; `html` is for a proxy that has no page yet. */
-  private async connect(link: PageLink, html: string | null): Promise<void> {
+  /** Name a new address to a page that reloads: the former was used. */
+  private async sendDocument(): Promise<void> {
+    const { open, apps } = this;
+    if (!open || !apps) return;
+    try {
+      const page = await readPage(open);
+      if (apps === this.apps) await this.sendPage(apps, page);
+    } catch {
+      if (apps === this.apps) this.end({ reason: "failed", text: `${this.options.app} could not be loaded again.` });
+    }
+  }
+
+  private sendPage(apps: AppBridge, { html, document }: Pick<Page, "html" | "document">): Promise<void> {
+    const { permissions } = this.meta;
+    const params = { html, ...(document !== null && { document }), ...(permissions && { permissions }) };
+    return apps.sendSandboxResourceReady(params);
+  }
+
+  /** Connect the ui protocol; `page` is for a proxy that has none yet. */
+  private async connect(link: PageLink, page: Pick<Page, "html" | "document"> | null): Promise<void> {
     const { options } = this;
     const capabilities = capabilitiesOf(options, this.meta);
     const apps = new AppBridge(null, options.hostInfo ?? { name: "webmcp-gateway", version: "1" }, capabilities, {
@@ -274,10 +297,10 @@ export class MountedApp {
     apps.onsizechange = options.onsizechange ?? (({ height }) => this.resizeFrame(height));
     apps.onrequestteardown = () => void this.close();
     apps.addEventListener("initialized", () => void this.greet(apps));
-    if (html !== null) {
+    if (page !== null) {
       const loadOnce = (): void => {
         apps.removeEventListener("sandboxready", loadOnce);
-        void apps.sendSandboxResourceReady({ html, ...(this.meta.permissions && { permissions: this.meta.permissions }) });
+        void this.sendPage(apps, page);
       };
       apps.addEventListener("sandboxready", loadOnce);
     }
@@ -385,26 +408,31 @@ export class MountedApp {
   };
 }
 
-/** An app to show; `sandbox` is the proxy's signed address for it alone, if it has one. */
+/**
+ * An app to show; `sandbox` is the proxy's signed address for it alone, if it has one, and `document` the address of its
+ * page on an origin of its own.
+ */
 interface Page {
   html: string;
+  document: string | null;
   meta: McpUiResourceMeta;
   sandbox: string | null;
   tool: string | null;
 }
 
-/** The `_meta` key with the gateway's instructions to show an upstream's app. */
+/** The `_meta` key with the gateway's instructions to show an app, and the one that requests them. */
 const SHOWN = "webmcp-gateway/shown";
+const SHOW = "webmcp-gateway/show";
 
 /** The app's page, read over its own view. */
 async function readPage(open: BridgeView): Promise<Page> {
-  const result = await open.call("resources/read", { uri: open.resource });
+  const result = await open.call("resources/read", { uri: open.resource, _meta: { [SHOW]: true } });
   const contents = Array.isArray(result["contents"]) ? result["contents"] : [];
   const content = contents[0] as { text?: unknown; blob?: unknown; _meta?: { ui?: McpUiResourceMeta } } | undefined;
   const html = typeof content?.blob === "string" ? new TextDecoder().decode(fromBase64(content.blob)) : content?.text;
   if (typeof html !== "string") throw new TypeError(`${open.resource} is no text`);
   const said = (result["_meta"] as { [SHOWN]?: Partial<Page> & { ui?: McpUiResourceMeta } } | undefined)?.[SHOWN];
-  return { html, meta: said?.ui ?? content?._meta?.ui ?? {}, sandbox: said?.sandbox ?? null, tool: said?.tool ?? null };
+  return { html, meta: said?.ui ?? content?._meta?.ui ?? {}, sandbox: said?.sandbox ?? null, document: said?.document ?? null, tool: said?.tool ?? null };
 }
 
 /** The actual capabilities of this host; a page does not use others. */

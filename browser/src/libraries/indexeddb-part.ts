@@ -1,5 +1,6 @@
 /**
- * IndexedDB for frames of an opaque origin, where browsers refuse it: the library fake-indexeddb, in memory.
+ * IndexedDB for frames in which browsers refuse it, from which the part before this one has removed it: the library
+ * fake-indexeddb, in memory.
  *
  * A separate script, for pages that contain `indexedDB`. It lies outside of the view runtime, which contains no code of
  * others.
@@ -28,7 +29,7 @@ function define(name: string, value: unknown): void {
   Object.defineProperty(window, name, { value, configurable: true, writable: true, enumerable: false });
 }
 
-if (window.parent !== window && origin === "null") {
+if (window.parent !== window && !("indexedDB" in window)) {
   for (const [name, value] of Object.entries(INTERFACES)) {
     Object.defineProperty(value, "name", { value: name, configurable: true });
     define(name, value);

@@ -24,6 +24,11 @@ export class Presence {
     this.kept = true;
   }
 
+  /** Whether it was blocked. */
+  get isBlocked(): boolean {
+    return this.kept;
+  }
+
   /** A document was loaded: the app's first, the same again, or another. A page that never sent a message need not. */
   documentLoaded(): void {
     this.documents += 1;

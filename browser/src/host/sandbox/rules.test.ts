@@ -1,6 +1,6 @@
 /** The messages and options that the sandbox proxy passes. */
 import { expect, test } from "vitest";
-import { bytesOf, hostOrigin, isAnswer, isProxyMessage, sandboxTokens, resourceOf } from "./rules";
+import { bytesOf, frameOrigin, hostOrigin, isAnswer, isProxyMessage, sandboxTokens, resourceOf } from "./rules";
 
 const HOST = "http://gateway.localhost:8080";
 const address = (host: string) => `?host=${encodeURIComponent(host)}`;
@@ -34,8 +34,8 @@ test.each([
 });
 
 test("a resource is HTML with its wish", () => {
-  const resource = resourceOf(ready({ html: "x", sandbox: "allow-scripts allow-same-origin" }));
-  expect(resource).toEqual({ html: "x", sandbox: "allow-scripts", allow: "" });
+  const resource = resourceOf(ready({ html: "x", document: "https://a.test/", sandbox: "allow-scripts allow-same-origin" }), null);
+  expect(resource).toEqual({ content: { srcdoc: "x" }, sandbox: "allow-scripts", allow: "" });
 });
 
 test.each([
@@ -43,13 +43,32 @@ test.each([
   [{ "camera *; fullscreen": {}, fullscreen: {}, toString: {} }, ""],
   ["camera", ""],
 ])("the permissions %j are those that there are", (permissions, allow) => {
-  expect(resourceOf(ready({ html: "x", permissions }))?.allow).toBe(allow);
+  expect(resourceOf(ready({ html: "x", permissions }), null)?.allow).toBe(allow);
 });
 
 const NO_PAGES = [null, "x", ready(undefined), ready({}), ready({ html: 1 }), { method: "ui/initialize", params: { html: "x" } }];
 
 test.each(NO_PAGES)("%j brings no page", (data) => {
-  expect(resourceOf(data)).toBeNull();
+  expect(resourceOf(data, null)).toBeNull();
+  expect(resourceOf(data, "https://a.test")).toBeNull();
+});
+
+test("on a dedicated origin, a resource is the address of a document there, which keeps its origin", () => {
+  const src = "https://0a.test/?once=1";
+  const resource = resourceOf(ready({ html: "x", document: src, sandbox: "allow-scripts allow-top-navigation" }), "https://0a.test");
+  expect(resource).toEqual({ content: { src }, sandbox: "allow-scripts allow-same-origin", allow: "" });
+});
+
+const ELSEWHERE = ["https://0b.test/", "https://0a.test.evil.test/", "https://0a.test:8443/", "http://0a.test/", "javascript:1", "/", "", 7, null, undefined];
+
+test.each(ELSEWHERE)("the document %j of a dedicated origin is refused", (document) => {
+  expect(resourceOf(ready({ html: "<script>parent.x = 1</script>", document }), "https://0a.test")).toBeNull();
+});
+
+test("the proxy's own origin is no dedicated one", () => {
+  expect(frameOrigin("?frame=https%3A%2F%2F0a.test", "https://sandbox.test")).toBe("https://0a.test");
+  expect(frameOrigin("?frame=https%3A%2F%2Fsandbox.test", "https://sandbox.test")).toBeNull();
+  expect(frameOrigin("?csp=x", "https://sandbox.test")).toBeNull();
 });
 
 test("the proxy's own words end there", () => {

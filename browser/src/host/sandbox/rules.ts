@@ -1,6 +1,6 @@
 /** The rules of the sandbox proxy: which messages pass, and what frames may do. */
 
-/** The maximum permissions of an app's frame: no origin of its own, no navigation of the page around it, no popups. */
+/** The maximum permissions of an app's frame: no navigation of the page around it, no popups. */
 const SANDBOX = ["allow-scripts", "allow-forms"];
 
 /** The prefix of the proxy's own messages, which no page may send. */
@@ -20,6 +20,12 @@ export function sandboxTokens(wish: unknown): string {
   if (typeof wish !== "string") return SANDBOX.join(" ");
   const wished = wish.toLowerCase().split(/\s+/);
   return SANDBOX.filter((token) => wished.includes(token)).join(" ");
+}
+
+/** The dedicated origin of the app's frame, which the gateway signed; null if the frame is opaque, and never `own`. */
+export function frameOrigin(search: string, own: string): string | null {
+  const frame = new URLSearchParams(search).get("frame");
+  return frame !== own ? frame : null;
 }
 
 /** The method of a JSON-RPC message, null for anything else. */
@@ -55,22 +61,29 @@ export function allowAttribute(permissions: unknown): string {
   return names.map(([, feature]) => `${feature} *`).join("; ");
 }
 
-/** A page to show. */
+/** A page to show: its HTML in an opaque frame, or the address of its document on the frame's own origin. */
 export interface AppResource {
-  html: string;
+  content: { srcdoc: string } | { src: string };
   sandbox: string;
   allow: string;
 }
 
-/** The HTML in a first `sandbox-resource-ready`, with its options; null for anything else. */
-export function resourceOf(data: unknown): AppResource | null {
+/**
+ * The page in a `sandbox-resource-ready`, with its options; null for anything else. Only a document of `frame`, which is
+ * not the proxy's origin, keeps its origin: on the proxy's, a page could attest gestures.
+ */
+export function resourceOf(data: unknown, frame: string | null): AppResource | null {
   if (methodOf(data) !== `${PROXY_PREFIX}resource-ready`) return null;
-  const { params } = data as { params?: { html?: unknown; sandbox?: unknown; permissions?: unknown } };
-  if (typeof params?.html !== "string") return null;
-  return { html: params.html, sandbox: sandboxTokens(params.sandbox), allow: allowAttribute(params.permissions) };
+  const { params } = data as { params?: { html?: unknown; document?: unknown; sandbox?: unknown; permissions?: unknown } };
+  const sandbox = sandboxTokens(params?.sandbox);
+  const allow = allowAttribute(params?.permissions);
+  if (frame === null) return typeof params?.html === "string" ? { content: { srcdoc: params.html }, sandbox, allow } : null;
+  const src = params?.document;
+  if (typeof src !== "string" || !URL.canParse(src) || new URL(src).origin !== frame) return null;
+  return { content: { src }, sandbox: `${sandbox} allow-same-origin`, allow };
 }
 
 /** A notification of the proxy to its host. */
-export function notice(name: "proxy-ready" | "gesture" | "page-left", params: object): object {
+export function notice(name: "proxy-ready" | "gesture" | "page-left" | "document" | "document-wanted", params: object): object {
   return { jsonrpc: "2.0", method: PROXY_PREFIX + name, params };
 }

@@ -1,4 +1,4 @@
-/** Replacements for features that opaque origins refuse: storage, cookies, the history's URLs, service workers. */
+/** Replacements for features that browsers refuse opaque origins, and frames of another site than the host: storage, cookies, the history's URLs, service workers. */
 
 import { attempt } from "../attempt";
 import { CARRIED } from "./entries";
@@ -115,16 +115,25 @@ function createCookies(cookies: Cookies, now: () => number): { get(): string; se
   };
 }
 
+/** WebKit does not refuse, but stores nothing, as all browsers in frames of another site than the host. */
+function storesCookies(): boolean {
+  const test = "webmcp-gateway=1";
+  document.cookie = test;
+  const stored = document.cookie.includes(test);
+  document.cookie = `${test}; max-age=0`;
+  return stored;
+}
+
 export function installShims(): void {
   const put = (owner: object, name: string, what: PropertyDescriptor): void => {
     if (isRefused(() => Reflect.get(owner, name))) Object.defineProperty(owner, name, { configurable: true, ...what });
   };
+  const denied = origin === "null" || isRefused(() => localStorage);
   const areas = { localStorage: createArea(), sessionStorage: createArea() };
   const cookies: Cookies = new Map();
   attempt(() => carryOverReload(Object.values(areas), cookies));
   for (const [name, area] of Object.entries(areas)) put(window, name, { value: createStorage(area) });
-  // WebKit does not refuse, but stores nothing.
-  if (origin === "null" || isRefused(() => document.cookie)) {
+  if (!attempt(storesCookies)) {
     Object.defineProperty(document, "cookie", { configurable: true, ...createCookies(cookies, Date.now) });
     // Pages fall back to document.cookie without it.
     Reflect.deleteProperty(window, "cookieStore");
@@ -135,7 +144,7 @@ export function installShims(): void {
   }
   // These refuse only when they are used.
   const late = [[window, "indexedDB"], [Navigator.prototype, "locks"], [Navigator.prototype, "storage"]] as const;
-  if (origin === "null") for (const [owner, name] of late) Reflect.deleteProperty(owner, name);
+  if (denied) for (const [owner, name] of late) Reflect.deleteProperty(owner, name);
   let told = false;
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];

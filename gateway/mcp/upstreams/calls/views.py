@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -21,14 +22,9 @@ from gateway.mcp.upstreams.changes.feed import KINDS, ChangeListener
 from gateway.mcp.upstreams.changes.following import News
 from gateway.mcp.upstreams.mount import Proxy, as_error
 from gateway.mcp.upstreams.transport.conversation import Message
-from gateway.mcp.view_server import GatewayAnswers, Params, Speaker
+from gateway.mcp.view_server import BUSY, OURS, SHOWN, GatewayAnswers, Params, Show, Speaker, is_shown
+from gateway.model import Principal
 from gateway.traces import continue_trace
-
-OURS = "webmcp-gateway/"
-"""Prefix of the `_meta` keys by which the gateway speaks to its own host page."""
-
-SHOWN = f"{OURS}shown"
-"""The `_meta` key under which the host page learns how to show an app; no upstream can set it."""
 
 CAPABILITIES: Mapping[str, Any] = {"extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}}
 
@@ -71,7 +67,7 @@ def _client(speaker: Speaker, meta: object = None) -> _View:
 class UpstreamAnswers:
     """Answers the views of the app `source`. `proxies` returns the current upstreams.
     `own` are the gateway's tools, for pages that have its view runtime. `sandbox` makes the signed address under which
-    a page with this `_meta.ui` is shown.
+    a page with this `_meta.ui` is shown; `show`, if it is there, puts the page at an origin of its own.
     """
 
     methods: Collection[str] = frozenset((*GREETINGS, *FORWARDED, "tools/list", "tools/call", "resources/read", "ping"))
@@ -83,11 +79,13 @@ class UpstreamAnswers:
         proxies: Callable[[], Mapping[str, Proxy]],
         own: GatewayAnswers,
         sandbox: Callable[[Mapping[str, Any]], str],
+        show: Show | None = None,
     ) -> None:
         self._source = source
         self._proxies = proxies
         self._own = own
         self._sandbox = sandbox
+        self._show = show
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
         """Return the upstream's result. Raises `MCPError`."""
@@ -143,12 +141,18 @@ class UpstreamAnswers:
                 result = _theirs(await proxy.read_resource(client, params))
                 if params.get("uri") != self._source.resource:
                     return result
-                return await self._with_display(proxy, client, result)
+                ours = speaker.now().principal if self._show is not None and is_shown(params) else None
+                return await self._with_display(proxy, client, result, ours)
             case _:
                 return _theirs(await proxy.relay.forward(client, method, params))
 
-    async def _with_display(self, proxy: Proxy, client: UpstreamClient, result: Message) -> Message:
-        """Return the app with its display settings, which are declared with its content, or else in the list."""
+    async def _with_display(
+        self, proxy: Proxy, client: UpstreamClient, result: Message, principal: Principal | None
+    ) -> Message:
+        """Return the app with its display settings, which are declared with its content, or else in the list.
+
+        For a `principal`, its document is at an origin of its own.
+        """
         contents = result.get("contents")
         first = contents[0] if isinstance(contents, list) and contents else None
         ui = ui_of(first if isinstance(first, dict) else None)
@@ -156,10 +160,29 @@ class UpstreamAnswers:
             listed = await proxy.pages(client, "resources/list")
             ui = ui_of(next((one for one in listed if one.get("uri") == self._source.resource), None))
         shown: Message = {"sandbox": self._sandbox(ui), "ui": dict(ui)}
+        html = _text_of(first) if principal is not None else None
+        if self._show is not None and principal is not None and isinstance(first, dict) and html is not None:
+            try:
+                shown |= self._show(principal, html, ui)
+            except Refusal as refusal:
+                raise MCPError(BUSY, refusal.detail) from refusal
+            whole = {key: value for key, value in first.items() if key != "blob"} | {"text": ""}
+            result = {**result, "contents": [whole]}
         if self._source.tool is not None:
             shown["tool"] = self._source.tool
         meta = result.get("_meta")
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), SHOWN: shown}}
+
+
+def _text_of(content: Any) -> str | None:
+    """Return the HTML of a resource, which may be in base64; None if it has none."""
+    text, blob = (content.get("text"), content.get("blob")) if isinstance(content, dict) else (None, None)
+    if isinstance(blob, str):
+        try:
+            return base64.b64decode(blob, validate=True).decode("utf-8", "replace")
+        except ValueError:
+            return None
+    return text if isinstance(text, str) else None
 
 
 def _theirs(result: Message) -> Message:
