@@ -119,6 +119,7 @@ export class PageLink {
       case "left":
         return this.events.onLeave(sorted.unreachable);
       case "document-wanted":
+        this.answersByPort = false; // the document with that port is gone: the proxy takes the answer
         return this.events.onDocumentWanted();
       case "webmcp":
         return this.receiveTools(sorted.payload, false);
