@@ -17,10 +17,12 @@ from tests.world import serving
 POLICY = """version: 1
 backends: {pages: {url: "http://127.0.0.1:PORT", network: private, cookies: jar}}
 limits: {timeout: 60s, request: 4MiB}
+links: {allow: ["https://elsewhere.example/**"], confirm: {when: always, message: "Open {link}?"}}
 routes:
   - {path: "/denied", methods: [GET], deny: "Nobody reads this."}
   - {path: "/slow", methods: [GET], timeout: 2s}
   - {path: "/**", methods: [GET, HEAD, POST, PUT, PATCH, DELETE]}
+tools: {tool_one: {}, tool_two: {}, find_thing: {}}
 """
 SOURCE = "{backend: pages, start: /}"
 
@@ -28,6 +30,35 @@ HEAD = '<!doctype html><html><head><title>{title}</title><link rel=stylesheet hr
 SITE_JS = """window.loads = (window.loads || 0) + 1;
 class Mark extends HTMLElement { connectedCallback() { this.textContent = "marked"; } }
 customElements.define("x-mark", Mark);"""
+
+
+ATTACK = """
+window.tried = {};
+const attempt = async (name, run) => { try { tried[name] = await run(); } catch (error) { tried[name] = error.name; } };
+const real = () => window.parent[Symbol.for("webmcp-gateway")];
+window.heard = [];
+addEventListener("message", ({ data }) => heard.push(JSON.stringify(data)));
+attempt("parent document", () => real().document.title);
+attempt("parent config", () => real().webmcpGateway);
+attempt("top document", () => top.document.title);
+attempt("shell away", () => { real().location = "https://evil.example/"; });
+attempt("top away", () => { top.location = "https://evil.example/"; });
+const send = (target, message) => target.postMessage(message, "*");
+const call = (name, args) => ({ jsonrpc: "2.0", id: name, method: "tools/call", params: { name, arguments: args } });
+// As the shell's host, as the shell, and as a page that asks for what is the shell's own.
+for (const target of [real(), real().parent, top]) {
+  const _meta = { "webmcp-gateway/launch": "x" };
+  send(target, { jsonrpc: "2.0", method: "ui/notifications/tool-result", params: { _meta } });
+  send(target, { jsonrpc: "2.0", method: "webmcp-gateway/moved", params: { url: "https://bank.example/" } });
+  send(target, { channel: "mcp-iframe", type: "mcp", direction: "client-to-server", payload: "mcp-check-ready" });
+  send(target, call("webmcp_attach", {}));
+  send(target, call("webmcp_poll", {}));
+  send(target, { jsonrpc: "2.0", id: "forged", method: "webmcp-gateway/secrets", params: {} });
+  const params = { url: "https://evil.example/", user: true };
+  send(target, { jsonrpc: "2.0", id: "away", method: "webmcp-gateway/navigate", params });
+}
+setTimeout(() => { window.done = true; }, 1500);
+"""
 
 
 @dataclass(slots=True)
@@ -52,7 +83,7 @@ def page(title: str, body: str, head: str = "", status: int = 200, policy: str |
 def _application(pages: Pages) -> web.Application:
     @web.middleware
     async def note(request: web.Request, handler: Any) -> web.StreamResponse:
-        body = await request.read()
+        body = b"" if request.content_type.startswith("multipart/") else await request.read()
         pages.arrived.append(
             {
                 "method": request.method,
@@ -128,7 +159,7 @@ def _application(pages: Pages) -> web.Application:
         return page("Quiet", f"<pre id=body>{await request.text()}</pre>")
 
     async def find(request: web.Request) -> web.Response:
-        return page("Found", f"<p id=query>{request.query_string}</p>")
+        return page("Found", f"<p id=query>{request.rel_url.raw_query_string}</p>")
 
     async def change(request: web.Request) -> web.Response:
         return page("Changed", f"<p id=method>{request.method} {await request.text()}</p>")
@@ -197,11 +228,14 @@ def _application(pages: Pages) -> web.Application:
             " execute: async () => { location.href = '/tools?name=two'; return new Promise(() => {}); } });</script>",
         )
 
+    async def attacker(_: web.Request) -> web.Response:
+        return page("Attacker", f"<script>{ATTACK}</script>")
+
     for path, handler in {
-        "/": start, "/two": two, "/said": said, "/find": find, "/static/site.css": css, "/static/site.js": js,
-        "/static/dot.png": dot, "/file": file, "/missing": missing, "/broken": broken, "/empty": empty,
-        "/nothing": nothing, "/away": away, "/slow": slow, "/loop": loop, "/base": foreign_base, "/framed": framed,
-        "/guarded": guarded, "/tools": tools,
+        "/attacker": attacker, "/": start, "/two": two, "/said": said, "/find": find, "/static/site.css": css,
+        "/static/site.js": js, "/static/dot.png": dot, "/file": file, "/missing": missing, "/broken": broken,
+        "/empty": empty, "/nothing": nothing, "/away": away, "/slow": slow, "/loop": loop,
+        "/base": foreign_base, "/framed": framed, "/guarded": guarded, "/tools": tools,
     }.items():  # fmt: skip
         route("GET", path, handler)
     for path, handler in {"/say": say, "/quiet": quiet}.items():

@@ -1,14 +1,20 @@
 """Apps whose pages a backend renders, in a view: each page in a realm of its own, as in a browser."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser.page_server import POLICY, SOURCE, Pages, page_server
-from tests.world import World, running
+from tests.browser.stock_host import UI, bundle_hosts, show_cart
+from tests.world import World, free_port, running
 
 
 @asynccontextmanager
@@ -67,3 +73,267 @@ async def test_each_page_is_a_fresh_realm(page: Page, served: tuple[World, Pages
     assert arrived["cookies"] == {"session": "secret-session-value", "csrftoken": "token-for-scripts", "theme": "dark"}
     told = {name: arrived["headers"].get(name) for name in ("Referer", "Sec-Fetch-Site", "Sec-Fetch-Mode")}
     assert told == {"Referer": f"{place}/", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+
+
+async def open_start(page: Page, world: World) -> FrameLocator:
+    """The first page, in the console."""
+    await page.goto(world.url)
+    shown = page_of(page)
+    await expect(shown.locator("h1")).to_have_text("Start")
+    await expect(shown.locator("x-mark")).to_have_text("marked")
+    return shown
+
+
+async def test_forms_are_sent_as_a_browser_sends_them(page: Page, served: tuple[World, Pages]) -> None:
+    """In each encoding, by each button; a redirect after POST is followed, and its flash message shown once."""
+    world, pages = served
+    shown = await open_start(page, world)
+    await shown.locator("#say button").first.click()
+    await expect(shown.locator("#said")).to_have_text('{"text": "h\\u00e9", "how": "loud"}')
+    posted = pages.last("/say")
+    assert posted["body"] == "text=h%C3%A9&how=loud"
+    assert posted["headers"]["Origin"] == f"http://127.0.0.1:{pages.port}"
+    assert posted["headers"]["Sec-Fetch-User"] == "?1"
+    assert posted["headers"]["Content-Type"] == "application/x-www-form-urlencoded"
+
+    shown = await open_start(page, world)
+    await shown.locator("#quiet").click()
+    await expect(shown.locator("#body")).to_have_text("text=hé\nhow=quiet\n")
+
+    shown = await open_start(page, world)
+    await shown.locator("#upload [type=file]").set_input_files(
+        {"name": "a.txt", "mimeType": "text/plain", "buffer": b"abc"}
+    )
+    await shown.locator("#upload button").click()
+    await expect(shown.locator("#said")).to_have_text('{"text": "up", "file": "a.txt:abc"}')
+
+    shown = await open_start(page, world)
+    await shown.locator("#find button").click()
+    await expect(shown.locator("#query")).to_have_text("q=a+b")
+
+    shown = await open_start(page, world)
+    await shown.locator("#change button").click()
+    await expect(shown.locator("#method")).to_have_text("PATCH text=new")
+
+
+async def test_scripts_and_the_history_lead_from_page_to_page(page: Page, served: tuple[World, Pages]) -> None:
+    """By `location`, and back and forward by the browser and by the page; a hidden navigation is visible."""
+    world, _ = served
+    shown = await open_start(page, world)
+    await shown.locator("#script").click()
+    await expect(shown.locator("#query")).to_have_text("by=script")
+    await shown.locator("#hash").click()
+    await expect(shown.locator("#query")).to_have_text("by=script")
+    assert (await shown.locator("body").evaluate("() => webmcpGatewayOwn(location).hash")) == "#there"
+    await shown.locator("#back").click()
+    await expect(shown.locator("h1")).to_have_text("Start")
+    await page.evaluate("history.back()")
+    await expect(shown.locator("#query")).to_have_text("by=script")
+    await page.evaluate("history.forward()")
+    await expect(shown.locator("h1")).to_have_text("Start")
+    await shown.locator("body").evaluate("() => history.back()")
+    await expect(shown.locator("#query")).to_have_text("by=script")
+    shown = await open_start(page, world)
+    await shown.locator("#plain").click()
+    problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+    await expect(problem).to_contain_text("went on by itself")
+    await problem.get_by_text("Load the page again").click()
+    await expect(shown.locator("h1")).to_have_text("Start")
+
+
+@pytest.mark.parametrize(
+    ("link", "title", "detail"),
+    [
+        ("denied", "Policy denied", "not allowed to do this"),
+        ("slow", "", "504"),
+        ("away", "", "redirect-denied"),
+        ("nothing", "The page did not load", "500"),
+    ],
+)
+async def test_what_does_not_load_says_so(
+    page: Page, served: tuple[World, Pages], link: str, title: str, detail: str
+) -> None:
+    """A refusal, silence, a redirect to a foreign site and an empty error are visible; the page is still there."""
+    world, _ = served
+    shown = await open_start(page, world)
+    await shown.locator(f"#{link}").click()
+    problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+    await expect(problem).to_contain_text(detail)
+    await expect(problem).to_contain_text(title)
+    await problem.get_by_text("Back to the page").click()
+    await expect(problem).to_have_count(0)
+    await expect(shown.locator("h1")).to_have_text("Start")
+
+
+async def test_error_pages_downloads_and_no_content(page: Page, served: tuple[World, Pages]) -> None:
+    """4xx and 5xx pages are shown, 204 leaves the page, and a download is saved by the host."""
+    world, _ = served
+    shown = await open_start(page, world)
+    await shown.locator("#empty").click()
+    await shown.locator("#file").click()
+    async with page.expect_download() as saving:
+        await page.get_by_test_id("link-open").click()
+    assert (await saving.value).suggested_filename == "list.csv"
+    assert await shown.locator("h1").text_content() == "Start"
+    await shown.locator("#missing").click()
+    await expect(shown.locator("#status")).to_have_text("404")
+    await page.evaluate("history.back()")
+    await expect(shown.locator("h1")).to_have_text("Start")
+    await shown.locator("#broken").click()
+    await expect(shown.locator("#status")).to_have_text("500")
+
+
+async def test_other_sites_are_opened_by_the_host_alone(page: Page, served: tuple[World, Pages]) -> None:
+    """A person's click asks the host; a script that leads away shows where it leads, and opens nothing."""
+    world, _ = served
+    shown = await open_start(page, world)
+    await shown.locator("#outside").click()
+    await expect(page.get_by_test_id("link-dialog")).to_contain_text("https://elsewhere.example/x")
+    await page.get_by_test_id("link-cancel").click()
+    await shown.locator("body").evaluate(
+        "() => void setTimeout(() => { webmcpGatewayOwn(location).href = '//evil.example/?' }, 6000)"
+    )
+    problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+    await expect(problem).to_contain_text("http://evil.example/?")
+    await expect(page.get_by_test_id("link-dialog")).to_be_hidden()
+
+
+async def test_pages_that_lead_on_and_on_are_stopped(page: Page, tmp_path: Path) -> None:
+    """A refresh without end asks a person at some point, and goes on if they want."""
+    async with running_pages(tmp_path, "/loop") as (world, pages):
+        await page.goto(world.url)
+        problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+        for _ in range(2):
+            await expect(problem).to_contain_text("leads on and on")
+            seen = len(pages.arrived)
+            await problem.get_by_text("Go on").click()
+            await expect(problem).to_have_count(0)
+            await expect(problem).to_contain_text("leads on and on")
+            assert 0 < len(pages.arrived) - seen <= 100, (seen, len(pages.arrived))
+
+
+async def test_strange_pages(page: Page, tmp_path: Path) -> None:
+    """A base of another site counts as a path of the own one, and a frame of a page says that it is not shown."""
+    async with running_pages(tmp_path, "/base") as (world, _):
+        await page.goto(world.url)
+        await page_of(page).locator("#two").click()
+        await expect(page_of(page).locator("h1")).to_have_text("Two")
+    async with running_pages(tmp_path, "/framed") as (world, pages):
+        await page.goto(world.url)
+        await expect(page_of(page).frame_locator("#inner").locator("p")).to_contain_text("views do not show: /framed")
+        assert [one["path"] for one in pages.arrived if one["path"] == "/framed"] == ["/framed"]
+
+
+async def test_the_policy_of_the_backend_holds_for_its_page(page: Page, tmp_path: Path) -> None:
+    """Inline scripts without its nonce and handlers do not run; its own scripts do."""
+    async with running_pages(tmp_path, "/guarded") as (world, _):
+        await page.goto(world.url)
+        body = page_of(page).locator("body")
+        await expect(page_of(page).locator("h1")).to_have_text("Guarded")
+        await page_of(page).locator("#handler").click()
+        found = await body.evaluate(
+            "async () => { while (!window.loads) await new Promise((go) => setTimeout(go, 20));"
+            " return [window.nonced ?? 0, window.inline ?? 0, window.handled ?? 0]; }"
+        )
+        assert found == [1, 0, 0]
+
+
+async def wait_tools(client: Client, *names: str) -> None:
+    """Wait until the client lists exactly these tools of pages."""
+    while True:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        if {name for name in listed if name.startswith(("cart_tool", "cart_find"))} == set(names):
+            return
+        await asyncio.sleep(0.05)
+
+
+async def test_the_tools_are_those_of_the_current_page(page: Page, tmp_path: Path) -> None:
+    """They change with the page, and a call that leads to another page tells the model of it."""
+    async with running_pages(tmp_path, "/tools") as (world, pages):
+        await page.goto(world.url)
+        async with (
+            httpx2.AsyncClient(timeout=60) as http,
+            Client(streamable_http_client(f"{world.url}/mcp", http_client=http), mode="2026-07-28") as client,
+            asyncio.timeout(60),
+        ):
+            await wait_tools(client, "cart_tool_one", "cart_find_thing")
+            result = await client.call_tool("cart_tool_one", {})
+            assert not result.is_error
+            told: Any = result.structured_content
+            assert (told["title"], told["url"]) == ("Tools two", f"http://127.0.0.1:{pages.port}/tools?name=two")
+            await wait_tools(client, "cart_tool_two", "cart_find_thing")
+            result = await client.call_tool("cart_find_thing", {"q": "sand"})
+            assert not result.is_error
+            told = result.structured_content
+            assert (told["title"], told["text"]) == ("Found", "q=sand")
+            await wait_tools(client)
+    found = [one for one in world.records() if one["fields"].get("url") == "/find?q=sand"]
+    assert {one["fields"]["initiator"] for one in found} == {"model"}
+
+
+async def test_a_stock_host_shows_the_pages(
+    page: Page, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In an opaque frame under its policy, with calls that the shell signs; a new tab is the app's own site."""
+    script = bundle_hosts(tmp_path_factory.mktemp("stock"))
+    carried: list[str] = []
+    async with running_pages(tmp_path) as (world, pages):
+        async with show_cart(page, world, script, landmark="iframe", carried=carried) as shell:
+            shown = shell.frame_locator("iframe")
+            await expect(shown.locator("x-mark")).to_have_text("marked")
+            await shown.locator("#new").click()
+            await page.wait_for_function("() => opened.length")
+            assert await page.evaluate("opened") == [f"{world.site}/two"]
+            await shown.locator("#say button").first.click()
+            await expect(shown.locator("#said")).to_contain_text("loud")
+            await shown.locator("body").evaluate("() => { webmcpGatewayOwn(location).href = '/two?again' }")
+            await expect(shown.locator("#query")).to_have_text("again")
+        assert "http_request" in carried
+        assert {one["fields"]["evidence"] for one in world.records() if one["fields"]["kind"] == "http"} == {
+            "no-gesture"
+        }
+    assert "session" in pages.last("/two")["cookies"]
+
+
+async def test_a_page_reaches_nothing_of_its_shell(page: Page, served: tuple[World, Pages]) -> None:
+    """Neither documents nor launch value or key; forged messages have no effect, and nothing navigates away."""
+    world, _ = served
+    shown = await open_start(page, world)
+    place = page.url
+    await shown.locator("body").evaluate("() => { webmcpGatewayOwn(location).href = '/attacker' }")
+    await expect(shown.locator("h1")).to_have_text("Attacker")
+    # It is shown where the attack leads, with nothing opened; the page itself stays.
+    problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+    await expect(problem).to_contain_text("https://evil.example/")
+    tried, heard = await shown.locator("body").evaluate(
+        "async () => { while (!window.done) await new Promise((go) => setTimeout(go, 50)); return [tried, heard]; }"
+    )
+    refused = {"parent document", "parent config", "top document", "shell away", "top away"}
+    assert {name: tried[name] for name in refused} == dict.fromkeys(refused, "SecurityError")
+    assert not [line for line in heard if '"view"' in line or '"key"' in line]
+    errors = [line for line in heard if "Method not found" in line]
+    assert all(any(name in line for line in errors) for name in ("webmcp_attach", "webmcp_poll", "forged"))
+    assert page.url == place
+    assert len(page.context.pages) == 1
+    await problem.get_by_text("Back to the page").click()
+    await expect(shown.locator("h1")).to_have_text("Attacker")
+    assert await shown.locator("body").evaluate("() => webmcpGatewayOwn(location).pathname") == "/attacker"
+
+
+async def test_the_shell_is_the_same_for_everybody(tmp_path: Path) -> None:
+    """It can be read while the backend is down, and holds nothing of a caller."""
+    async with running(tmp_path, policy=POLICY.replace("PORT", str(free_port())), source=SOURCE) as world:
+        texts = []
+        for _ in range(2):
+            async with (
+                httpx2.AsyncClient(timeout=60) as http,
+                Client(
+                    streamable_http_client(f"{world.url}/mcp/cart", http_client=http),
+                    mode="2026-07-28",
+                    extensions=UI,
+                ) as client,
+            ):
+                tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+                uri = (tools["open_cart"].meta or {})["ui"]["resourceUri"]
+                texts.append((await client.read_resource(uri)).contents[0].model_dump()["text"])
+        assert texts[0] == texts[1]

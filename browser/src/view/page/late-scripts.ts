@@ -15,13 +15,24 @@ const isModule = (waiting: Element): boolean => waiting.getAttribute(SCRIPT_KIND
 
 function run(waiting: HTMLScriptElement, text: string | null): void {
   const script = document.createElement("script");
-  script.type = isModule(waiting) ? "module" : "";
+  if (isModule(waiting)) script.type = "module";
   script.text = text ?? "";
+  const source = waiting.getAttribute(SOURCE);
+  // Scripts look for their own address.
+  if (source !== null) Object.defineProperty(script, "src", { configurable: true, value: new Request(source).url });
   // Modules run one after the other.
   script.async = false;
   for (const { name, value } of waiting.attributes) if (name !== SCRIPT_KIND && name !== SOURCE && name !== "type") script.setAttribute(name, value);
   waiting.replaceWith(script);
-  if (waiting.hasAttribute(SOURCE)) script.dispatchEvent(new Event("load"));
+  if (source === null) return;
+  // As the page wrote it, for libraries that compare the heads of pages; a script runs only once. A module runs later.
+  if (!isModule(waiting)) {
+    const attribute = document.createAttribute("src");
+    attribute.value = source;
+    script.textContent = "";
+    script.attributes.setNamedItem(attribute);
+  }
+  script.dispatchEvent(new Event("load"));
 }
 
 /** Lets the browser load a script of another site, and waits until it has run, or failed. */

@@ -199,8 +199,8 @@ export function preparePage(html: string, { head, admits }: Preparation): Prepar
       rename(attributes.get("http-equiv")!);
     } else if (/^i?frame$/.test(name) && attributes.has("src")) {
       const source = attributes.get("src")!;
-      rename(source);
       if (!attributes.has("srcdoc")) changes.push([source.start, source.start, `srcdoc="${encode(`<p style="font:14px sans-serif">A frame of this page, which views do not show: ${encode(source.value).replace(/</g, "&lt;")}</p>`)}" `]);
+      rename(source);
     }
   });
   place ??= after;

@@ -38,6 +38,7 @@ export function startShell(config: ShellConfig, page: PageSide): void {
   let loading: AbortController | undefined;
   let led = 0;
   let shownAt = -Infinity;
+  let actedAt = -Infinity;
 
   const isUsed = (): boolean => navigator.userActivation?.isActive ?? false;
 
@@ -114,7 +115,11 @@ export function startShell(config: ShellConfig, page: PageSide): void {
 
   /** Whether pages lead on and on, and a person is asked now. */
   function isLoop(navigation: Navigation): boolean {
-    led = navigation.user || isUsed() || tools.running() || performance.now() - shownAt > SOON ? 0 : led + 1;
+    const now = performance.now();
+    // A gesture counts for some seconds, in which a loop would go round and round.
+    const acts = (navigation.user || isUsed()) && now - actedAt > SOON;
+    if (acts) actedAt = now;
+    led = acts || tools.running() || now - shownAt > SOON ? 0 : led + 1;
     if (led < MAX_LED) return false;
     led = 0;
     showProblem("This page leads on and on", `The last address was ${navigation.url}`, [{ label: "Go on", run: () => void navigate({ ...navigation, user: true }, "replace") }]);
@@ -213,10 +218,13 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     if (effectiveDirective !== "frame-src" || disposition !== "enforce") return;
     const target = URL.parse(blockedURI);
     const embedder = URL.parse(document.baseURI);
-    if (!target) return void showProblem("The page has gone", "It went to a place that no page may open.");
-    // A relative URL was resolved against the address of the host's page.
-    const own = embedder && target.origin === embedder.origin ? new URL(target.pathname + target.search + target.hash, config.origin) : target;
-    void navigate({ url: own.href, replace: true }, "push");
+    const again: Choice = { label: "Load the page again", run: () => void navigate({ url: url.href, user: true }, "replace") };
+    frame?.remove();
+    frame = undefined;
+    tools.pageLeft(new Error("The page went to an address that no view can open."));
+    // Of a relative URL, the browser tells only the origin of the host's page.
+    if (!target || target.origin === embedder?.origin || target.origin === config.origin) showProblem("The page went on by itself", "Its script hid the address from the view.", [again]);
+    else showProblem("This page leads to another site", target.href, [{ label: "Open it", run: () => void host.ask("ui/open-link", { url: target.href }).catch(() => undefined) }, again]);
   });
 
   async function begin(): Promise<void> {
