@@ -405,7 +405,7 @@ class BackendSocket(Protocol):
         ...
 
     async def receive(self) -> str | bytes | SocketEnd:
-        """Return the next message; after the last one its end, again and again."""
+        """Return the next message; after the last one, each call returns the end."""
         ...
 
     async def send(self, message: str | bytes) -> None:

@@ -1,4 +1,4 @@
-"""Packs apps: several side by side when there are many, whose results are kept between starts by their content."""
+"""Packs apps, many of them side by side, and keeps the results between starts under a digest of their content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gateway.jsontext.writing import plain_json
 from gateway.model import FolderSite, Resource
 
 FEW: Final = 4
-"""So many apps are packed before the port opens; of more, all that are not kept are packed while the gateway runs."""
+"""The most apps that are packed before the port opens; of more, those without a kept result are packed afterwards."""
 
 KEPT_BYTES: Final = 256 * 1024 * 1024
 """Bytes of the kept results on disk; the oldest are removed."""

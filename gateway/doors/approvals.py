@@ -246,7 +246,7 @@ class SecurityKeyDoor:
                 return await handler(self._presence, request)
             except LoginTooOld:
                 return refusal_response(
-                    401, "login-too-old", "Your first security key takes a login of now: log in again."
+                    401, "login-too-old", "Your first security key requires a new login: log in again."
                 )
             except Refusal as refusal:
                 return refusal_response(refusal.status, refusal.reason, refusal.detail)

@@ -51,7 +51,7 @@ BOUNDS: Final = (
         "tokens of pages that are masked in tool results",
         f"{REMEMBERED} for each of {CALLERS:,} callers and apps",
         "the least recently used are forgotten",
-        uncounted="what is sent is remembered again",
+        uncounted="a token that is sent again is remembered again",
     ),
 )
 
@@ -76,7 +76,7 @@ class PageTokens:
         self._passed: OrderedDict[tuple[str, str], OrderedDict[str, None]] = OrderedDict()
 
     def inject(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, record: Record) -> InjectedFields:
-        """Return the page's own `authorization` as its backend gets it, and note in `record` what became of it.
+        """Return the page's own `authorization` as its backend gets it; `record` notes whether it was sent or dropped.
 
         Only a proven view has one: a model never sends a token of its own.
         """
@@ -94,7 +94,7 @@ class PageTokens:
         return InjectedFields(((FIELD, value),), secrets)
 
     def redactor(self, caller: Caller) -> Callable[[str], str] | None:
-        """Return what masks the tokens that the pages of this caller and app sent lately; None if there were none."""
+        """Return a function that masks the tokens that this caller's pages recently sent; None without any."""
         passed = self._passed.get((caller.principal.person, caller.app))
         return SecretRedactor(passed).text if passed else None
 
@@ -212,7 +212,7 @@ def _secrets(value: str) -> tuple[str, ...]:
 
 
 def _escape(canonical: CanonicalRequest) -> Callable[[str], str]:
-    """Return how a text is written into a string of this body."""
+    """Return a function that writes a text into a string of this body."""
     type = next((value for name, value in canonical.headers if name == "content-type"), "")
     essence = type.partition(";")[0].strip().lower()
     if essence == "application/x-www-form-urlencoded":

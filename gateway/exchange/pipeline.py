@@ -159,7 +159,7 @@ class Exchange:
                 raise Refusal(Reason.CONNECTION_LOST, "This WebSocket is not open any more.") from error
 
     def recheck_sockets(self) -> None:
-        """End the WebSockets that the policies of now do not allow."""
+        """End the WebSockets that the current policies do not allow."""
 
         def policy(app: str) -> Policy | None:
             found = self._apps.get(app)

@@ -150,7 +150,7 @@ class OpenSocket(Stream):
         return _line({"close": [event.code, event.reason, event.clean]})
 
     async def receive(self) -> str | bytes | SocketEnd:
-        """Return the next message of the backend; after the last one the end, again and again."""
+        """Return the next message of the backend; after the last one, each call returns the end."""
         while self._over is None:
             if self._cut is not None:
                 return await self._finish(*self._cut)
@@ -309,7 +309,7 @@ def _read_message(one: object) -> Message:
 
 
 def _read_close(close: Mapping[str, object]) -> CloseRequest:
-    """Read what a page may close a WebSocket with (WHATWG WebSockets, `close()`)."""
+    """Read the code and reason of a close by the page (WHATWG WebSockets, `close()`)."""
     code, reason = close.get("code"), close.get("reason", "")
     if code is not None and not (type(code) is int and (code == NORMAL or 3000 <= code <= 4999)):
         raise _wrong("`close.code` is 1000, or from 3000 to 4999")
@@ -347,7 +347,7 @@ class Sockets:
         record: Record,
         stack: AsyncExitStack,
     ) -> OpenSocket:
-        """Return a WebSocket that was opened; `stack` closes what it needs."""
+        """Return the open WebSocket; `stack` releases its resources."""
         opened = OpenSocket(
             socket,
             policy,
@@ -368,7 +368,7 @@ class Sockets:
         return opened
 
     def recheck(self, policies: Callable[[str], Policy | None], now: float) -> None:
-        """End the WebSockets that the policies of now do not allow; the others get their rules of now."""
+        """End the WebSockets that the current policies do not allow; the others get their current rules."""
         for opened in list(self._open):
             policy = policies(opened.caller.app)
             if policy is opened.policy:
@@ -379,7 +379,7 @@ class Sockets:
 
 
 def _objection(opened: OpenSocket, policy: Policy | None, now: float) -> Refusal | None:
-    """Return why a policy does not allow an open WebSocket; None if it does, and its rule holds from now on."""
+    """Return why a policy does not allow an open WebSocket; None if it does, and the WebSocket then takes its rule."""
     canonical = opened.decided.canonical
     backend = canonical.backend
     if policy is None or policy.backends.get(backend) != opened.policy.backends.get(backend):

@@ -260,7 +260,7 @@ def _extract(tar: tarfile.TarFile, name: str, place: Path) -> None:
 
 
 def _copy_database(url: str, to: Path) -> int:
-    """Copy the database as of now into an SQLite file; return its version."""
+    """Copy the current database into an SQLite file; return its version."""
     os.close(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     if not url.startswith("sqlite:"):
         return asyncio.run(_dump(url, to))

@@ -212,7 +212,7 @@ class Filler:
         await self.caught_up(LAST_SECONDS)
 
     async def caught_up(self, seconds: float | None = None) -> None:
-        """Wait until the sink has all lines of the journal as of now, unless it is down or that takes too long."""
+        """Wait until the sink has all current lines of the journal, unless it is down or that takes too long."""
         end = self._journal.position
         with suppress(TimeoutError):
             async with asyncio.timeout(ASKED_SECONDS if seconds is None else seconds):

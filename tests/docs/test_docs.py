@@ -94,6 +94,19 @@ def test_the_links_of_the_documentation_lead_somewhere() -> None:
             assert target.startswith("https://") or (file.parent / target).exists(), f"{file.name}: {target}"
 
 
+SENTENCE_END = re.compile(r"""[a-z0-9)`"'][.!?] +[A-Z`*\[]""")
+"""Where one sentence ends and another begins."""
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_each_sentence_begins_a_line(path: Path) -> None:
+    """So that a change of one sentence changes one line; tables, titles of paragraphs and the numbers of lists aside."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+    prose = [re.sub(r"`[^`]*`", "`x`", re.sub(r"^ *\d+\. ", "", line)) for line in prose]
+    assert [line for line in prose if SENTENCE_END.search(line)] == []
+
+
 def test_the_page_of_the_record_lists_every_door() -> None:
     """Its table has the values of `Door`, no more and no fewer."""
     text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")

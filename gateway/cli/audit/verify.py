@@ -144,7 +144,7 @@ def _judge(where: RecordSource, rules: Rules) -> Iterator[ChainVerdict]:
         found.append(journal)
     found += database.values()
     yield from found
-    # Nothing of it was copied yet; of a journal of before nobody can say that.
+    # Nothing of it was copied yet; of an older journal that cannot be known.
     behind = {copied.chain} if copied.hash == NO_HASH or (copied.hash is None and not copies) else set[str]()
     yield from _missing_lines(found, {*database, *rules.gone, *behind}, filled=filled)
 
