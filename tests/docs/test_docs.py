@@ -100,7 +100,7 @@ SENTENCE_END = re.compile(r"""[a-z0-9)`"'][.!?] +[A-Z`*\[]""")
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
 def test_each_sentence_begins_a_line(path: Path) -> None:
-    """So that a change of one sentence changes one line; tables, titles of paragraphs and the numbers of lists aside."""
+    """So that a change of one sentence changes one line; tables and titles of paragraphs aside."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     prose = [line for line in text.splitlines() if not line.startswith("|")]
     prose = [re.sub(r"`[^`]*`", "`x`", re.sub(r"^ *\d+\. ", "", line)) for line in prose]
