@@ -216,7 +216,8 @@ class Request(Struct, frozen=True):
     """A request of an app as the door decoded it, before any decision.
 
     `url` is unchanged: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds. `anonymous`
-    omits the backend's credential. `leads` says that the client itself follows redirects back to this door.
+    omits the backend's credential. `exact` asks for the bytes of a body as `stream` does, in one part. `leads` says
+    that the client itself follows redirects back to this door.
     `protocols` are the subprotocols that a WebSocket may have; `once` makes each WebSocket a call of its own, so that
     two callers never share one after an approval. `page` is set for apps whose pages a backend renders.
     """
@@ -230,6 +231,7 @@ class Request(Struct, frozen=True):
     send_cookies: bool = True
     timeout: float | None = None
     stream: bool = False
+    exact: bool = False
     anonymous: bool = False
     leads: bool = False
     protocols: tuple[str, ...] = ()

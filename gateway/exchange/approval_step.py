@@ -145,7 +145,8 @@ class RequestApprovals:
             if await self._step.is_granted(ask, caller, record):
                 return None
             # An answer that several callers may poll is not streamed; a WebSocket has one caller.
-            request = structs.replace(decided.request, stream=decided.canonical.opens_socket)
+            opens_socket, exact = decided.canonical.opens_socket, decided.request.stream
+            request = structs.replace(decided.request, stream=opens_socket, exact=exact)
             return Pending(await self._step.park(ask, caller, record, request))
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
         await self._approvals.dispatch(parked, decided.canonical.digest, policy.version)

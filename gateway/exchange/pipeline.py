@@ -47,6 +47,12 @@ _WHOLE = Part("", last=True)
 """The only part of an answer that is complete in one part."""
 
 
+def _as_part(answer: Response, request: Request) -> Response:
+    """Return the answer; for a caller that can join parts, who reads bytes, a complete one is a part, too."""
+    exact = (request.stream or request.exact) and answer.header("gateway-pending") is None
+    return replace(answer, part=_WHOLE) if exact and answer.part is None else answer
+
+
 @dataclass(frozen=True, slots=True)
 class ExchangeApp:
     """One app in the exchange: its policy, its backends by name, and the files of its own site by path.
@@ -106,10 +112,8 @@ class Exchange:
         """
         outcome = await self.open(request, caller, wait=wait, tell=tell)
         if not isinstance(outcome, Response):
-            return await self._streams.begin(outcome, caller)
-        # A caller that can join parts reads bytes: mark a complete answer as one part for it, too.
-        exact = request.stream and outcome.part is None and outcome.header("gateway-pending") is None
-        return replace(outcome, part=_WHOLE) if exact else outcome
+            outcome = await self._streams.begin(outcome, caller)
+        return _as_part(outcome, request)
 
     async def open(
         self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None
@@ -177,7 +181,7 @@ class Exchange:
         """Resume a request after a person has answered."""
         outcome = await self._run_steps(request, parked.caller, parked)
         if isinstance(outcome, Response):
-            return outcome
+            return _as_part(outcome, request)
         if isinstance(outcome, OpenSocket):
             return self._streams.keep(outcome, parked.caller)
         raise Refusal(Reason.APPROVAL_EXPIRED, "The call needs another approval than the one that it had.")

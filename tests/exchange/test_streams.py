@@ -75,11 +75,23 @@ async def test_a_large_body_comes_in_parts(house: House, shop: StreamingShop) ->
 
 
 async def test_a_small_body_is_whole(house: House, shop: StreamingShop) -> None:
-    """As without a request for parts."""
+    """It is one part, whose bytes a page gets as they are, also of JSON."""
     shop.put(b"one ", b"two", None)
     answer = await house.exchange.run(ITEMS, PAGE)
-    assert (answer.body, answer.part) == (b"one two", None)
+    assert (answer.body, answer.part) == (b"one two", Part("", last=True))
     assert house.outcome()["response_size"] == 7
+
+
+async def test_a_page_gets_the_text_of_json_as_it_was_sent(house: House, shop: StreamingShop) -> None:
+    """White space and the spelling of numbers, at once and after a person has approved."""
+    text = " [1, 2.50]\n"
+    shop.answer = lambda request: Response(200, JSON, text.encode() if request.method == "DELETE" else b"")
+    shop.put(text.encode(), None)
+    waiting = await house.exchange.run(Request("DELETE", "/api/carts/tea", stream=True), MODEL)
+    id = waiting.header("gateway-pending") or ""
+    await house.approvals.answer(id, True, "ann")
+    for answer in (await house.exchange.run(ITEMS, PAGE), await house.exchange.resume(id, MODEL, wait=0)):
+        assert result(answer)["body"] == text
 
 
 @pytest.mark.parametrize("headers", [TEXT, BYTES, (("content-type", "text/html"),), JSON, ()], ids=range(5))
@@ -115,7 +127,7 @@ async def test_an_event_stream_that_has_ended_is_whole(house: House, shop: Strea
     shop.answer = lambda request: Response(200, EVENTS)
     shop.put(b"data: 1\n\n", None)
     answer = await house.exchange.run(ITEMS, PAGE)
-    assert (answer.body, answer.part) == (b"data: 1\n\n", None)
+    assert (answer.body, answer.part) == (b"data: 1\n\n", Part("", last=True))
     assert (house.outcome()["response_size"], shop.open) == (9, 0)
 
 
@@ -450,5 +462,5 @@ async def test_what_a_person_approved_is_answered_whole(house: House, shop: Stre
     await house.approvals.answer(id, True, "ann")
     for _ in range(2):
         answer = await house.exchange.resume(id, MODEL, wait=0)
-        assert (answer.status, len(answer.body), answer.part) == (200, 300_000, None)
+        assert (answer.status, len(answer.body), answer.part) == (200, 300_000, Part("", last=True))
     assert len(shop.sent) == 1
