@@ -261,12 +261,15 @@ class Streams:
     async def begin(self, stream: Stream, caller: Caller) -> Response:
         """Return the head with the first part of the body; the complete answer, if its end follows at once.
 
-        That is within `BEHIND`, or `WITH_HEAD` for a body whose parts are independent, such as an event stream.
+        That is within `BEHIND`, or `WITH_HEAD` for a body whose parts are independent, such as an event stream. A
+        WebSocket begins with its head alone.
         """
         id, opened = self._add(stream, caller)
         opened.wanted.set()
         try:
             await asyncio.sleep(0)  # let the task begin: a task that is cancelled before would not close its stream
+            if stream.is_socket:
+                return replace(stream.head, part=Part(id, last=False))
             with suppress(TimeoutError):
                 async with asyncio.timeout(WITH_HEAD if stream.head.says_by_and_by() else BEHIND):
                     while not opened.ended and len(opened.buffer) < opened.size:
@@ -277,7 +280,8 @@ class Streams:
         if opened.failure is None and opened.ended and len(opened.buffer) <= opened.size:
             await self._end(id)
             return replace(stream.head, body=bytes(opened.buffer))
-        if opened.failure is not None and not opened.buffer:  # the head has arrived: it is the body that fails
+        # The page then waits for a part in a call, and hears of the end at once. If a body fails, its head has arrived.
+        if stream.head.says_by_and_by() or (opened.failure is not None and not opened.buffer):
             return replace(stream.head, part=Part(id, last=False))
         return await self._part(id, opened)
 
