@@ -134,6 +134,7 @@ class Components:
         step = ApprovalStep(self.approvals, self.approving.grants, self.approving.page)
         self.calls = RunningCalls()
         page_tokens = PageTokens(self.accounts.ring)
+        self.recorder.redactor = page_tokens.redactor
         calls = ToolCalls(
             step,
             limiter=limiter,

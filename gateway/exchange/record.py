@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, Protocol
+from urllib.parse import unquote, unquote_plus
 
 from anyio import CancelScope
 
@@ -134,6 +135,7 @@ class Record:
 
     def __init__(self, recorder: Recorder, id: str, kind: str, caller: Caller, safe: bool, span: Span) -> None:
         self.id = id
+        self.caller = caller
         self.span = span
         self.kind = kind
         self.safe = safe
@@ -253,6 +255,8 @@ class Recorder:
         self._on_failure = on_failure
         self.tells_all = on_failure is OnFailure.REFUSE or hooks.hear_records
         """True if every intent is written: if none may be missing, or a plugin receives entries."""
+        self.redactor: Callable[[Caller], Callable[[str], str] | None] = lambda _: None
+        """Returns what masks the tokens of this caller's pages: a page may put its token into a URL."""
 
     def start(
         self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None, after: str | None = None
@@ -314,7 +318,7 @@ class Recorder:
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
         """Write one line of an entry. Raises `Refusal` if a `binding` intent fails and the configuration demands it."""
-        entry = AuditRecord(record.id, phase, time.time(), record.fields.copy())
+        entry = AuditRecord(record.id, phase, time.time(), self._masked(record))
         try:
             line = self._journal.append(entry)
             await self._journal.sync()
@@ -329,6 +333,15 @@ class Recorder:
                 raise Refusal(Reason.AUDIT_UNAVAILABLE, "The record of this request cannot be written.") from error
         if self._hooks.hear_records:
             await self._hooks.audit_record(line)
+
+    def _masked(self, record: Record) -> dict[str, Json]:
+        """Return the fields to write, without tokens in the URL, also if they are percent-encoded there."""
+        fields, mask = record.fields.copy(), self.redactor(record.caller)
+        url = fields.get("url")
+        if mask is not None and isinstance(url, str):
+            forms = (url, unquote(url), unquote_plus(url))
+            fields["url"] = next((shown for form in forms if (shown := mask(form)) != form), url)
+        return fields
 
     def _works(self) -> None:
         self._failing = False

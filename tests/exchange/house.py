@@ -191,6 +191,8 @@ async def building(
         source = OAuthTokens("shop-service", obtain, tokens, ownership, now=clock)
         approvals = MemoryApprovals(120, still=still)
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
+        page_tokens = PageTokens(KeyRing(KeyFile(folder / "gateway.key")))
+        recorder.redactor = page_tokens.redactor
         app = ExchangeApp(with_obligations(policy, **obligations), dict.fromkeys(policy.backends, shop))
         exchange = Exchange(
             {"cart": app, "copy": app},
@@ -202,7 +204,7 @@ async def building(
                 Authenticator({"shop-service": source}),
                 circuits=Circuits(clock),
                 retries=Retries(clock, clock.sleep, clock, chance=lambda: 1.0),
-                page_tokens=PageTokens(KeyRing(KeyFile(folder / "gateway.key"))),
+                page_tokens=page_tokens,
             ),
             streams=streams,
             admits=admits,

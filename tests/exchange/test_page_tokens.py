@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from msgspec import structs
@@ -83,6 +84,22 @@ async def test_the_page_gets_back_what_it_holds(passing: House) -> None:
     passing.shop.answer = lambda request: Response(200, JSON, json.dumps({"token": TOKEN}).encode())
     answer = await passing.exchange.run(Request("GET", "/me", bearer(TOKEN)), PAGE)
     assert json.loads(answer.body) == {"token": TOKEN}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"/me?token={TOKEN}", f"/me?token={quote(TOKEN, safe='')}&a=b", f"/files/{TOKEN[:14]}?t={TOKEN}"],
+)
+async def test_a_token_in_a_url_is_not_recorded(passing: House, url: str) -> None:
+    """The backend gets it as the page wrote it; of another URL everything is recorded."""
+    await passing.exchange.run(Request("GET", "/me?token=tok-1&a=%2F", bearer(TOKEN)), PAGE)
+    assert passing.outcome()["url"] == "/me?token=tok-1&a=%2F"
+    await passing.exchange.run(Request("GET", url), PAGE)
+    assert unquote(passing.shop.sent[-1].url).count(TOKEN) == 1
+    assert "***" in passing.outcome()["url"]
+    written = passing.journal.path.read_text("utf-8")
+    assert TOKEN not in written
+    assert quote(TOKEN, safe="") not in written
 
 
 async def test_where_it_is_dropped_the_page_is_told(tmp_path: Path) -> None:
