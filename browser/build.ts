@@ -103,6 +103,8 @@ const bundles: Record<string, InlineConfig> = {
   xhr: part("parts/xhr-part", "xhr"),
   /** with `WebSocket`, */
   sockets: part("parts/sockets-part", "sockets"),
+  /** with workers or WebAssembly, */
+  workers: part("parts/workers-part", "workers"),
   /** with `alert`, `confirm` or `prompt`, */
   dialogs: part("parts/dialogs-part", "dialogs"),
   /** with code in strings, */

@@ -543,7 +543,7 @@ class Resource:
     the page may load from other sites, by kind, where `meta` has one list for all files. `folder` is
     where the files of its folder are on its site; None if there is no folder.
     `foreign` are the files of other sites that are left out, each with its kind, and `starts` the paths before files
-    that are in the folder without them.
+    that are in the folder without them. `allow` is what its scripts need of our host beyond the policy of MCP Apps.
     """
 
     uri: str
@@ -557,3 +557,4 @@ class Resource:
     folder: FolderSite | None = None
     foreign: Sequence[tuple[str, str]] = ()
     starts: Sequence[str] = ()
+    allow: Sequence[str] = ()

@@ -223,6 +223,8 @@ _PLAIN_FETCH: Final = re.compile(
 )
 """A request without options, or whose options stand there as written."""
 
+_ALLOWS = {"Worker(": "blob-workers", "WebAssembly": "wasm"}
+"""What our host allows pages that contain these strings."""
 EXTERNAL: Final = "webmcp-gateway-external"
 """Stands for pages whose policy has `external`."""
 _TOOLS = "odelContext"
@@ -240,6 +242,7 @@ PARTS = {
     **dict.fromkeys(("arrayBuffer", ".bytes("), ("buffers/buffers.js",)),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),
+    **dict.fromkeys(_ALLOWS, ("workers/workers.js",)),
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
     "indexedDB": ("shims/shims.js", "indexeddb/indexeddb.js"),
@@ -296,6 +299,7 @@ def pack(
     external: External = NO_EXTERNAL,
     secret: bool = False,
     checked: bool = False,
+    dedicated: bool = False,
 ) -> Resource:
     """Pack the web app in the folder (or HTML file) `source` into one HTML file.
 
@@ -308,6 +312,7 @@ def pack(
     may show if it contains them, `external` what it may load from them. `routed` tells which paths the backend answers:
     images, videos, style sheets and scripts at these are loaded at run time; with such a script, all of them wait, to
     run in order. `secret` means that some routes have secret bodies. `checked` reports scripts with syntax errors.
+    `dedicated`: in our host, its frames have an origin of their own.
     Unchanged parts keep their bytes. What cannot be packed is left out as in a browser that cannot load it, with a
     warning. Raises `DocumentError` if there is no page.
     """
@@ -390,7 +395,11 @@ def pack(
     unread = [problem for one in packings for problem in one.scripts.unread()] if checked else []
     if own_location is None and parts and WORD in main.text and "pushState" in main.text:
         packing.notes.append(_UNASKED)
-    blocked = [problem for one in packings for problem in one.scripts.blocked_uses(asking=own_location is not None)]
+    blocked = [
+        problem
+        for one in packings
+        for problem in one.scripts.blocked_uses(asking=own_location is not None, dedicated=dedicated)
+    ]
     noted = [note for one in packings for note in (*one.notes, *map(str, dict.fromkeys(one.scripts.notes)))]
     notices = (size, *noted, *notes(whole, permissions), *map(str, blocked))
     warnings = refused + [problem for one in packings for problem in (*one.warnings, *one.scripts.warnings)]
@@ -407,6 +416,7 @@ def pack(
         FolderSite(packing.prefix, path),
         [*dict.fromkeys(found for one in packings for found in one.findings.foreign if found[0] != "icons")],
         [start for one in packings for start in one.findings.starts],
+        [allowed for word, allowed in _ALLOWS.items() if word in whole],
     )
 
 

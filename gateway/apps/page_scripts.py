@@ -351,13 +351,18 @@ class PageScripts:
             elif module.code is None:
                 yield self._module(element, module.source, module)
 
-    def blocked_uses(self, *, asking: bool) -> list[Problem]:
-        """Return the uses of features that hosts block; `asking`: the scripts call the runtime for `location`."""
+    def blocked_uses(self, *, asking: bool, dedicated: bool) -> list[Problem]:
+        """Return the uses of features that hosts block; `asking`: the scripts call the runtime for `location`.
+
+        `dedicated`: the page has an origin of its own.
+        """
         scripts = (*self._classic, *(module for _, module in self._modules))
         return [
             problem
             for script in scripts
-            for problem in blocked_problems(script.text, script.source, asking=asking, finding=script in self._finding)
+            for problem in blocked_problems(
+                script.text, script.source, asking=asking, finding=script in self._finding, dedicated=dedicated
+            )
         ]
 
     def unread(self) -> list[Problem]:

@@ -140,9 +140,11 @@ def _expects_expression(previous: ScriptToken | None, after_head: bool) -> bool:
 
 
 _BLOCKED = {
-    ("new", re.compile(r"\bnew\s+(?:Shared)?Worker\s*\(")): "starts a worker, which hosts block",
+    ("new", re.compile(r"\bnew\s+(?:Shared)?Worker\s*\(")): (
+        "starts a worker, which most hosts block; the gateway's own does not"
+    ),
     ("WebAssembly", re.compile(r"\bWebAssembly\s*\.\s*(?:compile|instantiate|Module)")): (
-        "compiles WebAssembly, which hosts block"
+        "compiles WebAssembly, which most hosts block; the gateway's own does not"
     ),
 }
 """Features that hosts block, by the first word of their use and its pattern."""
@@ -168,9 +170,20 @@ _MAY_IMPORT = re.compile(
 _SAYING_SO = frozenset({"import", "from", "Worker", "SharedWorker"})
 """The same for words."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
+_MAKES_FRAMES = re.compile(r"""createElement\s*\(\s*["'`]iframe["'`]|<iframe\b""", re.IGNORECASE)
+_NEEDS_ORIGIN = {
+    (word, re.compile(rf"\b{pattern}")): (
+        "looks into a frame that it makes, which a page without an origin cannot: set `sandbox: dedicated` for the app"
+    )
+    for word, pattern in (
+        ("contentDocument", "contentDocument"),
+        ("contentWindow", r"contentWindow\s*\??\.\s*document"),
+    )
+}
+"""What needs an origin of its own, in scripts that make frames."""
 WORKER_FILE = (
-    "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with "
-    "?worker&inline, and let the page go on without where its host blocks workers"
+    "starts a worker of another file, which the page fetches for it; most hosts block workers but the gateway's own, "
+    "so let the page go on without"
 )
 _REMEDY = 'write <script type="module">, or build the app with a bundler and pack what that wrote'
 
@@ -274,12 +287,15 @@ def _is_worker_file(words: list[str]) -> bool:
     return words[1:2] == ["("] and named[1:] in ([")"], [","]) and _NAMED_FILE.match(named[0]) is not None
 
 
-def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool) -> list[Problem]:
+def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool, dedicated: bool) -> list[Problem]:
     """Return the first use in `code` of each feature that hosts block; many libraries work without.
 
-    `asking`: it calls the runtime for `location`; `finding`: it finds the files that the page lists.
+    `asking`: it calls the runtime for `location`; `finding`: it finds the files that the page lists; `dedicated`: it
+    has an origin of its own.
     """
     patterns = _BLOCKED | ({} if finding else _LATE) | ({} if asking else _LEAVING)
+    if not dedicated and _MAKES_FRAMES.search(code):
+        patterns |= _NEEDS_ORIGIN
     found = [(match_of(code, pattern, word), words) for (word, pattern), words in patterns.items()]
     return [text.problem(match.start(), words) for match, words in found if match is not None]
 

@@ -430,7 +430,7 @@ class Serving:
             in_turn=self._in_turn,
             admits=self._admits,
         )
-        sandbox_url = self._sandbox.url(origins.console, resource.meta, external=resource.external)
+        sandbox_url = self._sandbox.url(origins.console, resource.meta, resource.allow, resource.external)
         card = AppCard(app.id, app.title, _site(origins, app), resource.uri, sandbox_url, story=app.story)
         return packed, site, card
 

@@ -150,6 +150,7 @@ class Packer:
             routed=app.policy.lets_get,
             secret=bool(app.policy.secret_routes),
             checked=self._live,
+            dedicated=app.dedicated,
         )
         if key is not None:
             self._keep(key, resource)
@@ -160,7 +161,16 @@ class Packer:
         if not self._many or self._live or not source.is_dir():  # the files beside a page are not known
             return None
         sha = hashlib.sha256(self._version.encode())
-        settings = (app.id, app.title, app.start, app.permissions, app.storage, app.policy.version, str(source))
+        settings = (
+            app.id,
+            app.title,
+            app.start,
+            app.permissions,
+            app.storage,
+            app.sandbox,
+            app.policy.version,
+            str(source),
+        )
         sha.update(repr(settings).encode())
         room = LARGEST
         for root in (source, vendor_folder(source)):
@@ -231,6 +241,7 @@ def _to_json(resource: Resource) -> dict[str, Any]:
         "meta": resource.meta,
         "notes": [*resource.notes],
         "head": resource.head,
+        "allow": [*resource.allow],
         "warnings": [[one.file, one.line, one.column, one.message] for one in resource.warnings],
         "folder": None if folder is None else [folder.prefix, str(folder.page)],
     }
@@ -248,5 +259,6 @@ def _read(found: Any, app: App) -> Resource:
             Problem(str(file), int(line), int(column), str(said)) for file, line, column, said in found["warnings"]
         ],
         external=app.policy.external,
+        allow=[str(one) for one in found["allow"]],
         folder=None if folder is None else FolderSite(str(folder[0]), Path(folder[1])),
     )

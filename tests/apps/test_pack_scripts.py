@@ -245,8 +245,28 @@ def test_webassembly_is_noted_with_its_place(tmp_path: Path) -> None:
     """Compilation requires a keyword in the content security policy, which no host sends."""
     resource = pack_files(tmp_path, index__html="<script>let a;\nWebAssembly.instantiateStreaming(f)</script>")
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
-        "index.html:2:1: compiles WebAssembly, which hosts block"
+        "index.html:2:1: compiles WebAssembly, which most hosts block; the gateway's own does not"
     ]
+
+
+MAKES = "f = document.createElement('iframe'); document.body.append(f);"
+
+
+@pytest.mark.parametrize(
+    "looks", ["f.contentDocument.write(x)", "f.contentWindow.document.body", "f.contentWindow?.document"]
+)
+def test_a_page_that_looks_into_its_own_frames_is_noted(tmp_path: Path, looks: str) -> None:
+    """It needs an origin of its own; one that makes no frames, or has an origin, does not."""
+    resource = pack_files(tmp_path, index__html=f"<script>{MAKES}\n{looks}</script>")
+    [note] = [note for note in resource.notes if "looks into a frame" in note]
+    assert ":2:" in note
+    assert "set `sandbox: dedicated` for the app" in note
+    (tmp_path / "other").mkdir()
+    assert not any(
+        "looks into" in note for note in pack_files(tmp_path / "other", index__html=f"<script>{looks}</script>").notes
+    )
+    has = pack(tmp_path, app="a", title="a", runtime="", dedicated=True)
+    assert not any("looks into" in note for note in has.notes)
 
 
 @pytest.mark.parametrize("code", ["location.href = '#/a'", 'window.location="#"', "location\n.replace( `#${at}`)"])
@@ -265,8 +285,8 @@ def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
     page = "<script>\n  f(new  Worker(url)); new Worker(u)</script><script type=module src=m.js></script>"
     resource = pack_files(tmp_path, index__html=page, m__js="new SharedWorker('data:,1'); newWorker('x.js')")
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
-        "index.html:2:5: starts a worker, which hosts block",
-        "m.js:1:1: starts a worker, which hosts block",
+        "index.html:2:5: starts a worker, which most hosts block; the gateway's own does not",
+        "m.js:1:1: starts a worker, which most hosts block; the gateway's own does not",
     ]
 
 

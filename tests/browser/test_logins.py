@@ -181,7 +181,8 @@ async def test_a_person_logs_in_to_the_app(page: Page, tmp_path: Path, authoriza
     vault = ", vault: [$.token]" if authorization == "vault" else ""
     rules = RULES.format(port=server.port, authorization=authorization, vault=vault)
     try:
-        async with running(tmp_path, policy=rules, source=source) as world:
+        storage = "gateway" if place == "view" else "page"
+        async with running(tmp_path, policy=rules, source=source, storage=storage) as world:
             await page.goto(world.url if place == "view" else world.site)
             frame: Any = page
             if place == "view":
@@ -207,6 +208,9 @@ async def test_a_person_logs_in_to_the_app(page: Page, tmp_path: Path, authoriza
                     text = "".join(block.text for block in result.content if block.type == "text")
                     assert text.startswith("it is ")
                     assert (TOKEN in text) is (authorization == "drop")  # then the backend's token is of no secret use
+                await page.reload()  # another view: its token is what the gateway keeps of `localStorage`
+                await expect(frame.locator("#name")).to_have_text(ends, timeout=60_000)
+                assert await frame.locator("body").evaluate("() => localStorage.getItem('token')") == held
             record = (world.folder / "gateway.journal").read_text("utf-8")
             assert TOKEN not in record
             assert "correct horse" not in record

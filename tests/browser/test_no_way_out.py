@@ -58,8 +58,9 @@ async def listening() -> AsyncIterator[tuple[str, asyncio.Event]]:
             transport.close()
 
 
+@pytest.mark.parametrize("sandbox", ["opaque", "dedicated"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_page_connects_to_nothing(context: BrowserContext, tmp_path: Path, way: str) -> None:
+async def test_a_page_connects_to_nothing(context: BrowserContext, tmp_path: Path, way: str, sandbox: str) -> None:
     """The same attempt reaches a listener from an ordinary web site, tried later, but not from an app."""
     folder = tmp_path / "app"
     folder.mkdir()
@@ -75,7 +76,7 @@ async def test_a_page_connects_to_nothing(context: BrowserContext, tmp_path: Pat
         serving(site) as port,
         listening() as (forbidden, leaked),
         listening() as (free, reached),
-        running(tmp_path, source=folder, policy="version: 1\n") as world,
+        running(tmp_path, source=folder, policy="version: 1\n", sandbox=sandbox) as world,
     ):
         page = await context.new_page()
         await page.goto(world.console)

@@ -283,3 +283,48 @@ async def test_in_our_host_it_outlives_the_page(page: Page, tmp_path: Path, sour
         await page.reload()
         await expect(frame.locator("#seen")).to_contain_text('"visits":"1"')
         assert await frame.locator("body").evaluate("() => localStorage.big.length") == 1_000_000
+
+
+COUNTED = """<!doctype html><title>Counted</title><p id=seen></p><script>
+const done = (request) => new Promise((go, fail) => {
+  request.onsuccess = () => go(request.result);
+  request.onerror = () => fail(request.error);
+});
+(async () => {
+  const opening = indexedDB.open("notes", 3);
+  opening.onupgradeneeded = () => {
+    const store = opening.result.createObjectStore("notes", { keyPath: "id", autoIncrement: true });
+    store.createIndex("tags", "tags", { multiEntry: true });
+    opening.result.createObjectStore("blobs");
+  };
+  const database = await done(opening);
+  const notes = database.transaction("notes", "readwrite").objectStore("notes");
+  const map = new Map([[1, new Set("x")]]);
+  const value = { tags: ["a", "b"], at: new Date(7), big: 2n ** 70n, none: undefined, map };
+  const id = await done(notes.add({ ...value, bytes: new Uint8Array([1, 2, 255]), odd: "\\ud800 \\u2028 \\0" }));
+  const byTag = await done(notes.index("tags").getAll("b"));
+  const [first] = byTag;
+  const kept = [first.at.getTime(), String(first.big), "none" in first, first.map.get(1).has("x")];
+  const rest = `${kept.join(" ")} ${[...first.bytes].join("-")} ${escape(first.odd)}`;
+  seen.textContent = `note ${id} of ${byTag.length}, version ${database.version}: ${rest}`;
+})();
+</script>"""
+
+
+async def test_databases_outlive_the_page_too(page: Page, tmp_path: Path) -> None:
+    """With keys, indexes, versions and types, in the quota of the app; the browser refuses its own in the frame."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    (folder / "index.html").write_text(COUNTED, "utf-8")
+    kept = "version 3: 7 1180591620717411303424 true true 1-2-255 %uD800%20%u2028%20%00"
+    async with running(tmp_path, source=folder, storage="gateway") as world:
+        await page.goto(world.url)
+        seen = app_of(page).locator("#seen")
+        size = 0
+        for number in (1, 2, 3):
+            await expect(seen).to_have_text(f"note {number} of {number}, {kept}")
+            async with asyncio.timeout(60):
+                while (now := sum(one.size for one in await saved_pages(world))) <= size:
+                    await asyncio.sleep(0.02)
+            size = now
+            await page.reload()

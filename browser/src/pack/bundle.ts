@@ -46,8 +46,8 @@ const VITE_FILES = /(__vite__mapDeps\s*=\s*\([^]*?m\.f\s*=\s*)(\[[^\]]*\])([^]*?
 
 /** As in `gateway/apps/scripts.py` for scripts that are not linked. */
 const WORKER_FILE =
-  "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with " +
-  "?worker&inline, and let the page go on without where its host blocks workers";
+  "starts a worker of another file, which the page fetches for it; most hosts block workers but the gateway's own, " +
+  "so let the page go on without";
 
 const COMPUTED_IMPORT =
   "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its name, " +

@@ -8,3 +8,5 @@ export const OWN = "webmcpGatewayOwn";
 
 /** The id of the element with the app's other pages, by their paths; the packed page itself has an empty entry. */
 export const PAGES = "webmcp-gateway-pages";
+/** The window's property with the databases of IndexedDB in memory, until the part that saves them takes it. */
+export const DATABASES = "webmcpGatewayDatabases";

@@ -51,6 +51,10 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
       changes[escapeText(key)] = value === null ? null : escapeText(value);
       if (!busy) void run();
     },
+    keep(key: string, value: string | null): void {
+      changes[key] = value;
+      if (!busy) void run();
+    },
     clear(): void {
       changes = {};
       clear = true;
@@ -59,22 +63,48 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
   };
 }
 
-export function createKeptStorage({ items: kept, quota }: StoredItems, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Storage {
+/** The prefix of items that hold a database, and not an item of the page: no escaped key begins with it. */
+export const DATABASE = "\0indexedDB:";
+
+/** What is kept: the page's `localStorage`, and databases as text, which share its quota. */
+export interface Kept {
+  storage: Storage;
+  /** False if the text would exceed the quota. */
+  keepDatabase(name: string, text: string | null): boolean;
+}
+
+export function createKeptStorage({ items: kept, quota }: StoredItems, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Kept {
   const items = new Map<string, string>();
   const saver = createSaver(save, later);
   const sizes = new Map<string, number>();
 
-  function put(key: string, value: string): void {
-    const size = escapeText(key).length + escapeText(value).length;
+  function exceeds(key: string, size: number): boolean {
     let whole = size;
     for (const [name, held] of sizes) if (name !== key) whole += held;
-    if (whole > quota) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
+    return whole > quota;
+  }
+
+  function put(key: string, value: string): void {
+    const size = escapeText(key).length + escapeText(value).length;
+    if (exceeds(key, size)) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
     items.set(key, value);
     sizes.set(key, size);
   }
-  for (const [key, value] of Object.entries(kept)) put(unescapeText(key), unescapeText(String(value)));
+  for (const [key, value] of Object.entries(kept)) {
+    if (key.startsWith(DATABASE)) sizes.set(key, key.length + String(value).length);
+    else put(unescapeText(key), unescapeText(String(value)));
+  }
 
-  return createStorage({
+  function keepDatabase(name: string, text: string | null): boolean {
+    const key = DATABASE + name;
+    const size = text === null ? 0 : key.length + text.length;
+    if (text !== null && exceeds(key, size)) return false;
+    sizes.set(key, size);
+    saver.keep(key, text);
+    return true;
+  }
+
+  const storage = createStorage({
     items,
     setItem(key, value) {
       if (items.get(key) === value) return;
@@ -87,9 +117,13 @@ export function createKeptStorage({ items: kept, quota }: StoredItems, save: (ar
       saver.change(key, null);
     },
     clear() {
+      const databases = [...sizes.keys()].filter((key) => key.startsWith(DATABASE));
+      if (databases.length) {
+        for (const key of items.keys()) saver.change(key, null);
+      } else saver.clear();
+      for (const key of items.keys()) sizes.delete(key);
       items.clear();
-      sizes.clear();
-      saver.clear();
     },
   });
+  return { storage, keepDatabase };
 }

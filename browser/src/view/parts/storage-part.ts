@@ -1,11 +1,14 @@
 /**
- * `localStorage` that the gateway stores for the person and the app. The page's own scripts wait until it is loaded.
+ * `localStorage`, and IndexedDB where it is in memory, that the gateway stores for the person and the app. The page's own
+ * scripts wait until they are loaded.
  *
  * A separate script after the runtime, for apps that are configured for it; it uses only `webmcpGateway`.
  */
 
 import type { Params } from "../host/json-rpc";
-import { createKeptStorage, type StoredItems } from "../page/saved-storage";
+import type { Databases } from "../../libraries/indexeddb-part";
+import { DATABASES } from "../page/part-keys";
+import { createKeptStorage, DATABASE, type Kept, type StoredItems } from "../page/saved-storage";
 import { startScripts } from "../page/late-scripts";
 import { answerOf } from "../tools/results";
 import type { PageSide } from "../host/tiers";
@@ -42,8 +45,29 @@ async function start(): Promise<void> {
   const found = await Promise.race([load(page), delay(LOAD_TIMEOUT)]);
   if (typeof found !== "object") return console.warn(`webmcp-gateway: localStorage lasts as long as this page: ${found ?? "the gateway did not answer"}`);
   // Even if the frame has its own: that is the host's, and may be shared with others.
-  const value = createKeptStorage(found, (args) => save(page, args), delay);
-  Object.defineProperty(window, "localStorage", { value, configurable: true });
+  const kept = createKeptStorage(found, (args) => save(page, args), delay);
+  Object.defineProperty(window, "localStorage", { value: kept.storage, configurable: true });
+  await keepDatabases(found.items, kept);
+}
+
+/** Restores the databases, and saves each that changes, whole. */
+async function keepDatabases(items: Params, { keepDatabase }: Kept): Promise<void> {
+  const databases = (window as { [DATABASES]?: Databases })[DATABASES];
+  Reflect.deleteProperty(window, DATABASES);
+  if (!databases) return;
+  const told = new Set<string>();
+  const warn = (name: string, why: unknown): void => {
+    if (!told.has(name)) console.warn(`webmcp-gateway: the database ${name} lasts as long as this page: ${why}`);
+    told.add(name);
+  };
+  for (const [key, text] of Object.entries(items)) {
+    if (!key.startsWith(DATABASE)) continue;
+    const name = key.slice(DATABASE.length);
+    await databases.restore(name, String(text)).catch((why: unknown) => warn(name, why));
+  }
+  databases.watch((name, text) => {
+    if (!keepDatabase(name, text)) warn(name, "it is larger than what the gateway keeps");
+  }, warn);
 }
 
 startScripts(window.parent === window ? Promise.resolve() : start());
