@@ -136,7 +136,7 @@ PACKAGES = (
     "@ai-sdk/mcp",
     "zod",
 )
-"""What is installed into `node_modules`; `zod` is a peer of others."""
+"""The packages that are installed into `node_modules`; `zod` is a peer of others."""
 
 
 @dataclass(frozen=True)

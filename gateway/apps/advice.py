@@ -115,8 +115,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class AppFacts:
-    """What the advice is made from. `policy` is None before there is one; `packed` for an app that has no folder.
+    """The facts from which the advice is made.
 
+    `policy` is None before there is one; `packed` for an app that has no folder.
     `server_rendered`: its pages come from the backend. `kept_storage`: `storage: gateway` is set.
     """
 

@@ -143,7 +143,7 @@ TRAITS: Final[Mapping[str, re.Pattern[str]]] = {
     "devices": _any(r"\bnavigator\s*\.\s*(?:usb|bluetooth|serial|hid)\b", r"\bnew\s+PaymentRequest\b"),
     "full screen": _any(r"\brequestFullscreen\b", r"\brequestPointerLock\b"),
 }
-"""What a page needs of its browser, by what its files contain."""
+"""The features that a page needs of its browser, by what its files contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def survey_texts(
 
 
 class _Collected:
-    """What was found so far. `start` is the URL against which relative URLs of scripts count."""
+    """The findings so far. `start` is the URL against which relative URLs of scripts count."""
 
     def __init__(self, start: str, is_own: Callable[[str], bool]) -> None:
         self._start = start

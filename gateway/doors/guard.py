@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 PROBES = ("/healthz", "/readyz")
 
 _SHOWN_IN: Final = {Site.SANDBOX: ("document", "iframe"), Site.DEDICATED: ("iframe",)}
-"""Where browsers may show a site to which another one navigates."""
+"""The places in which browsers may show a site to which another one navigates."""
 
 UNKNOWN_HOST: Final = (
     "This gateway does not answer as {!r}. "

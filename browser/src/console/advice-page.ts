@@ -1,4 +1,4 @@
-/** What of an app works in a view, what needs a line, and what no host can do: the page of `doctor APP`. */
+/** The page of `doctor APP`: the parts of an app that work in a view, that need a line, and that no host can run. */
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import type { Api } from "./api";

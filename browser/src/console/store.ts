@@ -15,7 +15,7 @@ export class Store extends EventTarget implements Listener {
   readonly api: Api;
   state: GatewayState | undefined;
   link: Connection = "connecting";
-  /** Why there is no connection, in words. */
+  /** The reason for a missing connection, in words. */
   problem = "";
   questions: readonly Question[] = [];
   liveViews: readonly LiveView[] = [];

@@ -34,7 +34,7 @@ export class TimelinePanel extends LitElement {
   @state() private most = INITIAL_ENTRIES;
 
   private drawn: ReadonlySet<string> = new Set();
-  /** How many new entries this draw may bring: unlimited for a person's action. */
+  /** The most new entries that this draw may bring: unlimited for a person's action. */
   private portion = DRAW_PORTION;
   private next = 0;
 

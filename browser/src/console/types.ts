@@ -145,7 +145,7 @@ export interface Finding {
   places: string[];
 }
 
-/** What of an app works in a view; `hosts` are the restrictions by host. */
+/** The parts of an app that work in a view; `hosts` are the restrictions by host. */
 export interface Advice {
   app: string;
   problems: string[];

@@ -96,7 +96,7 @@ function sortGesture(data: JsonObject): PageMessage {
   return { kind: "gesture", age: Math.min(Math.ceil(age), 5000) };
 }
 
-/** Why `message` is no valid message; null if it is one. */
+/** The reason for which `message` is not valid; null if it is. */
 function invalidReason(message: JsonObject): string | null {
   try {
     readMessage(message);

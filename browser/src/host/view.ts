@@ -21,7 +21,7 @@ const LARGEST_HEIGHT = 10_000;
 /** Notifications that wait for a page. */
 const MAX_NOTICES = 64;
 
-/** Why an app is no longer shown; `text` is for the person. */
+/** The reason for which an app is no longer shown; `text` is for the person. */
 export interface Ending {
   reason: "closed" | "closed-by-gateway" | "left" | "flooded" | "failed";
   text: string;

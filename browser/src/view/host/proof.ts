@@ -6,9 +6,9 @@ import { answerOf } from "../tools/results";
 
 export const LAUNCH = "webmcp-gateway/launch";
 
-/** How long a host may take to deliver the launch value, after `initialized`, in milliseconds. */
+/** Milliseconds after `initialized` in which a host may deliver the launch value. */
 const LAUNCH_TIMEOUT = 3000;
-/** How long calls wait for the answer to attach, in milliseconds; a later one counts, too: some hosts ask a person first. */
+/** Milliseconds that calls wait for the answer to attach; a later one counts, too: some hosts ask a person first. */
 const ATTACH_TIMEOUT = 15000;
 
 export interface Proof {

@@ -4,7 +4,7 @@ import type { Params } from "../host/json-rpc";
 
 const TITLES = { 202: "Accepted", 413: "Content Too Large", 503: "Service Unavailable" };
 
-/** Why a request was not sent: the console tells a developer what the host lacks. */
+/** The reason for which a request was not sent: the console tells a developer what the host lacks. */
 export const NO_HOST_DETAIL = "The app cannot reach its server from here.";
 
 /** The values of an `http_request` result. */

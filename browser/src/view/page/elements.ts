@@ -12,7 +12,7 @@ type Kind = "data" | "set" | "script" | "sheet" | "ahead";
 /** A reference of an element. */
 interface Reference {
   url: string;
-  /** How it is loaded. */
+  /** The way in which it is loaded. */
   kind: Kind;
   /** Whether the element lacks the attribute, which is written with the file. */
   unwritten: boolean;

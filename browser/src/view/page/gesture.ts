@@ -1,6 +1,6 @@
 /** The person's last gesture in the page, as the view itself reports it, for hosts that attest none. */
 
-/** How long after a gesture a request may still be caused by it, in milliseconds. */
+/** Milliseconds after a gesture in which a request may still be caused by it. */
 const MAX_AGE = 5000;
 
 export interface Gestures {

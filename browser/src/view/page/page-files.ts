@@ -12,7 +12,7 @@ const MAX_CACHED = 64;
  */
 const URL_TOKEN = /(?<!@import\s*)url\(\s*(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?:"([^"]+)"|'([^']+)')|\/\*.*?\*\/|"(?:\\.|[^\\])*?"|'(?:\\.|[^\\])*?'/gis;
 
-/** How a text with a byte order mark begins (Encoding, 6 "BOM sniff"). */
+/** The start of a text with a byte order mark (Encoding, 6 "BOM sniff"). */
 const BOM_ENCODINGS: Record<string, string> = { "\xff\xfe": "utf-16le", "\xfe\xff": "utf-16be", "\xef\xbb": "utf-8" };
 
 /** An element that refers to a file; only a script has `noModule`. */

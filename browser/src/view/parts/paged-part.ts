@@ -89,7 +89,7 @@ function shareCookies(first: string, changed: (text: string) => void): (text: st
   return read;
 }
 
-/** What the page stored, as the runtime of the next page reads it from the name of its window. */
+/** The storage of the page, as the runtime of the next page reads it from the name of its window. */
 function writeStorage(): string {
   const areas = [localStorage, sessionStorage].map((area) => Object.keys(area).map((key) => [key, area.getItem(key)]));
   return `webmcp-gateway-storage:${JSON.stringify([window.name, areas, []])}`;

@@ -19,7 +19,7 @@ export interface Tag {
   attributes: Map<string, Attribute>;
 }
 
-/** What the frame needs to know of a page. */
+/** The facts of a page that the frame needs. */
 export interface PreparedPage {
   html: string;
   /** The `<base href>` of the page, if it has one. */
@@ -138,7 +138,7 @@ const LOADED = /stylesheet|preload/i;
 
 const isOfBackend = (url: string): boolean => !!url.trim() && !/^\s*([a-z][a-z0-9+.-]*:|\/\/)/i.test(url);
 
-/** How the page is prepared: its head, and what its content security policy forbids. */
+/** The preparation of the page: its head, and what its content security policy forbids. */
 export interface Preparation {
   /** Put first into the page. */
   head: (page: Omit<PreparedPage, "html">) => string;

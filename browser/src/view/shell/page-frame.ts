@@ -21,7 +21,7 @@ export interface PageFrame {
   element: HTMLIFrameElement;
   post(message: unknown): void;
   notify(method: string, params: Params): void;
-  /** What the page stored; undefined if it does not tell. */
+  /** The storage of the page; undefined if it does not report it. */
   leave(): Promise<string | undefined>;
   /** Removes it: its calls are cancelled. */
   remove(): void;

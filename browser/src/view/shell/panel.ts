@@ -1,4 +1,4 @@
-/** What the shell shows in place of a page, or over it: progress, and what went wrong with what can be done. */
+/** The panel of the shell in place of a page, or over it: progress, and errors with their remedy. */
 
 export interface Choice {
   label: string;

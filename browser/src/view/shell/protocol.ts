@@ -38,7 +38,7 @@ export interface Navigation {
   user?: boolean;
 }
 
-/** What the shell writes into the head of a page. */
+/** The values that the shell writes into the head of a page. */
 export interface PageFacts {
   url: string;
   /** The base of its relative URLs. */

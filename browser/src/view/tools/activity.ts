@@ -1,6 +1,6 @@
 /** Tracks model calls that run in the page without passing through the gateway. */
 
-/** How long after such a call the page's requests still count as the model's, in milliseconds. */
+/** Milliseconds after such a call in which the page's requests still count as the model's. */
 const GRACE = 2000;
 
 export interface Activity {
