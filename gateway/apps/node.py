@@ -229,6 +229,9 @@ WORD: Final = "location"
 
 _ANSWERS: Final = TypeAdapter(list[str | None])
 
+_Rewritten = dict[tuple[str, str], str | None]
+"""The new code of scripts by their code and kind; None where nothing changes."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Script:
@@ -251,20 +254,24 @@ class _Script:
         return Splice(self.start, self.end, f'{self.name}="{html.escape(code)}"' if self.name else code)
 
 
-def location_changes(page: str, kinds: Collection[str]) -> list[Splice] | None:
+def location_changes(page: str, kinds: Collection[str], known: _Rewritten) -> list[Splice] | None:
     """Return the changes that make scripts of `page` call the runtime for `location`; None without Node.
 
-    `kinds` are the types of its classic scripts. A script with a syntax error is unchanged.
+    `kinds` are the types of its classic scripts. A script with a syntax error is unchanged. `known` remembers scripts
+    between the pages of an app, which mostly share them.
     """
     if WORD not in page:
         return []
     scripts = [script for element in parse(Text("", page)).elements for script in _scripts(page, element, kinds)]
     if not scripts:
         return []
-    answers = _answers(scripts)
+    new = list({(one.code, one.kind): one for one in scripts if (one.code, one.kind) not in known}.values())
+    answers = _answers(new) if new else []
     if answers is None:
         return None
-    return [one.with_code(code) for one, code in zip(scripts, answers, strict=True) if code is not None]
+    known.update({(one.code, one.kind): code for one, code in zip(new, answers, strict=True)})
+    changed = ((one, known[one.code, one.kind]) for one in scripts)
+    return [one.with_code(code) for one, code in changed if code is not None]
 
 
 def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Script]:

@@ -322,6 +322,7 @@ def pack(
     refused: list[Problem] = []
     vendored = read_vendored(source, refused.append)
     asks = ASKS in (parts or {})
+    rewritten: dict[tuple[str, str], str | None] = {}
 
     def make(path: Path) -> PackResult:
         misread: list[Problem] = []
@@ -331,7 +332,7 @@ def pack(
         splices = packing.splices()
         text = splice(page.text.whole, splices)
         start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
-        return PackResult(packing, text, start, location_changes(text, CLASSIC) if asks else None)
+        return PackResult(packing, text, start, location_changes(text, CLASSIC, rewritten) if asks else None)
 
     main = make(path)
     packing, own_location = main.packing, main.own_location

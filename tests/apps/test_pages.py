@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gateway.apps import pack
+import pytest
+
+from gateway.apps import node, pack
 from gateway.apps.node import ASKS
 from gateway.apps.pack import PAGES
 from gateway.apps.page_scripts import WAITS
@@ -51,6 +53,24 @@ def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
         "broken.html:1:6: none.png: there is no such file in the app's folder; "
         "if the backend has it, let the policy (`pack --policy`) allow GET of it"
     ]
+
+
+def test_a_script_of_many_pages_is_rewritten_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing asks for the shared script once, and all pages get its new code."""
+    asked: list[str] = []
+    real = node.ask
+
+    def ask(program: str, name: str, line: str) -> str:
+        asked.append(line)
+        return real(program, name, line)
+
+    monkeypatch.setattr(node, "ask", ask)
+    links = "".join(f"<a href={name}.html>" for name in "abc")
+    write(tmp_path, index__html=f"{links}<script src=shared.js></script>", shared__js="location.shared")
+    write(tmp_path, **{f"{name}__html": "<script src=shared.js></script>" for name in "abc"})
+    found = other_pages(pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS).html)
+    assert sum("location.shared" in line for line in asked) == 1
+    assert [f"{ASKS}location).shared" in found[f"/{name}.html"] for name in "abc"] == [True] * 3
 
 
 def test_pages_with_which_the_console_would_not_show_the_app_are_left_out(tmp_path: Path) -> None:
