@@ -20,7 +20,7 @@ from gateway.apps.files import (
     is_embedded,
 )
 from gateway.apps.markup import Attribute, Element, Page
-from gateway.apps.page_scripts import PageScripts, remove_element
+from gateway.apps.page_scripts import PageScripts, check_integrity, remove_element
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.errors import DocumentError, Problem
@@ -304,6 +304,7 @@ class Packing:
 
     def _sheet(self, element: Element, href: Attribute) -> str:
         path = self._folder.find(self._reference(href), self._path, "styles")
+        check_integrity(self._folder, element, path, self._reference(href))
         text = self._folder.text(path, self._reference(href), element.get("charset") or "")
         css = pack_styles(text, text.whole, path, self._folder, (path,))
         unsaid = _LINKING if "preload" not in element.tokens("rel") else _LINKING | {"as", "onload"}

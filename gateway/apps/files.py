@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import hashlib
 import mimetypes
 import os
 import re
@@ -168,6 +169,20 @@ class VendorFiles:
         """Return the file that was taken from a URL; None if none was."""
         absolute = f"https:{url.strip()}" if url.strip().startswith("//") else url.strip()
         return self.files.get(absolute.partition("#")[0])
+
+
+VENDORED_AGAIN: Final = "remove the folder of `pack --vendor` beside the app, and run it again"
+
+_DIGEST: Final = re.compile(r"(sha256|sha384|sha512)-([A-Za-z0-9+/_-]+={0,2})")
+
+
+def has_digest(body: bytes, integrity: str) -> bool:
+    """Return whether a file has one of the digests of the strongest kind that is named (SRI, 3.3.5)."""
+    named = _DIGEST.findall(integrity)
+    strongest = max((kind for kind, _ in named), default="")
+    digests = [digest for kind, digest in named if kind == strongest]
+    found = base64.b64encode(hashlib.new(strongest, body).digest()).decode() if strongest else ""
+    return not digests or found in (digest.replace("-", "+").replace("_", "/") for digest in digests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sysconfig
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -55,12 +55,13 @@ class Module:
 class LinkedScripts:
     """The linked code of each script, and the style sheets that their imports would have loaded, as files.
 
-    `problems` are imports that cannot be linked: where the code runs, they throw.
+    `problems` are imports that cannot be linked: where the code runs, they throw. `foreign` are those of other sites.
     """
 
     codes: tuple[str, ...]
     styles: tuple[str, ...]
     problems: tuple[Problem, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 class _ScriptReport(BaseModel):
@@ -73,6 +74,7 @@ class _ScriptReport(BaseModel):
     codes: list[str]
     styles: list[str]
     problems: list[Place]
+    foreign: list[str] = []
 
 
 def link(
@@ -83,11 +85,12 @@ def link(
     home: str,
     imports: dict[str, str],
     scopes: dict[str, dict[str, str]],
+    vendored: Mapping[str, Path],
 ) -> LinkedScripts:
     """Link the modules of one page with all their imports, in order. Raises `DocumentError`.
 
     `base` is the URL path of the folder `root`, `home` the absolute URL of the app's own; `imports` and `scopes` are
-    those of the page's import map.
+    those of the page's import map, `vendored` the files that were taken from other sites.
     """
     program = node()
     if program is None:
@@ -96,12 +99,13 @@ def link(
         ]
         raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
     scripts = [_script(module) for module in modules]
-    job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports, "scopes": scopes}
+    job: dict[str, object] = {"root": str(root), "base": base, "home": home, "scripts": scripts}
+    job |= {"imports": imports, "scopes": scopes, "vendored": {url: str(path) for url, path in vendored.items()}}
     answer = _run(program, plain_json(job), root)
     problems = [Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems]
     if not answer.codes:
         raise DocumentError(problems)
-    return LinkedScripts(tuple(answer.codes), tuple(answer.styles), tuple(problems))
+    return LinkedScripts(tuple(answer.codes), tuple(answer.styles), tuple(problems), tuple(answer.foreign))
 
 
 def _script(module: Module) -> dict[str, object]:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.apps import exact_text
-from gateway.apps.files import Folder, Reference, Splice, Text, is_embedded, splice
+from gateway.apps.files import VENDORED_AGAIN, Folder, Reference, Splice, Text, has_digest, is_embedded, splice
 from gateway.apps.markup import Element, Page, parse
 from gateway.apps.node import LinkedScripts, Module, link, node, run
 from gateway.apps.scripts import (
@@ -231,6 +231,7 @@ class PageScripts:
                 f"{reference.url} is a module of the backend, which cannot be linked: save it in the app's folder"
             )
         path = self._folder.find(reference, self._path, "scripts")
+        check_integrity(self._folder, element, path, reference)
         if path.suffix.lower() in _SOURCES:
             raise reference.error(f"{reference.url} is not JavaScript: build the app, and pack what that wrote")
         # Modules are UTF-8, whatever they declare (HTML, 8.1.4.2).
@@ -387,7 +388,12 @@ class PageScripts:
 
     def _link(self, modules: list[Module]) -> LinkedScripts:
         root, base = self._folder.root, self._folder.base
-        return link(modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes)
+        files = self._folder.vendored.files
+        linked = link(
+            modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes, vendored=files
+        )
+        self._folder.findings.foreign.extend(("scripts", url) for url in linked.foreign)
+        return linked
 
     def _module(self, element: Element, code: str, module: Module) -> Splice:
         code = self._in_element(code, module.text, module=True)
@@ -414,6 +420,15 @@ def _object(value: object) -> dict[str, object]:
 
 def _addresses(written: dict[str, object]) -> dict[str, str]:
     return {name: address for name, address in written.items() if isinstance(address, str)}
+
+
+def check_integrity(folder: Folder, element: Element, path: Path, reference: Reference) -> None:
+    """Check the digest that an element names for a file of another site. Raises `DocumentError`."""
+    named = element.get("integrity") or ""
+    if path in folder.vendored.urls and named and not has_digest(path.read_bytes(), named):
+        raise reference.error(
+            f"{reference.url} has other bytes than its `integrity` names, and is left out: {VENDORED_AGAIN}"
+        )
 
 
 def remove_element(element: Element) -> Splice:

@@ -103,7 +103,7 @@ _FILE: Final = re.compile(r"/[^/]+\.(?:m?js|css|png|jpe?g|gif|svg|webp|avif|ico|
 """Files whose folder is opened: pages of a backend name many of them."""
 
 _SITES = ("gateway", "sandbox")
-_GENERIC = frozenset({"", "app", "build", "dist", "out", "public", "site", "src", "static", "web", "www"})
+_GENERIC = frozenset({"", "app", "build", "dist", "out", "package", "public", "site", "src", "static", "web", "www"})
 
 
 @dataclass(frozen=True, slots=True)

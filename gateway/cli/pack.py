@@ -71,9 +71,9 @@ def pack(
     packed is left out, as in a browser that cannot load it, and listed with file, line, column and the remedy. The
     gateway packs apps itself when it starts: this command shows the result, or writes it for an MCP server of your own.
 
-    With --vendor, files of other sites (fonts and their style sheets, scripts of a CDN, pictures) are downloaded once,
-    to SOURCE.vendor. Later packs, and the gateway, use them, and leave out a file whose bytes are not those of its
-    lock.
+    With --vendor, files of other sites (fonts, style sheets, scripts and modules of a CDN, pictures) are downloaded
+    once, to SOURCE.vendor. Later packs, and the gateway, use them, and leave out a file whose bytes are not those of
+    its lock.
 
     Example: webmcp-gateway pack dist --app cart
     """
@@ -130,8 +130,8 @@ def pack(
 FILES: Final = frozenset({"fonts", "images", "styles", "scripts"})
 """The kinds of files that can be taken in."""
 
-ROUNDS: Final = 4
-"""Style sheets may name further ones, and these fonts."""
+ROUNDS: Final = 12
+"""Style sheets may name further ones, and these fonts; modules import others."""
 
 SECONDS: Final = 30.0
 """Seconds for one download."""

@@ -244,7 +244,8 @@ def test_every_import_that_cannot_be_linked_is_named_with_its_place(tmp_path: Pa
     )
     assert found == [
         "a.js:2:1: imports react, which is no path: build the app with a bundler, and pack what it wrote",
-        "a.js:3:1: imports https://cdn.test/c.js of another site, which hosts block: save it in the app's folder",
+        "a.js:3:1: imports https://cdn.test/c.js of another site, which hosts block: save it in the app's folder, "
+        "or take it in once by `pack --vendor`",
         "a.js:4:3: imports ../outside.js, which lies outside of the app's folder",
         f"a.js:5:1: {late}",
         f"a.js:5:30: {late}",

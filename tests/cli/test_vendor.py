@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from functools import partial
@@ -44,6 +45,17 @@ class Cdn:
                     return web.Response(body=FONT, content_type="font/woff2")
                 case "/p":
                     return web.Response(body=b"png", content_type="image/png")
+                case "/lib/main.js":
+                    code = (
+                        'import {name} from "./part.js"; export * from "/lib/other.js"; export const main = () => name'
+                    )
+                    return web.Response(text=code, content_type="text/javascript")
+                case "/lib/part.js":
+                    return web.Response(
+                        text="export const name = 'part ' + import.meta.url", content_type="text/javascript"
+                    )
+                case "/lib/other.js":
+                    return web.Response(text="export const other = 'other'", content_type="text/javascript")
                 case "/moved.js":
                     raise web.HTTPFound("/x.js")
                 case "/x.js":
@@ -155,3 +167,44 @@ def test_the_command_says_what_it_left_out(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "not taken in: http://cdn.invalid/x.js: it is not https" in done.stderr
     assert "<p>rest" in output.read_text("utf-8")
+
+
+MODULES = """\
+<script type=importmap>{{"imports": {{"lib": "{site}/lib/main.js"}}}}</script>
+<script type=module>
+import {{main, other}} from "lib"
+import("{site}/lib/part.js").then(({{name}}) => console.log(main(), other, name))
+</script>
+"""
+
+
+async def test_modules_of_other_sites_are_taken_in_with_what_they_import(tmp_path: Path, cdn: tuple[Cdn, str]) -> None:
+    """By an import map, a static and a dynamic import; the module keeps its own address."""
+    server, site = cdn
+    folder = write(tmp_path / "app", index__html=MODULES.format(site=site))
+    made = partial(pack, folder, app="cart", title="", runtime=RUNTIME)
+    assert "or take it in once by `pack --vendor`" in str(made().warnings[0])
+    assert await take_in(folder, made) == []
+    assert sorted(path for path, _ in server.asked) == ["/lib/main.js", "/lib/other.js", "/lib/part.js"]
+    resource = made()
+    assert (resource.warnings, resource.foreign) == ([], [])
+    assert f"'part ' + \"{site}/lib/part.js\"" in resource.html
+    assert "'other'" in resource.html
+
+
+@pytest.mark.parametrize(("fits", "ran"), [(True, True), (False, False)])
+async def test_integrity_holds_for_what_was_taken_in(
+    tmp_path: Path, cdn: tuple[Cdn, str], fits: bool, ran: bool
+) -> None:
+    """A script with other bytes than the page names does not run, as in a browser; packing goes on."""
+    _, site = cdn
+    digest = base64.b64encode(hashlib.sha384(b"ran('</script>')" if fits else b"other").digest()).decode()
+    text = f"<script src={site}/x.js integrity='sha384-{digest}'></script><p>rest"
+    folder = write(tmp_path / "app", index__html=text)
+    made = partial(pack, folder, app="cart", title="", runtime=RUNTIME)
+    assert await take_in(folder, made) == []
+    resource = made()
+    assert ("ran('" in resource.html, "<p>rest" in resource.html) == (ran, True)
+    assert ["other bytes than its `integrity` names" in str(one) for one in resource.warnings] == (
+        [] if fits else [True]
+    )

@@ -21,6 +21,8 @@ export interface Job {
   /** The page's import map, with addresses that are relative to `home`. */
   imports: Record<string, string>;
   scopes: Record<string, Record<string, string>>;
+  /** The files that were taken from other sites, by their URLs. */
+  vendored?: Record<string, string>;
 }
 
 export interface Bundled {
@@ -29,6 +31,8 @@ export interface Bundled {
   /** Style sheets, as files of `root`, that the linked modules would load. */
   styles: string[];
   problems: { file: string; line: number; column: number; message: string }[];
+  /** The URLs of imports of other sites that were not taken from there. */
+  foreign: string[];
 }
 
 interface Node {
@@ -55,23 +59,36 @@ const COMPUTED_IMPORT =
 
 const NO_UTF_8 = "this is not UTF-8, as modules are: browsers replace such characters; save it as UTF-8";
 
+/** Code that may start a worker, or import a file whose name is not written there. */
+const TO_READ = /Worker\b|\bimport\s*(?:\/|\((?!\s*(["'`])[^"'`$\\]*\1\s*[,)]))/;
+
 class UnpackableError extends Error {}
 
+/** Links the modules; those without anything to report are parsed once, by the linker. */
 async function bundle(job: Job): Promise<Bundled> {
+  return (await link(job, (code) => TO_READ.test(code))) ?? (await link(job, () => true))!;
+}
+
+/** Links the modules, and parses those that `reads` before; undefined if there is something to report in another one. */
+async function link(job: Job, reads: (code: string) => boolean): Promise<Bundled | undefined> {
+  let unread = false;
+  let missed = false;
   const root = realpathSync(job.root);
-  const bundled: Bundled = { codes: [], styles: [], problems: [] };
+  const bundled: Bundled = { codes: [], styles: [], problems: [], foreign: [] };
+  const vendored = new Map(Object.entries(job.vendored ?? {}).map(([url, file]) => [url, realpathSync(file)]));
+  const origins = new Map(Array.from(vendored, ([url, file]) => [file, url]));
   const displayName = (file: string): string => relative(root, file).split(sep).join("/");
   const inline = (id: string) => (id.startsWith(INLINE) ? job.scripts[Number(id.slice(INLINE.length))] : undefined);
 
   /** The file of `source`, imported by the file or inline script `importer`. */
   function resolveFile(source: string, importer: string): string {
+    const origin = origins.get(importer);
+    if (origin !== undefined) return resolveElsewhere(mapImport(namesIn(job, origin), source) ?? source, source, origin);
     const writer = inline(importer)?.file ?? importer;
     const beside = dirname(writer);
     const mapped = pathWithin(job.home, mapImport(namesIn(job, new URL(displayName(writer), job.home).href), source)) ?? source;
     if (/^(data|blob):/i.test(mapped)) throw new UnpackableError(`imports a ${mapped.slice(0, 5)} URL, which hosts block: save it in the app's folder`);
-    if (/^([a-z][a-z0-9+.-]*:|\/\/)/i.test(mapped)) {
-      throw new UnpackableError(`imports ${source} of another site, which hosts block: save it in the app's folder`);
-    }
+    if (/^([a-z][a-z0-9+.-]*:|\/\/)/i.test(mapped)) return resolveElsewhere(mapped, source, job.home);
     if (!/^\.{0,2}\//.test(mapped)) {
       throw new UnpackableError(`imports ${source}, which is no path: build the app with a bundler, and pack what it wrote`);
     }
@@ -87,6 +104,19 @@ async function bundle(job: Job): Promise<Bundled> {
       throw new UnpackableError(`imports ${source}, which is not JavaScript: build the app with a bundler, and pack what it wrote`);
     }
     return real;
+  }
+
+  /** The file that was taken from the URL `mapped`, as a module at `base` names it. */
+  function resolveElsewhere(mapped: string, source: string, base: string): string {
+    if (!/^(\.{0,2}\/|[a-z][a-z0-9+.-]*:)/i.test(mapped)) throw new UnpackableError(`imports ${source}, which is no path`);
+    const url = new URL(mapped, base);
+    url.hash = "";
+    const file = vendored.get(url.href);
+    if (file !== undefined) return file;
+    if (/^https?:$/.test(url.protocol) && !bundled.foreign.includes(url.href)) bundled.foreign.push(url.href);
+    throw new UnpackableError(
+      `imports ${source} of another site, which hosts block: save it in the app's folder, or take it in once by \`pack --vendor\``,
+    );
   }
 
   function report(id: string, code: string, offset: number, message: string): void {
@@ -109,8 +139,9 @@ async function bundle(job: Job): Promise<Bundled> {
       try {
         return resolveFile(source, importer);
       } catch (error) {
-        if (error instanceof UnpackableError) return `${LOST}${source}`;
-        throw error;
+        if (!(error instanceof UnpackableError)) throw error;
+        missed = true;
+        return `${LOST}${source}`;
       }
     },
     load(id) {
@@ -130,6 +161,10 @@ async function bundle(job: Job): Promise<Bundled> {
       }
     },
     transform(code, id) {
+      if (!reads(code)) {
+        unread = true;
+        return { code: withoutPreloads(code, id), map: null };
+      }
       let tree: ProgramNode;
       try {
         tree = this.parse(code);
@@ -160,7 +195,7 @@ async function bundle(job: Job): Promise<Bundled> {
       return { code: withoutPreloads(code, id), map: null };
     },
     resolveImportMeta(property, { moduleId }) {
-      const { href } = new URL(displayName(inline(moduleId)?.file ?? moduleId), job.home);
+      const href = origins.get(moduleId) ?? new URL(displayName(inline(moduleId)?.file ?? moduleId), job.home).href;
       if (property === "url") return JSON.stringify(href);
       return property === "resolve" ? resolver(namesIn(job, href), href) : null;
     },
@@ -197,13 +232,14 @@ async function bundle(job: Job): Promise<Bundled> {
       bundled.codes = joinChunks(chunks, entries.map((id) => chunks.find((each) => each.facadeModuleId === id)!.fileName));
     }
   } catch (error) {
+    if (unread) return undefined;
     const { id, loc, message } = error as { id?: string; loc?: { file?: string; line: number; column: number }; message: string };
     const script = inline(id ?? "");
     const file = displayName(script?.file ?? loc?.file ?? id ?? job.scripts[0]?.file ?? "");
     const at = { line: (loc?.line ?? 1) + (script?.line ?? 1) - 1, column: (loc?.column ?? 0) + 1 };
     if (bundled.problems.length === 0) bundled.problems.push({ file, ...at, message: firstLine(message) });
   }
-  return bundled;
+  return missed && unread ? undefined : bundled;
 }
 
 /** The code of a module that cannot run. */
@@ -302,6 +338,6 @@ function firstLine(message: string): string {
 
 /** Answers each line of standard input with a line: the start of this program takes longer than most jobs. */
 for await (const line of process.argv[2] === "--lines" ? createInterface({ input: process.stdin }) : []) {
-  const failed = (error: unknown): Bundled => ({ codes: [], styles: [], problems: [{ file: "", line: 1, column: 1, message: String(error) }] });
+  const failed = (error: unknown): Bundled => ({ codes: [], styles: [], foreign: [], problems: [{ file: "", line: 1, column: 1, message: String(error) }] });
   process.stdout.write(`${JSON.stringify(await bundle(JSON.parse(line) as Job).catch(failed))}\n`);
 }
