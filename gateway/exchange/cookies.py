@@ -1,4 +1,4 @@
-"""Cookies of backends, kept for their callers: apps neither see nor set them."""
+"""Cookies of backends, kept for their callers: only pages that the backend renders see and set some of them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ class CookieJars:
     def keep_of_page(self, key: JarKey, url: str, given: Iterable[str]) -> None:
         """Store what scripts of the backend's page set: neither new `HttpOnly` cookies, nor others in their place."""
         taken = {kept.key for kept in self._jars.get(key, ()) if kept["httponly"]}
-        fields = [one for one in given if not _HTTP_ONLY.search(one) and one.partition("=")[0].strip() not in taken]
+        clean = [one for one in given if one.isprintable() and not _HTTP_ONLY.search(one)]  # nothing ends a header
+        fields = [one for one in clean if one.partition("=")[0].strip() not in taken]
         self.keep(key, url, tuple(("set-cookie", field) for field in fields))
 
     def visible(self, key: JarKey, url: str) -> str:

@@ -137,7 +137,7 @@ async def test_scripts_and_the_history_lead_from_page_to_page(page: Page, served
     await shown.locator("#plain").click()
     problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
     await expect(problem).to_contain_text("went on by itself")
-    await problem.get_by_text("Load the page again").click()
+    await problem.get_by_role("button", name="Load the page again").click()
     await expect(shown.locator("h1")).to_have_text("Start")
 
 
@@ -160,7 +160,7 @@ async def test_what_does_not_load_says_so(
     problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
     await expect(problem).to_contain_text(detail)
     await expect(problem).to_contain_text(title)
-    await problem.get_by_text("Back to the page").click()
+    await problem.get_by_role("button", name="Back to the page").click()
     await expect(problem).to_have_count(0)
     await expect(shown.locator("h1")).to_have_text("Start")
 
@@ -206,7 +206,7 @@ async def test_pages_that_lead_on_and_on_are_stopped(page: Page, tmp_path: Path)
         for _ in range(2):
             await expect(problem).to_contain_text("leads on and on")
             seen = len(pages.arrived)
-            await problem.get_by_text("Go on").click()
+            await problem.get_by_role("button", name="Go on").click()
             await expect(problem).to_have_count(0)
             await expect(problem).to_contain_text("leads on and on")
             assert 0 < len(pages.arrived) - seen <= 100, (seen, len(pages.arrived))
@@ -315,7 +315,7 @@ async def test_a_page_reaches_nothing_of_its_shell(page: Page, served: tuple[Wor
     assert all(any(name in line for line in errors) for name in ("webmcp_attach", "webmcp_poll", "forged"))
     assert page.url == place
     assert len(page.context.pages) == 1
-    await problem.get_by_text("Back to the page").click()
+    await problem.get_by_role("button", name="Back to the page").click()
     await expect(shown.locator("h1")).to_have_text("Attacker")
     assert await shown.locator("body").evaluate("() => webmcpGatewayOwn(location).pathname") == "/attacker"
 
@@ -337,3 +337,51 @@ async def test_the_shell_is_the_same_for_everybody(tmp_path: Path) -> None:
                 uri = (tools["open_cart"].meta or {})["ui"]["resourceUri"]
                 texts.append((await client.read_resource(uri)).contents[0].model_dump()["text"])
         assert texts[0] == texts[1]
+
+
+async def test_the_apps_own_site_has_the_pages_themselves(page: Page, served: tuple[World, Pages]) -> None:
+    """The backend's pages under the policy, with its cookies in the jar, and `Origin` of its own site."""
+    world, pages = served
+    await page.goto(world.site)
+    await expect(page.locator("x-mark")).to_have_text("marked")
+    assert await page.evaluate("document.cookie.includes('session')") is False
+    await page.locator("#say button").first.click()
+    await expect(page.locator("#said")).to_contain_text("loud")
+    posted = pages.last("/say")
+    assert posted["headers"]["Origin"] == f"http://127.0.0.1:{pages.port}"
+    assert posted["headers"]["Referer"] == f"http://127.0.0.1:{pages.port}/"
+    assert posted["cookies"]["session"] == "secret-session-value"
+    answer = await page.goto(f"{world.site}/denied")
+    assert answer is not None
+    assert answer.status == 403
+    answer = await page.goto(f"{world.site}/guarded")
+    assert answer is not None
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
+async def test_a_form_that_is_too_large_says_so(page: Page, served: tuple[World, Pages]) -> None:
+    """It is refused, and the page is still there."""
+    world, pages = served
+    shown = await open_start(page, world)
+    await shown.locator("#upload [name=text]").evaluate("field => { field.value = 'x'.repeat(6_000_000) }")
+    before = len(pages.arrived)
+    await shown.locator("#upload button").click()
+    problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+    await expect(problem).to_contain_text("413 request-too-large")
+    assert "/say" not in [one["path"] for one in pages.arrived[before:]]
+    await problem.get_by_role("button", name="Back to the page").click()
+    await expect(shown.locator("h1")).to_have_text("Start")
+
+
+@pytest.mark.parametrize("start", ["/nothing", "/slow", "/away"])
+async def test_a_first_page_that_does_not_come_says_so(page: Page, tmp_path: Path, start: str) -> None:
+    """There is something to read, and a way to try again."""
+    async with running_pages(tmp_path, start) as (world, pages):
+        await page.goto(world.url)
+        problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+        await expect(problem.locator("h1")).not_to_be_empty()
+        seen = len(pages.arrived)
+        await problem.get_by_role("button", name="Try again").click()
+        await expect(problem).to_have_count(1)
+        while len(pages.arrived) == seen:
+            await asyncio.sleep(0.05)

@@ -1,0 +1,85 @@
+"""What an app whose pages a backend renders adds to its requests, and what its scripts see of the cookies."""
+
+import json
+
+import pytest
+
+from gateway.exchange.cookies import CookieJars, JarKey
+from gateway.exchange.pages import FIELD, followed, page_answer, page_fields, page_of_browser, page_url, with_page
+from gateway.model import PageContext, Request
+
+KEY = JarKey("someone", "shop", "https://shop.example", "", None)
+URL = "https://shop.example/cart/list"
+
+
+def described(**given: object) -> Request:
+    """A request with the shell's description of its page."""
+    return with_page(Request("POST", "/cart", headers=((FIELD, json.dumps(given)), ("accept", "*/*"))))
+
+
+def test_the_description_is_read_and_never_sent_on() -> None:
+    """A followed redirect does not store the page's cookies once more."""
+    request = described(path="/a?b", mode="navigate", dest="document", user=True, cookies=["a=1"])
+    assert request.headers == (("accept", "*/*"),)
+    assert request.page == PageContext("/a?b", "navigate", "document", user=True, cookies=("a=1",))
+    assert followed(request).page == PageContext("/a?b", "navigate", "document", user=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "1e999", "[" * 10_000, '{"path": "evil", "cookies": [1, null]}'),
+        *('{"path": "//evil.example", "mode": "x", "dest": 1}', '{"path": 7, "cookies": "a=1"}'),
+    ],
+)
+def test_a_strange_description_changes_nothing(text: str) -> None:
+    """No value leads to another origin, or to another header."""
+    request = with_page(Request("GET", "/", headers=((FIELD, text),)))
+    assert request.page is not None
+    assert request.page.cookies == ()
+    fields = dict(page_fields(request.page, "GET", "https://shop.example"))
+    assert fields.get("referer", "https://shop.example/").startswith("https://shop.example/")
+    assert fields["sec-fetch-mode"] == "cors"
+
+
+def test_the_fields_are_those_of_the_backends_own_site() -> None:
+    """`Origin` for changes, `Referer` without its fragment and in ASCII, Fetch Metadata as browsers write it."""
+    context = PageContext("/é\r\nx: y?q#f", "navigate", "document", user=True)
+    assert page_fields(context, "POST", "https://shop.example") == (
+        ("origin", "https://shop.example"),
+        ("referer", "https://shop.example/%C3%A9%0D%0Ax:%20y?q"),
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "document"),
+        ("upgrade-insecure-requests", "1"),
+        ("sec-fetch-user", "?1"),
+    )
+    long = PageContext(f"/{'a' * 3000}")
+    assert ("referer", "https://shop.example/") in page_fields(long, "GET", "https://shop.example")
+    assert page_fields(PageContext(mode="navigate", destination="document"), "GET", "https://shop.example")[:1] == (
+        ("sec-fetch-site", "none"),
+    )
+    site = (("Referer", "https://shop.gateway.example/a?b"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "x"))
+    assert page_of_browser(site) == PageContext("/a?b", "navigate", "")
+
+
+async def test_scripts_see_and_set_all_but_http_only_cookies() -> None:
+    """Neither by a name, nor by an attribute do they get at those."""
+    jars = CookieJars()
+    jars.keep(KEY, URL, (("set-cookie", "session=s3cret; HttpOnly; Path=/"), ("set-cookie", "theme=dark; Path=/")))
+    assert jars.visible(KEY, URL) == "theme=dark"
+    jars.keep_of_page(KEY, URL, ["session=mine; Path=/", "new=1; httponly", "lang=en; Path=/", "theme=light; Path=/"])
+    assert jars.visible(KEY, URL) == "theme=light; lang=en"
+    assert dict(jars.cookies(KEY, URL)) == {"cookie": "session=s3cret; theme=light; lang=en"}
+    jars.keep_of_page(KEY, URL, ["theme=; Max-Age=0; Path=/", "far=1; Domain=example", "in=1\r\nx: y"])
+    assert jars.visible(KEY, URL) == "lang=en"
+    assert jars.visible(JarKey("other", KEY.app, KEY.origin, "", None), URL) == ""
+
+
+def test_the_answer_tells_the_shell_alone() -> None:
+    """The cookies of the page's own URL, and the backend's content security policy."""
+    headers = (("Content-Security-Policy", "a"), ("content-security-policy", "b"))
+    assert page_answer("a=1", headers) == (("webmcp-gateway-csp", "a, b"), ("webmcp-gateway-cookies", "a=1"))
+    assert page_answer(None, ()) == ()
+    assert page_url(PageContext("/here?x#y"), URL) == "https://shop.example/here?x"
+    assert page_url(PageContext("/here", "navigate"), URL) == URL
