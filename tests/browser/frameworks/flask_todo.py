@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from flask import Flask, Response, flash, jsonify, redirect, render_template_string, request, session
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 HTMX = Path(__file__).parents[2] / "interop" / "node_modules" / "htmx.org" / "dist" / "htmx.min.js"
 PAGE = """<!doctype html><html><head><title>{{ title }}</title><script src="/static/htmx.js"></script>
@@ -83,12 +83,12 @@ def arrived() -> Any:
 class Quiet(WSGIRequestHandler):
     """Writes no log."""
 
-    def log(self, type: str, message: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Do nothing."""
 
 
 if __name__ == "__main__":
-    server = make_server("127.0.0.1", 0, app, request_handler=Quiet)
-    sys.stdout.write(f"{server.port}\n")
+    server = make_server("127.0.0.1", 0, app, handler_class=Quiet)
+    sys.stdout.write(f"{server.server_port}\n")
     sys.stdout.flush()
     server.serve_forever()
