@@ -380,7 +380,11 @@ class Serving:
                 proxies=self._proxies,
                 own=GatewayAnswers(face.catalog),
                 sandbox=self._url_function(app.source.upstream),
-                show=self._dedicated.show(app.id, declared=declared_csp) if app.dedicated else None,
+                show=(
+                    self._dedicated.show(app.id, declared=declared_csp, allow=self._allowed(app.source.upstream))
+                    if app.dedicated
+                    else None
+                ),
             )
         folder = packed.resource.folder
         own = own_files(app.source, folder.prefix) if isinstance(app.source, Path) and folder is not None else {}
@@ -443,12 +447,21 @@ class Serving:
     def _url_function(self, upstream: str) -> Callable[[Mapping[str, Any]], str]:
         """Return a function from `_meta.ui` to the signed URL under which the console shows an app of this upstream."""
 
+        allowed = self._allowed(upstream)
+
         def url(ui: Mapping[str, Any]) -> str:
-            proxy = self._proxies().get(upstream)
-            allow = proxy.upstream.spec.allow if proxy is not None else ()
-            return self._sandbox.url(self._config.server.origins.console, declared_csp(ui), allow)
+            return self._sandbox.url(self._config.server.origins.console, declared_csp(ui), allowed())
 
         return url
+
+    def _allowed(self, upstream: str) -> Callable[[], Collection[str]]:
+        """Return a function that returns what the current configuration allows the apps of this upstream."""
+
+        def allowed() -> Collection[str]:
+            proxy = self._proxies().get(upstream)
+            return proxy.upstream.spec.allow if proxy is not None else ()
+
+        return allowed
 
     def _snapshot(self, app: str) -> Snapshot:
         return Snapshot(app, lambda: self._apps[app].config.policy if app in self._apps else None, self._exchange)

@@ -140,18 +140,19 @@ class DedicatedDoor:
         app: str,
         external: ExternalSites | None = None,
         declared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+        allow: Callable[[], Collection[str]] = tuple,
     ) -> Callable[[Principal, str, Mapping[str, Any]], dict[str, Json]]:
         """Return a function that puts a page of `app` with this `_meta.ui` at an address of its own for a principal.
 
         It returns the address, which works once, and that of the proxy around it; raises `Refusal`. `declared` returns
-        the valid part of a foreign `_meta.ui`.
+        the valid part of a foreign `_meta.ui`, `allow` what the configuration permits it.
         """
 
         def prepare(principal: Principal, html: str, ui: Mapping[str, Any]) -> dict[str, Json]:
             label = self._label(principal, app)
             frame, console = self._origins.frame(label), self._origins.console
             around = f"{self._origins.sandbox} {console}"
-            policy = content_policy(declared(ui).get("csp") or {}, around, _ALLOW, external)
+            policy = content_policy(declared(ui).get("csp") or {}, around, {*_ALLOW, *allow()}, external)
             ends = self._clock() + LIFETIME
             once = self._keep(Document(principal, app, label, html, policy, ends))
             return {

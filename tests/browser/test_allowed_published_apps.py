@@ -44,7 +44,9 @@ def pdf(text: str) -> bytes:
 
 
 @asynccontextmanager
-async def open_app(page: Page, folder: Path, name: str, more: str) -> AsyncIterator[FrameLocator]:
+async def open_app(
+    page: Page, folder: Path, name: str, more: str, sandbox: str = "opaque"
+) -> AsyncIterator[FrameLocator]:
     """The app of the server `name` in the console, after a model called the tool that opens it."""
     document = folder / "hello.pdf"
     document.write_bytes(pdf("Hello from a file"))
@@ -53,7 +55,7 @@ async def open_app(page: Page, folder: Path, name: str, more: str) -> AsyncItera
         "threejs": ("show_threejs_scene", {"code": SCENE}),
     }[name]
     arguments: tuple[Any, ...] = (str(document),) if name == "pdf" else ()
-    async with show_app(page, folder, name, more, arguments=arguments) as (app, _):
+    async with show_app(page, folder, name, more, arguments=arguments, sandbox=sandbox) as (app, _):
         await expect(app.locator("body")).to_be_attached()
         async with Client(f"http://localhost:{urlsplit(page.url).port}/mcp/{name}") as model:
             await model.list_tools()
@@ -72,6 +74,14 @@ async def test_a_published_app_works_with_the_word_that_allows_it(
 ) -> None:
     """It shows the content that the model requested, and there is no notice."""
     async with open_app(page, tmp_path, name, f"{runtime}, allow: [{word}]") as app:
+        await expect(app.locator(DONE[name])).to_be_attached(timeout=60_000)
+        await expect(page.get_by_test_id("blocked")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("name", "more"), [("pdf", ""), ("threejs", ", allow: [eval]")])
+async def test_a_published_app_works_on_an_origin_of_its_own(page: Page, tmp_path: Path, name: str, more: str) -> None:
+    """There, workers of blobs need no word; others are still for the configuration to allow."""
+    async with open_app(page, tmp_path, name, more, "dedicated") as app:
         await expect(app.locator(DONE[name])).to_be_attached(timeout=60_000)
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
 

@@ -49,7 +49,13 @@ Shown = tuple[FrameLocator, Callable[[], list[dict[str, Any]]]]
 
 @asynccontextmanager
 async def show_app(
-    page: Page, folder: Path, name: str, more: str = "", policy: str = "", arguments: tuple[str, ...] = ()
+    page: Page,
+    folder: Path,
+    name: str,
+    more: str = "",
+    policy: str = "",
+    arguments: tuple[str, ...] = (),
+    sandbox: str = "opaque",
 ) -> AsyncIterator[Shown]:
     """The app of the server `name`, started with `arguments`, in the console; also yields the reader of the record."""
     door = Server()
@@ -63,7 +69,7 @@ async def show_app(
     (folder / "gateway.yaml").write_text(
         f"server: {{listen: 127.0.0.1:{door.port}}}\n"
         f"upstreams:\n  {upstream(name, more, *arguments)}\n"
-        f"apps:\n  shown:\n    source: {{{source}}}\n    policy: app.yaml\n",
+        f"apps:\n  shown:\n    source: {{{source}}}\n    policy: app.yaml\n    sandbox: {sandbox}\n",
         "utf-8",
     )
     config = load_config(folder / "gateway.yaml", {})

@@ -203,6 +203,22 @@ async def test_an_upstreams_page_has_an_origin_of_its_own_too(tmp_path: Path) ->
         assert plain["contents"][0]["text"] == HTML
 
 
+async def test_a_logout_names_where_stored_data_is_deleted(dedicated: World) -> None:
+    """Its signed address deletes what this origin stored, at this origin alone."""
+    frame = (await shown(dedicated))["document"].split("/?")[0]
+    async with console(dedicated) as client, client.post(f"{dedicated.console}/api/logout", json={}) as answer:
+        [url] = (await answer.json())["clear"]
+    assert url.startswith(f"{frame}/.well-known/webmcp-gateway/clear?")
+    status, body, headers = await fetch(dedicated, url)
+    assert (status, body) == (200, "")
+    assert headers["clear-site-data"] == '"cache", "cookies", "storage"'
+    assert headers["content-security-policy"].endswith(f"frame-ancestors {dedicated.console}")
+    other = url.replace(frame[9:12], "aaa" if frame[9:12] != "aaa" else "bbb", 1)
+    for wrong in (other, url.replace("until=1", "until=2"), url[:-1]):
+        status, _, headers = await fetch(dedicated, wrong)
+        assert (status, "clear-site-data" in headers) == (403, False), wrong
+
+
 @pytest.mark.parametrize("held", ["", "x" * 8])
 async def test_a_logout_clears_what_the_origin_stored(dedicated: World, held: str) -> None:
     """At a signed address alone; any other is refused."""
