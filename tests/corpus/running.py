@@ -24,7 +24,7 @@ from gateway.errors import DocumentError
 from tests.browser.test_main_job import app_of
 from tests.corpus.catalog import App
 from tests.corpus.packages import locked
-from tests.corpus.visit import Visit, settle
+from tests.corpus.visit import Visit, blank, settle
 from tests.world import Server, serving
 
 ARGUMENTS = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE *.localhost, EXCLUDE 127.0.0.1",)
@@ -121,24 +121,24 @@ async def _run(browser: Browser, app: App, source: Path, folder: Path, native: O
         stack.enter_context(_listening(page, observed.errors, folder.with_suffix(".log")))
         if native is None:
             visit = Visit(page, page)
-            await page.goto(f"http://localhost:{port}{app.start}")
+            address = f"http://localhost:{port}{app.start}"
         else:
             try:
-                console = await stack.enter_async_context(_gateway(app, source, folder, f"http://127.0.0.1:{port}"))
+                address = await stack.enter_async_context(_gateway(app, source, folder, f"http://127.0.0.1:{port}"))
             except DocumentError as failure:
                 observed.failure = str(failure)
                 return observed
             visit = Visit(page, app_of(page))
-            await page.goto(console)
         try:
+            await page.goto(address, wait_until="commit")
             await app.script(visit)
-            observed.texts = visit.texts
+            observed.texts = [blank(text, app.ignore) for text in visit.texts]
             size = await visit.frame.evaluate("({ width: innerWidth, height: innerHeight })")
             assert size == VIEW_SIZE, f"the view has the size {size}, not {VIEW_SIZE}"
             observed.page = await settle(visit, app.ignore, native.page if native else None)
             await _requests_arrive(observed, native)
         except (Error, AssertionError) as failure:
-            observed.texts = visit.texts
+            observed.texts = [blank(text, app.ignore) for text in visit.texts]
             observed.failure = " ".join(_plain(line) for line in str(failure).splitlines()[:3])
             await page.screenshot(path=folder.with_suffix(".png"))
     return observed
@@ -220,7 +220,8 @@ def _site(app: App, source: Path, behind: str, requests: Counter[str]) -> web.Ap
         if not file.is_file() or not file.is_relative_to(source.resolve()):
             raise web.HTTPNotFound
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        return web.FileResponse(file, headers={"Content-Type": kind})
+        charset = "; charset=utf-8" if kind.startswith("text/") or "javascript" in kind else ""
+        return web.FileResponse(file, headers={"Content-Type": kind + charset})
 
     async def client_of(application: web.Application) -> AsyncIterator[None]:
         async with aiohttp.ClientSession() as client:
