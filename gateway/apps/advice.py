@@ -118,7 +118,8 @@ class AppFacts:
     """The facts from which the advice is made.
 
     `policy` is None before there is one; `packed` for an app that has no folder.
-    `server_rendered`: its pages come from the backend. `kept_storage`: `storage: gateway` is set.
+    `server_rendered`: its pages come from the backend. `kept_storage`: `storage: gateway` is set, `dedicated`:
+    `sandbox: dedicated`.
     """
 
     app: str
@@ -129,6 +130,7 @@ class AppFacts:
     permissions: Sequence[str] = ()
     kept_storage: bool = False
     server_rendered: bool = False
+    dedicated: bool = False
 
 
 def examine(
@@ -139,6 +141,7 @@ def examine(
     policy: Policy | None = None,
     permissions: Sequence[str] = (),
     kept_storage: bool = False,
+    dedicated: bool = False,
 ) -> Advice:
     """Survey and pack the app in a folder or file, and return the advice about it; it may have no page."""
     found = survey(source, start)
@@ -156,7 +159,7 @@ def examine(
         )
     except DocumentError as error:
         return Advice(app, (), [str(problem) for problem in error.problems])
-    facts = AppFacts(app, found, packed, policy, start, permissions, kept_storage)
+    facts = AppFacts(app, found, packed, policy, start, permissions, kept_storage=kept_storage, dedicated=dedicated)
     return advise(facts)
 
 
@@ -379,12 +382,18 @@ def _frames(facts: AppFacts) -> Iterator[Finding]:
     if packed is not None and (framed := packed.meta["csp"].get("frameDomains")):
         yield Finding("frames", f"pages of {_some(framed)}", ViewSupport.WORKS, hosts=FRAMING)
     if _has(facts, "frames of its own"):
+        works = facts.dedicated or facts.server_rendered
         yield Finding(
             "frames",
             "frames that the page makes itself, such as editors and previews",
-            ViewSupport.NEVER if not facts.server_rendered else ViewSupport.WORKS,
-            "frames without an origin cannot read each other; they show what is written into them by `srcdoc`",
-            places=_where(facts, "frames of its own"),
+            ViewSupport.WORKS if works else ViewSupport.NEEDS,
+            ""
+            if works
+            else "if it reads what is in them: frames without an origin show it, but cannot read each other",
+            () if works else ("sandbox: dedicated",),
+            "" if works else _settings(facts),
+            _where(facts, "frames of its own"),
+            dict.fromkeys((host for host in HOSTS if host != OWN), "frames that the page makes may not be readable"),
         )
     if _has(facts, "plugin content"):
         yield Finding(
@@ -504,7 +513,7 @@ def _workers(facts: AppFacts) -> Iterator[Finding]:
             "workers",
             "new Worker",
             ViewSupport.NEVER,
-            "frames without an origin start none: let the page go on without, as many libraries do",
+            "no host starts one from a file; our own starts those of blob: URLs with `sandbox: dedicated`",
             places=_where(facts, "worker"),
         )
     if _has(facts, "webassembly"):

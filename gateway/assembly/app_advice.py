@@ -12,7 +12,7 @@ from gateway.apps.advice import ROUTES, Advice, AppFacts, Finding, ViewSupport, 
 from gateway.apps.survey import Survey, survey_texts
 from gateway.backends.connect import Connections
 from gateway.backends.crawl import SitePage, read_site
-from gateway.config import App, BackendApp, StorageKind
+from gateway.config import App, BackendApp, SandboxKind, StorageKind
 from gateway.model import Json
 from gateway.policy import Network, Policy
 
@@ -32,6 +32,7 @@ async def examine_configured(app: App, connections: Connections | None = None) -
             policy=app.policy,
             permissions=app.permissions,
             kept_storage=app.storage is StorageKind.GATEWAY,
+            dedicated=app.sandbox is SandboxKind.DEDICATED,
         )
     if isinstance(source, BackendApp):
         spec = app.policy.backends[source.backend]

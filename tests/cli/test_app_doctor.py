@@ -70,6 +70,14 @@ def test_what_works_and_what_no_host_can_do_are_told_apart(folder: Path) -> None
     assert found["workers", "never"]["places"] == ["index.html:10"]
 
 
+def test_frames_that_the_page_makes_want_an_origin_of_their_own(folder: Path) -> None:
+    """The line is for gateway.yaml; the hosts of others are named."""
+    (folder / "shop" / "dist" / "index.html").write_text("<script>document.createElement('iframe')</script>")
+    found = findings("shop/dist")["frames", "needs"]
+    assert (found["lines"], found["under"]) == (["sandbox: dedicated"], "`apps.shop` in gateway.yaml")
+    assert list(found["hosts"]) == ["Claude", "ChatGPT", "VS Code", "goose"]
+
+
 def test_hosts_that_differ_are_named(folder: Path) -> None:
     """Files of other sites depend on the host, except in the gateway's own."""
     hosts = json.loads(run("shop/dist", "--json").output)["hosts"]
