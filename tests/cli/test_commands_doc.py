@@ -46,7 +46,8 @@ def test_every_command_has_its_section() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_named_in_the_section_of_its_command(name: str) -> None:
     """Exactly its options are named, by their long form."""
-    options = {opt for parameter in COMMANDS[name].params for opt in parameter.opts if opt.startswith("--")}
+    written = (opt for parameter in COMMANDS[name].params for opt in (*parameter.opts, *parameter.secondary_opts))
+    options = {opt for opt in written if opt.startswith("--")}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", SECTIONS[name]))
     assert options - named == set()
     assert named - options <= {"--help"}
