@@ -224,7 +224,7 @@ _PLAIN_FETCH: Final = re.compile(
 """A request without options, or whose options stand there as written."""
 
 _ALLOWS = {"Worker(": "blob-workers", "WebAssembly": "wasm"}
-"""What our host allows pages that contain these strings."""
+"""The permissions that our host gives to pages that contain these strings."""
 EXTERNAL: Final = "webmcp-gateway-external"
 """Stands for pages whose policy has `external`."""
 _TOOLS = "odelContext"

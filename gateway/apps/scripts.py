@@ -180,7 +180,7 @@ _NEEDS_ORIGIN = {
         ("contentWindow", r"contentWindow\s*\??\.\s*document"),
     )
 }
-"""What needs an origin of its own, in scripts that make frames."""
+"""Uses that need an origin of their own, in scripts that make frames."""
 WORKER_FILE = (
     "starts a worker of another file, which the page fetches for it; most hosts block workers but the gateway's own, "
     "so let the page go on without"
