@@ -28,7 +28,7 @@ const INTERFACES = {
 import { DATABASES } from "../view/page/part-keys";
 import { dump, restore } from "./databases";
 
-/** What saves and restores all databases, for the part that keeps them on the gateway. */
+/** Saves and restores all databases, for the part that keeps them on the gateway. */
 export interface Databases {
   /** `changed` receives the text of each database that has changed, null once it is deleted, and the reason why it cannot be saved. */
   watch(changed: (name: string, text: string | null) => void, failed: (name: string, why: unknown) => void): void;

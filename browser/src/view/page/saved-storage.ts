@@ -66,7 +66,7 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
 /** The prefix of items that hold a database, and not an item of the page: no escaped key begins with it. */
 export const DATABASE = "\0indexedDB:";
 
-/** What is kept: the page's `localStorage`, and databases as text, which share its quota. */
+/** The stored values: the page's `localStorage`, and databases as text, which share its quota. */
 export interface Kept {
   storage: Storage;
   /** False if the text would exceed the quota. */
