@@ -25,15 +25,8 @@ const INTERFACES = {
   IDBTransaction, IDBVersionChangeEvent,
 };
 
-import { DATABASES } from "../view/page/part-keys";
+import { DATABASES, type Databases } from "../view/page/part-keys";
 import { dump, restore } from "./databases";
-
-/** Saves and restores all databases, for the part that keeps them on the gateway. */
-export interface Databases {
-  /** `changed` receives the text of each database that has changed, null once it is deleted, and the reason why it cannot be saved. */
-  watch(changed: (name: string, text: string | null) => void, failed: (name: string, why: unknown) => void): void;
-  restore(name: string, text: string): Promise<void>;
-}
 
 /** Notes each change of a database, after its transaction. */
 function watchChanges(factory: IDBFactory, note: (name: string) => void): void {

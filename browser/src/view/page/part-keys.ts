@@ -10,3 +10,10 @@ export const OWN = "webmcpGatewayOwn";
 export const PAGES = "webmcp-gateway-pages";
 /** The window's property with the databases of IndexedDB in memory, until the part that saves them takes it. */
 export const DATABASES = "webmcpGatewayDatabases";
+
+/** Saves and restores all databases, for the part that keeps them on the gateway. */
+export interface Databases {
+  /** `changed` receives the text of each database that has changed, null once it is deleted, and the reason why it cannot be saved. */
+  watch(changed: (name: string, text: string | null) => void, failed: (name: string, why: unknown) => void): void;
+  restore(name: string, text: string): Promise<void>;
+}

@@ -6,8 +6,7 @@
  */
 
 import type { Params } from "../host/json-rpc";
-import type { Databases } from "../../libraries/indexeddb-part";
-import { DATABASES } from "../page/part-keys";
+import { DATABASES, type Databases } from "../page/part-keys";
 import { createKeptStorage, DATABASE, type Kept, type StoredItems } from "../page/saved-storage";
 import { startScripts } from "../page/late-scripts";
 import { answerOf } from "../tools/results";
