@@ -1,8 +1,12 @@
-"""The apps of the corpus: each is a folder made of a package, a policy, and a script that uses it as a person would."""
+"""The apps of the corpus: a package or a server of its own, a policy, and a script that uses it as a person would."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -10,8 +14,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+from tests.corpus.packages import install_servers, locked
 from tests.corpus.visit import Visit
-from tests.world import serving
+from tests.world import free_port, serving
 
 Script = Callable[[Visit], Awaitable[None]]
 Prepare = Callable[[Path, Path], None]
@@ -44,6 +49,10 @@ class App:
     """Whether `make test` runs it."""
     apart: str = ""
     """What is not the same in a view and no fault, for the table."""
+    assets: tuple[str, ...] = ()
+    """The paths of scripts, styles and pictures, whose requests are not compared: a tab has them in its cache."""
+    rendered: bool = False
+    """Whether the backend renders the pages: then there is no folder."""
 
 
 APPS: list[App] = []
@@ -69,6 +78,37 @@ def app(
     def add(script: Script) -> Script:
         APPS.append(
             App(name, package, technique, prepare, script, start, paths, behind, policy, ignore, limit, quick, apart)
+        )
+        return script
+
+    return add
+
+
+def rendered_app(
+    name: str,
+    package: str,
+    technique: str,
+    behind: Behind,
+    *,
+    assets: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+) -> Callable[[Script], Script]:
+    """Add an app whose pages its backend renders, with the decorated script."""
+
+    def add(script: Script) -> Script:
+        APPS.append(
+            App(
+                name,
+                package,
+                technique,
+                lambda _, target: target.mkdir(),
+                script,
+                paths=("/**",),
+                behind=behind,
+                ignore=ignore,
+                assets=assets,
+                rendered=True,
+            )
         )
         return script
 
@@ -109,3 +149,45 @@ def api(build: Callable[[], web.Application]) -> Behind:
             yield f"http://127.0.0.1:{port}"
 
     return run
+
+
+def server(package: str, module: str, *arguments: str, files: Callable[[Path], None]) -> Behind:
+    """Run a module of a package of PyPI as the backend, in a folder with `files`, at the port `{port}`."""
+
+    @asynccontextmanager
+    async def run(folder: Path) -> AsyncIterator[str]:
+        needs = await asyncio.to_thread(install_servers)
+        files(folder)
+        port = free_port()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-S",  # nothing of the tests' own environment
+            "-m",
+            module,
+            *(argument.format(port=port) for argument in arguments),
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": f"{locked()[package].folder}:{needs}"},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            await _listens(port, process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+
+    return run
+
+
+async def _listens(port: int, process: asyncio.subprocess.Process) -> None:
+    """Wait until the process accepts connections."""
+    async with asyncio.timeout(60):
+        while process.returncode is None:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            await asyncio.sleep(0.1)
+    raise OSError(f"the backend ended with the status {process.returncode}")

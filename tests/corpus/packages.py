@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOCK = Path(__file__).with_name("lock.txt")
+SERVERS = Path(__file__).with_name("servers.txt")
+"""What servers need beside themselves, for pip."""
+
 CACHE = Path(__file__).parents[2] / ".corpus"
 """Where packages are kept; git ignores it, and `make clean` removes it."""
 
@@ -67,6 +70,19 @@ def install(names: Iterable[str]) -> None:
         shutil.rmtree(archives)
 
 
+def install_servers() -> Path:
+    """Install what servers need into a folder of their own, unless it is there, and return the folder."""
+    place = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folder = CACHE / f"servers-{hashlib.sha256(SERVERS.read_bytes()).hexdigest()[:12]}-{place}"
+    if not folder.is_dir():
+        part = folder.with_name(f"{folder.name}.{os.getpid()}")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        wanted = ["--require-hashes", "--only-binary", ":all:", "--target", str(part), "--requirement", str(SERVERS)]
+        subprocess.run([*pip, *wanted], check=True)
+        _move(part, folder)
+    return folder
+
+
 def _download(registry: str, packages: list[Package], folder: Path) -> list[tuple[Package, Path]]:
     if not packages:
         return []
@@ -112,6 +128,10 @@ def _unpack(archive: Path, folder: Path) -> None:
         inner.rmdir() if not any(inner.iterdir()) else None
         for file in list(part.iterdir()):
             file.rename(part / file.name.removesuffix(".moved"))
+    _move(part, folder)
+
+
+def _move(part: Path, folder: Path) -> None:
     try:
         part.rename(folder)
     except OSError:  # another process was faster

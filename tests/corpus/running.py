@@ -39,7 +39,7 @@ PATIENCE = 60_000
 
 POLICY = """version: 1
 backends:
-  own: {{url: "{url}", network: private}}
+  own: {{url: "{url}", network: private{backend}}}
 limits: {{timeout: 60s, request: 64MiB, response: 64MiB}}
 routes:
 {routes}
@@ -128,7 +128,8 @@ async def _run(browser: Browser, app: App, source: Path, folder: Path, native: O
             except DocumentError as failure:
                 observed.failure = str(failure)
                 return observed
-            visit = Visit(page, app_of(page))
+            frame = app_of(page)
+            visit = Visit(page, frame.frame_locator("iframe") if app.rendered else frame, rendered=app.rendered)
         try:
             await page.goto(address, wait_until="commit")
             await app.script(visit)
@@ -191,8 +192,17 @@ async def _gateway(app: App, source: Path, folder: Path, url: str) -> AsyncItera
     server = Server()
     routes = "".join(f'  - {{path: "{path}", methods: [GET, HEAD, POST, PUT, PATCH, DELETE]}}\n' for path in app.paths)
     routes = routes or "  []"
-    (folder / "policy.yaml").write_text(POLICY.format(url=url, routes=routes, more=app.policy), "utf-8")
-    entry = {"source": str(source), "policy": "policy.yaml", "title": app.name, "start": app.start}
+    backend = ", cookies: jar" if app.rendered else ""
+    (folder / "policy.yaml").write_text(
+        POLICY.format(url=url, backend=backend, routes=routes, more=app.policy), "utf-8"
+    )
+    entry = {
+        "source": {"backend": "own", "start": app.start} if app.rendered else str(source),
+        "policy": "policy.yaml",
+        "title": app.name,
+    }
+    if not app.rendered:
+        entry["start"] = app.start
     config = {"server": {"listen": f"127.0.0.1:{server.port}"}, "apps": {"app": entry}}
     file = folder / "gateway.yaml"
     file.write_text(json.dumps(config), "utf-8")
@@ -205,14 +215,16 @@ async def _gateway(app: App, source: Path, folder: Path, url: str) -> AsyncItera
 
 def _site(app: App, source: Path, behind: str, requests: Counter[str]) -> web.Application:
     """Serve the app's files, and pass requests to its backend's paths on, noting them."""
-    patterns = [
-        re.compile("^" + re.escape(path).replace(r"\*\*", ".*").replace(r"\*", "[^/]*") + "$") for path in app.paths
-    ]
+    patterns, assets = (
+        [re.compile("^" + re.escape(path).replace(r"\*\*", ".*").replace(r"\*", "[^/]*") + "$") for path in paths]
+        for paths in (app.paths, app.assets)
+    )
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if any(pattern.match(request.path) for pattern in patterns):
             body = await request.read()
-            requests[f"{request.method} {request.path_qs} {body.decode('utf-8', 'replace')}".strip()] += 1
+            if not any(pattern.match(request.path) for pattern in assets):
+                requests[f"{request.method} {request.path_qs} {body.decode('utf-8', 'replace')}".strip()] += 1
             return await _forward(request.app[_CLIENT], request, behind, body)
         file = (source / request.path.lstrip("/")).resolve()
         if file.is_dir():

@@ -17,6 +17,8 @@ class Visit:
     page: Page
     app: Page | FrameLocator
     texts: list[str] = field(default_factory=list)
+    rendered: bool = False
+    """Whether the app is a page in a shell."""
 
     def find(self, selector: str, text: str | re.Pattern[str] | None = None) -> Locator:
         """Return the elements of the app."""
@@ -61,7 +63,8 @@ class Visit:
         """The frame of the app, for what locators do not tell."""
         if isinstance(self.app, Page):
             return self.page.main_frame
-        return self.page.main_frame.child_frames[0].child_frames[0]
+        frame = self.page.main_frame.child_frames[0].child_frames[0]
+        return frame.child_frames[-1] if self.rendered else frame
 
     async def text(self) -> str:
         """Return all text that the app shows."""
@@ -74,7 +77,7 @@ class Visit:
 
 def spaceless(text: str) -> str:
     """Return the text with single spaces, and without the origin of the page, which is another one in each place."""
-    return " ".join(re.sub(r"https?://(localhost:\d+|app\.invalid)", "https://own", text).split())
+    return " ".join(re.sub(r"https?://(localhost:\d+|127\.0\.0\.1:\d+|app\.invalid)", "https://own", text).split())
 
 
 def blank(text: str, patterns: Sequence[str]) -> str:
