@@ -73,3 +73,25 @@ async def test_workers_run_as_on_a_site(context: BrowserContext, tmp_path: Path,
         site = await context.new_page()
         await site.goto(world.site)
         await expect(site.locator("#out")).to_have_text(said)
+
+
+BLOB = """<!doctype html><html><body><p id=out></p><script>
+const url = URL.createObjectURL(new Blob([`importScripts('${new URL("sub/lib.js", document.baseURI)}');
+  onmessage = ({ data }) => postMessage(twice(data))`], { type: "application/javascript" }));
+const worker = new Worker(url);
+URL.revokeObjectURL(url);
+worker.onmessage = ({ data }) => { out.textContent = data; };
+worker.postMessage(21);
+</script></body></html>"""
+
+
+async def test_a_worker_of_a_blob_imports_files_of_the_app(context: BrowserContext, tmp_path: Path) -> None:
+    """By their addresses, as editors do; its URL may be revoked at once."""
+    source = tmp_path / "app"
+    (source / "sub").mkdir(parents=True)
+    (source / "index.html").write_text(BLOB, "utf-8")
+    (source / "sub" / "lib.js").write_text(FILES["sub/lib.js"], "utf-8")
+    async with running(tmp_path, source=source) as world:
+        page = await context.new_page()
+        await page.goto(world.console)
+        await expect(app_of(page).locator("#out")).to_have_text("42")

@@ -196,7 +196,8 @@ async def tuna(visit: Visit) -> None:
     "jscad",
     "CAD: jQuery UI, WebGL",
     folder(),
-    limit="Models are computed in a worker from a `blob:` URL, which the frame forbids (`worker-src`).",
+    limit="Models are computed in a worker that computes the names of the scripts that it imports; "
+    "the frame loads no file (`script-src`).",
 )
 async def jscad(visit: Visit) -> None:
     """Read the page."""

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from playwright.async_api import expect
+
 from tests.corpus.catalog import app, folder
 from tests.corpus.visit import Visit
 
@@ -10,10 +12,9 @@ from tests.corpus.visit import Visit
 @app(
     "Ace",
     "ace-builds",
-    "AMD loader, scripts added later",
+    "AMD loader, scripts added later, worker",
     folder(),
     start="/editor.html",
-    limit="It edits and highlights; the worker that looks for mistakes in the text does not start (`worker-src`).",
 )
 async def ace(visit: Visit) -> None:
     """Type a line, and see it highlighted."""
@@ -23,6 +24,8 @@ async def ace(visit: Visit) -> None:
     await visit.find(".ace_text-input").press_sequentially("let x = 1;")
     await visit.read(".ace_line .ace_numeric", "1")
     await visit.evaluate("editor.getValue()")
+    await visit.find(".ace_text-input").press_sequentially(" let y = ;")
+    await expect(visit.find(".ace_gutter-cell.ace_error, .ace_gutter-cell .ace_error").first).to_be_visible()
 
 
 @app(

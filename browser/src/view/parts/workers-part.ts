@@ -85,17 +85,19 @@ const SPECIFIER = /(\b(?:import|export)\s*(?:[\w*{}\s,$]+\bfrom\s*|\(\s*)?)(["']
 
 const blobOf = (code: string): string => URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
 
-async function textOf(url: string): Promise<string> {
-  const answer = await fetch(url);
-  if (!answer.ok) throw new TypeError(`${url} answers ${answer.status}`);
+async function textOf(from: string | Request): Promise<string> {
+  const answer = await fetch(from);
+  if (!answer.ok) throw new TypeError(`${answer.url} answers ${answer.status}`);
   return answer.text();
 }
 
 /** The blob of a classic script; those that it imports are added to `scripts`. */
-async function packClassic(url: string, scripts: { [url: string]: string }): Promise<string> {
-  const code = await textOf(url);
+async function packClassic(from: string | Request, scripts: { [url: string]: string }): Promise<string> {
+  const url = typeof from === "string" ? from : from.url;
+  const code = await textOf(from);
   for (const [, given = ""] of code.matchAll(IMPORTED)) {
     for (const [, , name = ""] of given.matchAll(TEXT)) {
+      if (!URL.canParse(name, url)) continue; // in a blob, a path: the worker's own `importScripts` throws
       const { href } = new URL(name, url);
       if (href in scripts) continue;
       scripts[href] = "";
@@ -139,8 +141,9 @@ async function answer(call: Call, port: MessagePort): Promise<void> {
   }
 }
 
-/** Starts `worker` with the script at `url`; messages of the page wait until then. */
-function startWorker(worker: Worker, url: string, isModule: boolean): void {
+/** Starts `worker` with the script of `from`, which keeps the blob of a URL that is revoked now; messages of the page wait until then. */
+function startWorker(worker: Worker, from: Request, isModule: boolean): void {
+  const { url } = from;
   const post = worker.postMessage.bind(worker) as (...given: unknown[]) => void;
   const held: unknown[][] = [];
   worker.postMessage = (...given: unknown[]) => void held.push(given);
@@ -152,7 +155,7 @@ function startWorker(worker: Worker, url: string, isModule: boolean): void {
   port1.onmessage = ({ data }: MessageEvent<Call | null>) => (data ? void answer(data, port1) : release());
   async function load(): Promise<void> {
     const scripts = {};
-    const main = await (isModule ? packModule(url, new Map()) : packClassic(url, scripts));
+    const main = await (isModule ? packModule(url, new Map()) : packClassic(from, scripts));
     post({ base: url, main, scripts, isModule }, [port2]);
     if (!isModule) release();
   }
@@ -167,12 +170,13 @@ function install(): void {
   let begin: string | undefined;
   window.Worker = new Proxy(window.Worker, {
     construct(target, [url, options]: [unknown, WorkerOptions?], made: Function) {
-      const { url: at } = new Request(String(url));
-      if (/^(blob|data):/.test(String(url))) return Reflect.construct(target, [url, options], made) as Worker;
+      const from = new Request(String(url));
+      // In frames without an origin, the script of a blob may import the app's files, too.
+      if (/^(data:|blob:(?!null\/)|blob:.*,module$)/.test(`${String(url)},${options?.type}`)) return Reflect.construct(target, [url, options], made) as Worker;
       begin ??= blobOf(`(${beginWorker})()`);
       // A classic worker imports modules, too; without an origin, no module can begin with a blob.
       const worker = Reflect.construct(target, [begin, { ...options, type: "classic" }], made) as Worker;
-      startWorker(worker, at, options?.type === "module");
+      startWorker(worker, from, options?.type === "module");
       return worker;
     },
   });
