@@ -12,6 +12,7 @@ from benchmarks.processes import ROOT
 from benchmarks.targets import module
 
 
+@pytest.mark.soak
 def test_each_place_is_measured() -> None:
     """Each line of the table has a figure of each place."""
     command = [*module("benchmarks.places"), "--rounds", "1"]

@@ -153,7 +153,7 @@ async def test_a_report_that_is_not_taken_is_no_report(host: Host, tmp_path: Pat
 async def test_a_change_without_anybody_is_refused(host: Host, tmp_path: Path) -> None:
     """In tier static nothing leaves the page; the answer is in plain words, the console names the capability."""
     frame = await show_html(host, page_of(tmp_path), STATIC)
-    async with host.page.expect_console_message(lambda line: "carries no tool calls (serverTools)" in line.text):
+    async with host.page.expect_console_message(lambda line: "offers no `serverTools`" in line.text):
         status, reason, text = await fetch(frame, "/api/cart", method="POST")
     assert (status, reason) == (503, "no-host")
     assert json.loads(text)["detail"] == "The app cannot reach its server from here."

@@ -39,6 +39,7 @@ routes:
   - {{path: /api/post, methods: [POST], backend: main, idempotent: true}}
   - {{path: /api/rare, methods: [GET], backend: main, quota: 1/month per view}}
   - {{path: /api/stream, methods: [GET, HEAD], backend: main, stream: true}}
+  - {{path: /api/large, methods: [GET], backend: main, stream: true, response: 4MiB}}
   - {{path: /api/plain, methods: [GET], backend: plain}}
   - {{path: /api/asked, methods: [GET], backend: plain, confirm: {{when: model}}}}
   - {{path: /api/never, deny: "not for apps"}}
@@ -315,17 +316,18 @@ async def test_an_event_stream_over_mcp(world: AttackWorld, door: AttackedDoor) 
 @mcp_door
 async def test_a_large_answer_over_mcp(world: AttackWorld, door: AttackedDoor) -> None:
     """In parts if the app asks for them, otherwise whole."""
-    says(world, [BINARY, "\r\n", "x" * 580_000], [BINARY, "\r\n", "x" * 580_000])
-    part = content(await door.ask({"url": "/api/stream", "stream": True}))
+    numbers = " ".join(map(str, range(200_000)))
+    says(world, [BINARY, "\r\n", numbers], [BINARY, "\r\n", numbers])
+    part = content(await door.ask({"url": "/api/large", "stream": True}))
     sizes = [len(part["body"])]
     while "stream" in part:
         part = await more(door, part["stream"])
         sizes.append(len(part.get("body", "")))
     assert len(sizes) > 1
-    assert max(sizes) < 700_000
-    whole = content(await door.ask({"url": "/api/stream"}))
+    assert max(sizes) < 1_500_000
+    whole = content(await door.ask({"url": "/api/large"}))
     assert "stream" not in whole
-    assert len(whole["body"]) > 700_000
+    assert len(whole["body"]) > 1_500_000
 
 
 @mcp_door

@@ -261,12 +261,12 @@ async def test_the_backend_waits_for_a_view_that_does_not_read(tmp_path: Path) -
         assert head.part is not None
         await events(house, head.part.stream)
         line = shop.lines[0]
-        for _ in range(20):
+        for _ in range(40):
             line.to_page.put_nowait("x" * 100_000)
         async with asyncio.timeout(60):
-            while (left := line.to_page.qsize()) == 20 or left != await _settled(line):
+            while (left := line.to_page.qsize()) == 40 or left != await _settled(line):
                 await asyncio.sleep(0)
-        assert line.to_page.qsize() >= 13
+        assert line.to_page.qsize() >= 27
 
 
 async def _settled(line: Line) -> int:

@@ -60,7 +60,7 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
   const wire: Wire = {
     // An opaque host has no usable origin; before its first message it is unknown.
     toHost: (message) => natives.postToParent(message, hostOrigin && hostOrigin !== "null" ? hostOrigin : "*", transferred.splice(0)),
-    toPage: dispatch,
+    toPage: (message) => dispatch(message), // callers pass further arguments, such as an index
   };
   const { fromHost, fromPage } = receivers(wire);
 
