@@ -203,6 +203,7 @@ class PageContext(Struct, frozen=True):
     """The page of a backend that makes a request: its path and query, empty for the first page; how, and for what.
 
     `cookies` are those that its scripts have set since the last request, as written. `user` means that a person acted.
+    `site` is `cross-site` or `same-site` if a page of another origin led here, as in `Sec-Fetch-Site`.
     """
 
     path: str = ""
@@ -210,6 +211,7 @@ class PageContext(Struct, frozen=True):
     destination: str = "empty"
     user: bool = False
     cookies: tuple[str, ...] = ()
+    site: str = ""
 
 
 class Request(Struct, frozen=True):

@@ -25,6 +25,7 @@ LONGEST: Final = 2048
 """Characters of the path in a `Referer`; a longer one is the origin alone, as in browsers (Referrer Policy, 8.4)."""
 
 _MODES: Final = ("navigate", "cors", "no-cors", "same-origin")
+_ELSEWHERE: Final = ("cross-site", "same-site")
 _DESTINATIONS: Final = ("document", "empty", "script", "style", "image", "font", "audio", "video", "iframe")
 
 
@@ -41,16 +42,21 @@ def followed(request: Request) -> Request:
 
 
 def page_of_browser(headers: Headers) -> PageContext:
-    """Return the context of a request that a browser makes at the app's own site."""
+    """Return the context of a request that a browser makes at the app's own site.
+
+    A page of another origin is none of the app's: the backend must not take its link for one of its own.
+    """
     named = {name.lower(): value for name, value in headers}
-    referer = urlsplit(named.get("referer", ""))
-    path = f"{referer.path or '/'}{'?' if referer.query else ''}{referer.query}" if referer.netloc else ""
+    referer, site = urlsplit(named.get("referer", "")), named.get("sec-fetch-site", "")
+    is_own = bool(referer.netloc) and referer.netloc == named.get("host", referer.netloc) and site not in _ELSEWHERE
+    path = f"{referer.path or '/'}{'?' if referer.query else ''}{referer.query}" if is_own else ""
     mode, destination = named.get("sec-fetch-mode", ""), named.get("sec-fetch-dest", "")
     return PageContext(
         path=path,
         mode=mode if mode in _MODES else "",
         destination=destination if destination in _DESTINATIONS else "",
         user="sec-fetch-user" in named,
+        site=site if site in _ELSEWHERE else "",
     )
 
 
@@ -64,7 +70,7 @@ def page_fields(context: PageContext, method: str, origin: str) -> Headers:
         fields.append(("referer", f"{origin}{path if len(path) <= LONGEST else '/'}"))
     if context.mode:
         fields += [
-            ("sec-fetch-site", "same-origin" if context.path else "none"),
+            ("sec-fetch-site", context.site or ("same-origin" if context.path else "none")),
             ("sec-fetch-mode", context.mode),
             ("sec-fetch-dest", context.destination or "empty"),
         ]

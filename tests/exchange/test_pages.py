@@ -83,3 +83,19 @@ def test_the_answer_tells_the_shell_alone() -> None:
     assert page_answer(None, ()) == ()
     assert page_url(PageContext("/here?x#y"), URL) == "https://shop.example/here?x"
     assert page_url(PageContext("/here", "navigate"), URL) == URL
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_of_another_site_is_told_to_the_backend_as_one(site: str) -> None:
+    """Its referrer is not taken for a page of the app."""
+    given = (("Referer", "https://evil.example/"), ("Sec-Fetch-Site", site), ("Sec-Fetch-Mode", "navigate"))
+    fields = dict(page_fields(page_of_browser(given), "GET", "https://shop.example"))
+    assert fields["sec-fetch-site"] == site
+    assert "referer" not in fields
+
+
+def test_a_referrer_of_another_host_is_no_page_of_the_app() -> None:
+    """Also of a browser that does not tell the site."""
+    given = (("Host", "shop.example"), ("Referer", "https://evil.example/a"))
+    assert page_of_browser(given).path == ""
+    assert page_of_browser((("Host", "shop.example"), ("Referer", "https://shop.example/a"))).path == "/a"
