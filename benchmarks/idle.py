@@ -250,15 +250,15 @@ class Polls:
 
     async def _poll(self, person: str, proofs: _Proofs) -> None:
         after = 0
-        wire = await _Wire.open(self._port, person)
-        while True:
-            asked = {"_view": proofs.next(), "after": after, "wait": int(WAIT * 1000)}
-            told = (await wire.call("webmcp_poll", asked))["structuredContent"]
-            for event in told["events"]:
-                after = event["number"]
-                if "tool" in event:
-                    answer = {"_view": proofs.next(), "call": event["call"], "result": _result("tools/call")}
-                    await _call(self._http, self._url, person, "webmcp_result", answer)
+        async with _Wire.open(self._port, person) as wire:
+            while True:
+                asked = {"_view": proofs.next(), "after": after, "wait": int(WAIT * 1000)}
+                told = (await wire.call("webmcp_poll", asked))["structuredContent"]
+                for event in told["events"]:
+                    after = event["number"]
+                    if "tool" in event:
+                        answer = {"_view": proofs.next(), "call": event["call"], "result": _result("tools/call")}
+                        await _call(self._http, self._url, person, "webmcp_result", answer)
 
     def checks(self) -> Sequence[Callable[[], Awaitable[bool]]]:
         """Return for each view whether a model's call reaches its page."""
@@ -279,9 +279,14 @@ class _Wire:
         self._person = person
 
     @classmethod
-    async def open(cls, port: int, person: str) -> _Wire:
+    @asynccontextmanager
+    async def open(cls, port: int, person: str) -> AsyncIterator[_Wire]:
         """Connect to the gateway at this port."""
-        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=16 * 1024), person)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=16 * 1024)
+        try:
+            yield cls(reader, writer, person)
+        finally:
+            writer.transport.abort()
 
     async def call(self, tool: str, arguments: Mapping[str, object]) -> dict[str, Any]:
         """Return the result of a `tools/call`. Raises `BenchmarkError`."""

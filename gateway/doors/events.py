@@ -89,7 +89,6 @@ class Events:
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
         stream = web.StreamResponse(headers={"content-type": "text/event-stream", **UNBUFFERED})
-        await stream.prepare(request)
         principal = request[PRINCIPAL]
         changes = _Changes(principal, Lines(principal, self._admits))
         stops = (
@@ -98,8 +97,9 @@ class Events:
             self._views.watch(lambda _: changes.mark("views")),
             self._notices.watch(lambda: changes.mark("problems")),
         )
-        self._open.add(changes)
+        self._open.add(changes)  # before the page knows that it follows, and reads its state
         try:
+            await stream.prepare(request)
             with self._journal.subscribe() as lines:
                 for line in self._journal.last(HISTORY):
                     if changes.lines.sees(line):

@@ -14,6 +14,7 @@ if (page instanceof ConsoleApp) {
   const links = new LinkDialog();
   document.body.append(links);
   const state = (): GatewayState => store.state as GatewayState;
-  page.mount = mounter({ api, state, showApprovals: () => page.showApprovals(), links });
+  const reread = (): void => store.reread();
+  page.mount = mounter({ api, state, reread, showApprovals: () => page.showApprovals(), links });
   page.store = store;
 }

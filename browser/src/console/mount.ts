@@ -1,6 +1,6 @@
 /** Shows an app with the host parts: the bridge to the gateway, and a sandboxed frame for each view. */
 import { connectBridge, mountApp, type Bridge, type MountedApp } from "../host";
-import { gatewayHttp } from "../host/gateway-http";
+import { gatewayHttp, GatewayRefusal } from "../host/gateway-http";
 import type { Api } from "./api";
 import type { Mount, Mounted, MountOptions } from "./app-frame";
 import type { LinkDialog } from "./link-dialog";
@@ -15,6 +15,8 @@ const DOWNLOAD_LIFETIME = 60_000;
 export interface MountContext {
   api: Api;
   state: () => GatewayState;
+  /** The gateway refused what this page knows of it: its apps or the CSRF token. */
+  reread: () => void;
   /** The app wants to show an approval, which is on this page already. */
   showApprovals: () => void;
   /** Asks the person about links. */
@@ -30,7 +32,7 @@ export function mounter(context: MountContext): Mount {
   };
 }
 
-function bridgeOf({ api, state }: MountContext): Bridge {
+function bridgeOf({ api, state, reread }: MountContext): Bridge {
   const base = new URL(api.root);
   // The current CSRF token is read at each call: a restarted gateway has another.
   const http = () => gatewayHttp(base, api.csrf);
@@ -39,7 +41,14 @@ function bridgeOf({ api, state }: MountContext): Bridge {
     csrf: api.csrf,
     base,
     http: {
-      ticket: (apps) => http().ticket(apps),
+      async ticket(apps) {
+        try {
+          return await http().ticket(apps);
+        } catch (error) {
+          if (error instanceof GatewayRefusal) reread();
+          throw error;
+        }
+      },
       putBody: (id, text, signal) => http().putBody(id, text, signal),
       takeBody: (id) => http().takeBody(id),
       putBytes: (...given) => http().putBytes(...given),

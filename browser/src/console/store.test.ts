@@ -37,3 +37,24 @@ test("a logout that fails shows what is so", async () => {
   await gateway(() => new Response(null, { status: 503 })).leave();
   expect(went).toEqual(["reload"]);
 });
+
+test("a change that arrives before the state that was read before it is not lost", async () => {
+  const answers: ((apps: string[]) => void)[] = [];
+  vi.stubGlobal("fetch", () =>
+    new Promise<Response>((resolve) =>
+      answers.push((apps) => resolve(Response.json({ version: "1", csrf: "c", apps: apps.map((id) => ({ id })) }))),
+    ),
+  );
+  const store = new Store(new Api("https://console.example/"));
+  const change = (): Promise<unknown> => new Promise((resolve) => store.addEventListener("change", resolve, { once: true }));
+  store.connection("open", "");
+  store.apps([]);
+  expect(answers).toHaveLength(2);
+  const changed = change();
+  answers[1]?.([]);
+  await changed;
+  answers[0]?.(["pay"]);
+  await new Promise((resolve) => setTimeout(resolve));
+  expect(store.state?.apps).toEqual([]);
+  expect(went).toEqual([]);
+});

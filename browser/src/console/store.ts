@@ -27,6 +27,8 @@ export class Store extends EventTarget implements Listener {
   /** Whether the lists of questions and of the record were received once. */
   asked = false;
   private leaving = false;
+  /** Counts the requests for the state: an answer that a later request supersedes may be outdated. */
+  private loads = 0;
   private notifyTimer = 0;
   private lastNotified = -Infinity;
 
@@ -46,7 +48,7 @@ export class Store extends EventTarget implements Listener {
 
   connection(link: Connection, detail: string): void {
     // A restarted gateway has another CSRF token, and maybe other apps.
-    if (link === "open") void this.load();
+    if (link === "open") this.reread();
     else this.set(link, detail);
   }
 
@@ -88,13 +90,13 @@ export class Store extends EventTarget implements Listener {
   }
 
   apps(apps: AppInfo[]): void {
+    this.reread(); // the rights of this person may be others, too; and a state that is still on its way is of before
     if (!this.state) return;
     const state = { ...this.state, apps };
     // The bridge serves the apps that it was opened for.
     if (identity(state) !== identity(this.state)) return location.reload();
     this.state = state;
     this.scheduleNotify();
-    void this.load(); // the rights of this person may be others, too
   }
 
   record(line: Line): void {
@@ -102,16 +104,24 @@ export class Store extends EventTarget implements Listener {
     this.scheduleNotify();
   }
 
+  /** Request the state anew: what this page knows may be outdated. */
+  reread(): void {
+    void this.load();
+  }
+
   private async load(): Promise<void> {
+    const number = (this.loads += 1);
     try {
       const state = await this.api.state();
+      if (number !== this.loads) return;
       // Another version has another page, and the bridge serves the apps that it was opened for.
       if (this.state && identity(state) !== identity(this.state)) return location.reload();
       this.state = state;
       this.set("open", "");
     } catch (error) {
+      if (number !== this.loads) return;
       this.set("lost", error instanceof ApiError ? error.message : String(error));
-      setTimeout(() => this.link === "lost" && void this.load(), RETRY);
+      setTimeout(() => this.link === "lost" && this.reread(), RETRY);
     }
   }
 

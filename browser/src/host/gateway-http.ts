@@ -9,6 +9,9 @@ const MAX_UPLOADS = 2;
 const MAX_BODY = 16 * 1024 * 1024;
 
 export type OnUploadProgress = (bytes: number) => void;
+/** The gateway answered with an error. */
+export class GatewayRefusal extends Error {}
+
 type Send = (url: URL, init: RequestInit) => Promise<Response>;
 
 export interface GatewayHttp {
@@ -30,7 +33,7 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
   async function call(path: string, init: RequestInit, send: Send = fetch): Promise<Response> {
     const all = { ...headers, ...init.headers };
     const response = await send(new URL(path, base), { ...init, headers: all, cache: "no-store", redirect: "error" });
-    if (!response.ok) throw new Error(`the gateway answered ${response.status}: ${await detailOf(response)}`);
+    if (!response.ok) throw new GatewayRefusal(`the gateway answered ${response.status}: ${await detailOf(response)}`);
     return response;
   }
   return {
