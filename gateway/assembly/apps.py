@@ -444,13 +444,20 @@ class Serving:
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream, app.story)
 
-    def _url_function(self, upstream: str) -> Callable[[Mapping[str, Any]], str]:
-        """Return a function from `_meta.ui` to the signed URL under which the console shows an app of this upstream."""
+    def borrow(self, upstream: str, resource: str) -> UpstreamAnswers | None:
+        """Return the answers to views of an upstream's app that has no entry; None without such an upstream."""
+        if upstream not in self._proxies():
+            return None
+        source, sandbox = UpstreamApp(upstream, resource), self._url_function(upstream)
+        return UpstreamAnswers(source, proxies=self._proxies, own=None, sandbox=sandbox)
+
+    def _url_function(self, upstream: str) -> Callable[[Mapping[str, Any], str | None], str]:
+        """Return a function from `_meta.ui` to the signed URL under which a host page shows an app of this upstream."""
 
         allowed = self._allowed(upstream)
 
-        def url(ui: Mapping[str, Any]) -> str:
-            return self._sandbox.url(self._config.server.origins.console, declared_csp(ui), allowed())
+        def url(ui: Mapping[str, Any], page: str | None) -> str:
+            return self._sandbox.url(page or self._config.server.origins.console, declared_csp(ui), allowed())
 
         return url
 

@@ -66,6 +66,7 @@ class Doors:
             parts.revocations,
             ResumeTokens(parts.accounts.ring.derive("views of host pages")),
             parts.entitlements.admits,
+            parts.serving.borrow,
             bodies=parts.bodies,
         )
         self._bridge = BridgeDoor(bridge_state, parts.connections.in_turn)
@@ -202,6 +203,7 @@ class Doors:
             sandbox=parts.config.server.origins.sandbox,
             version=gateway.__version__,
             apps=parts.apps.part(lambda app: app.card),
+            upstreams=lambda: parts.upstreams.specs,
             approvals=parts.approving.door,
             keys=parts.approving.keys,
             tickets=tickets,

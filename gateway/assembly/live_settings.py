@@ -226,6 +226,9 @@ class Changing:
         before = dict(self._upstreams.mounted)
         self._upstreams.replace(specs, mounted, self._held.leave)
         self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
+        for name in before.keys() - specs.keys():
+            for view in self._views.of(None, name):
+                self._views.close(view)
         for name in before.keys() | specs.keys():
             policy = specs[name].policy if name in specs else None
             self._approving.void_outdated(name, policy.version if policy is not None else "")

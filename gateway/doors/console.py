@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -71,7 +71,8 @@ class Frames(Protocol):
 
 
 class ConsoleDoor:
-    """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request.
+    """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request, `upstreams`
+    are the names of those whose apps host pages may show without an entry under `apps`.
 
     `csrf` signs the tokens of pages, which go on after a restart. `advice` tells what of an app works in a view.
     At a logout the browser deletes what `frames` stored.
@@ -84,6 +85,7 @@ class ConsoleDoor:
         sandbox: str,
         version: str,
         apps: Mapping[str, AppCard],
+        upstreams: Callable[[], Iterable[str]],
         approvals: ApprovalDoor,
         keys: SecurityKeyDoor,
         tickets: Tickets,
@@ -107,6 +109,7 @@ class ConsoleDoor:
         self._sandbox = sandbox
         self._version = version
         self._apps = apps
+        self._upstreams = upstreams
         self._approvals = approvals
         self._keys_door = keys
         self._tickets = tickets
@@ -229,7 +232,7 @@ class ConsoleDoor:
     async def _ticket(self, request: web.Request) -> web.Response:
         wanted = (await object_of(request)).get("apps")
         principal = request[PRINCIPAL]
-        known = {app.id for app in self._admitted_apps(principal)}
+        known = {name for name in (*self._apps, *self._upstreams()) if self._admits(principal, name)}
         if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
             return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
         apps = frozenset(str(app) for app in wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 
 from gateway.bounds import Area, Bound
 from gateway.contract import UploadedBody
-from gateway.errors import Refusal
+from gateway.errors import Reason, Refusal
 from gateway.mcp import results
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.mount_interfaces import MountClient, Push
@@ -40,13 +41,15 @@ class Speaker:
     """A view that calls.
     `caller` returns it as the connection proves it; its argument is whether the view reports a model, and it raises
     `Refusal` once the view is gone. `notify` sends the view a notification for its call. `handed` is the body of its
-    request that came beside the call; `aside` stores that of an answer there.
+    request that came beside the call; `aside` stores that of an answer there. `page` is the origin of the host page
+    around it, if that is not the console's.
     """
 
     caller: Callable[[bool], Caller]
     notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]
     aside: Aside | None = None
     handed: UploadedBody | None = None
+    page: str | None = None
 
     def now(self) -> Caller:
         """Return the caller. Raises `MCPError` for a view that is gone."""
@@ -92,6 +95,48 @@ class ViewServer(Protocol):
     async def follow(self, speaker: Speaker) -> None:
         """Notify the view of changes until it disconnects; cancelled then."""
         ...
+
+
+class _NoServer:
+    """The server for views whose app was removed meanwhile."""
+
+    methods: Collection[str] = frozenset()
+
+    async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
+        """Raise `MCPError`."""
+        raise MCPError(types.METHOD_NOT_FOUND, f"Method not found: {method[:128]}")
+
+    async def follow(self, speaker: Speaker) -> None:
+        """Return at once."""
+
+
+NO_SERVER: Final = _NoServer()
+
+
+async def read_html(server: ViewServer, uri: str, caller: Caller) -> str | None:
+    """Return the HTML that `server` gives the views of `caller`; None if it is no text. Raises `Refusal`."""
+
+    async def notify(method: str, params: Mapping[str, Any]) -> None:
+        """Drop it: there is no view yet."""
+
+    try:
+        result = await server.answer("resources/read", {"uri": uri}, Speaker(lambda _: caller, notify))
+    except MCPError as error:
+        raise Refusal(Reason.BACKEND_UNAVAILABLE, error.error.message) from error
+    contents = result.get("contents") if isinstance(result, dict) else getattr(result, "contents", None)
+    first = contents[0] if isinstance(contents, list) and contents else None
+    return text_of(first.model_dump() if isinstance(first, BaseModel) else first)
+
+
+def text_of(content: object) -> str | None:
+    """Return the text of a resource, which may be in base64; None if it has none."""
+    text, blob = (content.get("text"), content.get("blob")) if isinstance(content, dict) else (None, None)
+    if isinstance(blob, str):
+        try:
+            return base64.b64decode(blob, validate=True).decode("utf-8", "replace")
+        except ValueError:
+            return None
+    return text if isinstance(text, str) else None
 
 
 class GatewayAnswers:
@@ -256,7 +301,8 @@ class UiPeer:
 
     `caller` returns the view as the connection proves it; its argument is whether the view reports a model, and it
     raises `Refusal` once the view is gone. `send` sends answers and notifications of calls; `aside` stores the bytes of
-    an answer beside it, and `turn` is awaited before each call. `owner` is the view's principal.
+    an answer beside it, and `turn` is awaited before each call. `owner` is the view's principal, `page` is
+    as in `Speaker`.
     An async context manager: leaving it cancels the calls in flight.
     """
 
@@ -268,11 +314,12 @@ class UiPeer:
         aside: Aside | None = None,
         turn: Callable[[], Awaitable[None]] | None = None,
         owner: str | None = None,
+        page: str | None = None,
     ) -> None:
         self._answers = answers
         self._owner = owner
         self._turn = turn
-        self._speaker = Speaker(caller, self._notify, aside)
+        self._speaker = Speaker(caller, self._notify, aside, page=page)
         self._send = send
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()

@@ -38,10 +38,16 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Host: a new view of `app`; `ref` names it until the gateway assigns an id."""
+    """Host: a new view of `app`, or of the app at `resource` of an `upstream`; `ref` names it until there is an id.
+
+    `sha256` is the digest, in hex, of the HTML that the host has already: the gateway compares it with its own.
+    """
 
     ref: str
-    app: str
+    app: str | None = None
+    upstream: str | None = None
+    resource: str | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,13 @@ _KINDS: dict[str, type[Frame]] = {
     "error": ErrorFrame,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_OPTIONAL = {"error": {"ref", "view"}}
+_FORMS: Mapping[str, tuple[frozenset[str], ...]] = {
+    "error": (frozenset(), frozenset({"ref"}), frozenset({"view"})),
+    "open": (frozenset({"app"}), frozenset({"upstream", "resource"})),
+}
+"""The members of a frame of several forms, beside those that each form has."""
+
+_OPTIONAL: Mapping[str, frozenset[str]] = {"open": frozenset({"sha256"})}
 
 
 def kind_of(frame: Frame) -> str:
@@ -181,12 +193,14 @@ def _message(value: dict[str, Json]) -> Message:
 
 
 def _content(name: str, content: Json) -> Frame:
-    kind, optional = _KINDS[name], _OPTIONAL.get(name, set())
+    kind, forms, optional = _KINDS[name], _FORMS.get(name, (frozenset(),)), _OPTIONAL.get(name, frozenset())
     names = {field.name for field in fields(kind)}
-    if not isinstance(content, dict) or not names - optional <= content.keys() <= names:
+    always = names.difference(optional, *forms)
+    if not isinstance(content, dict) or not always <= content.keys() <= names:
         raise MuxError("bad-frame", f"{name}: an object of {', '.join(sorted(names))}")
-    if optional <= content.keys() and optional:
-        raise MuxError("bad-frame", f"{name}: {' or '.join(sorted(optional))}, not both")
+    if content.keys() - always - optional not in forms:
+        either = " or ".join(" and ".join(sorted(form)) or "none" for form in forms)
+        raise MuxError("bad-frame", f"{name}: of its members {either}, not both")
     build: Callable[..., Frame] = kind
     return build(**{member: _CHECKS[member](f"{name}.{member}", value) for member, value in content.items()})
 
@@ -221,6 +235,8 @@ _CHECKS: Mapping[str, Callable[[str, Json], object]] = {
     "resume": _text(r"[!-~]{1,512}"),
     "ref": _text(r"[A-Za-z0-9_.:-]{1,64}"),
     "app": _text(r"[a-z][a-z0-9-]{0,23}"),
+    "upstream": _text(r"[a-z][a-z0-9-]{0,23}"),
+    "sha256": _text(r"[0-9a-f]{64}"),
     "view": _text(r"[A-Za-z0-9_-]{22}"),
     "resource": _text(r"(ui|mcp-app)://[!-~]{1,1024}"),
     "code": _text(r"[a-z][a-z0-9-]{0,63}"),

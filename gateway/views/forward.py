@@ -68,7 +68,7 @@ class PageToolCall:
 
     def decide(self) -> tuple[Decision, str | None]:
         """Decide under the policy of the app."""
-        policy = self.views.apps[self.view.app].policy
+        policy = self.views.rules(self.view.app).policy
         return decide_tool(policy, self.name, self.caller, self.arguments, time.time()), policy.version
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class PageToolCall:
             raise Refusal(
                 Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again."
             )
-        rule = self.views.apps[self.view.app].policy.tools.get(self.name)
+        rule = self.views.rules(self.view.app).policy.tools.get(self.name)
         seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
         try:
             await self.views.taints.begin_call(self.view, id)

@@ -25,7 +25,17 @@ from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import ShownView, Successions, Tell
 from gateway.views.tools import clean_tools, with_callable_tools
-from gateway.views.view import AppRules, AttachResult, Openings, PageCalls, SharedTaints, View, ViewKey, split
+from gateway.views.view import (
+    AppRules,
+    AttachResult,
+    Openings,
+    PageCalls,
+    SharedTaints,
+    View,
+    ViewKey,
+    rules_without_entry,
+    split,
+)
 
 LIVE = 32
 """Live views of one principal by default."""
@@ -152,15 +162,18 @@ class Views:
             view = self._add(View(waiting.view, principal, waiting.app, proven=True, attached=number, key=key))
             if waiting.chosen or await self.launches.is_chosen(principal, waiting.app):
                 self.taints.report(view)
-        return AttachResult(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
+        return AttachResult(view.id, view.key.reveal(), view.proven, self.rules(view.app).policy.free_tools)
 
-    def open_bridged(self, principal: Principal, app: str) -> View:
-        """Add a view of our host page, proven by its socket. Raises `Refusal` if there are too many."""
-        return self._add(self._bridged(secrets.token_urlsafe(16), principal, app))
+    def open_bridged(self, principal: Principal, app: str, resource: str | None = None) -> View:
+        """Add a view of a host page, proven by its socket. Raises `Refusal` if there are too many.
 
-    def _bridged(self, id: str, principal: Principal, app: str) -> View:
-        dedicated = app in self.apps and self.apps[app].dedicated
-        return View(id, principal, app, proven=True, bridged=True, dedicated=dedicated)
+        With a `resource` it shows that app of the upstream `app`.
+        """
+        return self._add(self._bridged(secrets.token_urlsafe(16), principal, app, resource))
+
+    def _bridged(self, id: str, principal: Principal, app: str, resource: str | None = None) -> View:
+        dedicated = self.rules(app).dedicated
+        return View(id, principal, app, proven=True, resource=resource, bridged=True, dedicated=dedicated)
 
     def move_bridged(self, principal: Principal, app: str, id: str) -> View | None:
         """Add a view of our host page that was open in an earlier process, tainted: a model may have called it.
@@ -280,7 +293,7 @@ class Views:
             self._admit_unproven(app)
             return Caller(principal, app, Door.MCP, Initiator.MODEL, "no-view-proof")
         view = self.speaker(principal, app, proof)
-        if gesture is not None and not reported_model and view.proven and self.apps[view.app].trust_view_gestures:
+        if gesture is not None and not reported_model and view.proven and self.rules(view.app).trust_view_gestures:
             view.taint.gesture_seen(gesture, self._clock(), CLAIMED)
         return self.caller_of(view, Door.MCP, reported_model=reported_model)
 
@@ -334,6 +347,10 @@ class Views:
         if not view.proven:
             cause = Cause(Initiator.MODEL, UNPROVEN, cause.id)
         return Caller(view.principal, view.app, door, cause.initiator, cause.evidence, view.id, view.proven, cause.id)
+
+    def rules(self, app: str) -> AppRules:
+        """Return the rules for the views of an app, or of an upstream's apps without an entry."""
+        return self.apps.get(app) or rules_without_entry(app)
 
     # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -425,7 +442,7 @@ class Views:
     def renew(self, app: str) -> None:
         """Update the tools of all views of `app` after a change of its rules."""
         for view in self.of(None, app):
-            self._set_tools(view, clean_tools(app, self.apps[app].policy, view.listed or ()))
+            self._set_tools(view, clean_tools(app, self.rules(app).policy, view.listed or ()))
             self._publish(view)
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
@@ -485,7 +502,7 @@ class Views:
     def _take_list(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
         if view.calls is way:
             view.listed = listed
-            self._set_tools(view, clean_tools(view.app, self.apps[view.app].policy, listed, view.principal.id))
+            self._set_tools(view, clean_tools(view.app, self.rules(view.app).policy, listed, view.principal.id))
 
     def _set_tools(self, view: View, tools: tuple[ViewTool, ...]) -> None:
         if tools != view.tools:
@@ -497,5 +514,5 @@ class Views:
     def _publish(self, view: View) -> None:
         """Show the current state of a live view in the directory."""
         if self._views.get(view.id) is view:
-            title = self.apps[view.app].title
+            title = self.rules(view.app).title
             self._directory.put(view.principal, LiveView(view.id, view.app, title, view.opened, view.tools))

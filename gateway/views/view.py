@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import mcp_types as mcp
@@ -16,7 +17,7 @@ from gateway.bounds import Area, Bound
 from gateway.crypto import base64url, equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, ViewTool
-from gateway.policy import Policy, Rate
+from gateway.policy import Policy, Rate, parse_policy
 from gateway.ports.views import Launch, TaintKey, TaintStore
 from gateway.token_buckets import Buckets
 from gateway.views.initiator import MOVED, Taint, Taints
@@ -97,6 +98,12 @@ class AppRules:
     dedicated: bool = False
 
 
+@lru_cache(maxsize=256)
+def rules_without_entry(upstream: str) -> AppRules:
+    """Return the rules for views of an upstream's apps without an entry: no requests, no links, no tools of pages."""
+    return AppRules(upstream, parse_policy("version: 1\n", "(no entry under apps)"))
+
+
 @dataclass(frozen=True, slots=True)
 class AttachResult:
     """The answer to a view that attached: id, key (base64url), and the `free` tools that hosts may offer."""
@@ -128,7 +135,8 @@ class PageCalls(Protocol):
 
 @dataclass(slots=True, eq=False)
 class View:
-    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
+    """One live iframe of an app, or of the one at `resource` of the upstream `app`, which has no entry under `apps`.
+    `used` is when it last spoke, on the clock of its registry.
 
     `since` is when it attached; `principal` is as of its last call. A `bridged` view ends with its connection; another
     one after `registry.IDLE` seconds of silence. `listed` are its tools as its page lists them (None before it has),
@@ -141,6 +149,7 @@ class View:
     principal: Principal
     app: str
     proven: bool
+    resource: str | None = None
     bridged: bool = False
     attached: int = 0
     used: float = 0.0

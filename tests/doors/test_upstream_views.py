@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
 from pathlib import Path
@@ -12,9 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 import mcp_types as types
 import pytest
 from mcp.server import Server as McpServer
+from mcp.shared.exceptions import MCPError
 
 from gateway import mux
 from gateway.config import load_config
+from gateway.doors.bridge.host_page import CHECKS
 from gateway.errors import DocumentError
 from gateway.jsontext.writing import SIZE, compact_portable
 from gateway.mcp.results import BYTES
@@ -60,6 +63,93 @@ async def test_a_view_reaches_resources_and_prompts_of_its_upstream(tmp_path: Pa
         said = await view.result("prompts/get", name="greet")
         assert said["messages"][0]["content"]["text"] == "hello from greet of shop"
         assert await view.result("ping") == {}
+
+
+def sha256(html: str) -> str:
+    """The digest that a host page sends with the HTML that it has."""
+    return hashlib.sha256(html.encode()).hexdigest()
+
+
+GONE, CLOSED = "There is no upstream shop any more.", "This view is closed."
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("resource", [UI, "mcp-app://shop/app"])
+async def test_an_app_of_an_upstream_needs_no_entry(tmp_path: Path, resource: str, era: str) -> None:
+    """Its tools under the upstream's policy and visibility, its resources, and its page with the digest of its HTML."""
+    opening = mux.Open("r1", upstream="shop", resource=resource, sha256=sha256(HTML))
+    ran: list[str] = []
+    policy = "version: 1\ntools:\n  both: {deny: not now}\n  page: {}\n  model: {}\n  http_request: {}\n"
+    async with opened(
+        tmp_path, era, server=shop(ran.append), policy=policy, resource=resource, opening=opening
+    ) as view:
+        for tool in ("both", "page", "model", "http_request", "webmcp_attach"):
+            answer = await view.ask("tools/call", name=tool, arguments={})
+            assert ("error" in answer or answer["result"].get("isError", False)) is (tool not in ran)
+        assert ran == ["page", "http_request"]
+        listed = [one["name"] for one in (await view.result("tools/list"))["tools"]]
+        assert listed == ["page", "http_request"]
+        assert await view.result("ping") == {}
+        read = await view.result("resources/read", uri=resource)
+        assert (read["contents"][0]["text"], read["contents"][0]["_meta"]) == (HTML, META)
+        assert (
+            "connect-src https://api.example.com;"
+            in parse_qs(urlsplit(read["_meta"][SHOWN]["sandbox"]).query)["csp"][0]
+        )
+        settings = view.folder / "gateway.yaml"
+        for change, said in ((("  shop:", "  till:"), GONE), (("  till:", "  shop:"), CLOSED)):
+            settings.write_text(settings.read_text().replace(*change))
+            view.reload()
+            async with asyncio.timeout(60):
+                while (await view.ask("resources/list")).get("error", {}).get("message") != said:
+                    await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("opening", "code"),
+    [
+        (mux.Open("r1", upstream="shop", resource=UI, sha256=sha256(f"{HTML} ")), "html-differs"),
+        (mux.Open("r1", upstream="shop", resource="ui://shop/none", sha256=sha256(HTML)), "backend-unavailable"),
+        (mux.Open("r1", upstream="other", resource=UI), "unknown-app"),
+        (mux.Open("r1", app="shop"), "unknown-app"),
+    ],
+)
+async def test_another_page_of_an_upstream_is_not_opened(tmp_path: Path, opening: mux.Open, code: str) -> None:
+    """Other HTML than the upstream's own, no resource of it, and a name that is no upstream, or no app."""
+
+    async def read(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        if params.uri != UI:
+            raise MCPError(types.INVALID_PARAMS, "There is no such page.")
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=UI, text=HTML)])
+
+    async with opened(tmp_path, server=McpServer("shop", on_read_resource=read), opening=opening) as view:
+        assert view.refused == code
+
+
+@pytest.mark.bound("comparisons of an app's HTML with that of a host page")
+async def test_a_host_page_that_has_many_pages_compared_is_told_to_wait(tmp_path: Path) -> None:
+    """The reading of an upstream's page delays no other frame, so that there may be several; beyond them it is busy."""
+    held = asyncio.Event()
+
+    async def read(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        await held.wait()
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=UI, text=HTML)])
+
+    server: McpServer[Any] = McpServer("shop", on_read_resource=read)
+    async with opened(tmp_path, server=server, opening=mux.Open("r1", upstream="shop", resource=UI)) as view:
+        for number in range(CHECKS + 1):
+            view.connection.send(mux.Open(f"c{number}", upstream="shop", resource=UI, sha256=sha256(HTML)))
+        for text in view.connection.pending_output():
+            await view.socket.send_str(text)
+        frames: list[mux.Frame] = []
+        while len(frames) < CHECKS + 1:
+            came = view.connection.receive_data(await view.socket.receive_str(timeout=60))
+            frames += [frame for frame in came if not isinstance(frame, mux.Message)]
+            if frames:
+                held.set()
+        assert isinstance(frames[0], mux.ErrorFrame)
+        assert (frames[0].code, frames[0].ref) == ("busy", f"c{CHECKS}")
+        assert all(isinstance(frame, mux.Opened) for frame in frames[1:])
 
 
 async def test_a_large_result_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

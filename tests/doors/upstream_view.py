@@ -113,6 +113,7 @@ class View:
     reload: Callable[[], None]
     number: int = 0
     told: list[dict[str, Any]] = field(default_factory=list)
+    refused: str = ""
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Return the whole answer to a request on the ui channel."""
@@ -168,10 +169,11 @@ async def opened(
     beside: str = "",
     resource: str = UI,
     keys: str = "",
+    opening: mux.Open | None = None,
 ) -> AsyncIterator[View]:
     """A view of the shop's app, `resource`; the shop, or another `server` with it, speaks both eras, or one.
 
-    `beside` are upstreams before it, `keys` are further ones of the app.
+    `beside` are upstreams before it, `keys` are further ones of the app. With `opening` the app has no entry.
     """
     door = Server()
     (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
@@ -180,7 +182,11 @@ async def opened(
         (tmp_path / "gateway.yaml").write_text(
             f"server: {{listen: 127.0.0.1:{door.port}}}\n"
             f"upstreams:\n{beside}  shop: {{url: '{url}', network: private, policy: shop.yaml{more}}}\n"
-            f"apps:\n  shown: {{source: {{upstream: shop, resource: '{resource}'}}, policy: app.yaml{keys}}}\n",
+            + (
+                f"apps:\n  shown: {{source: {{upstream: shop, resource: '{resource}'}}, policy: app.yaml{keys}}}\n"
+                if opening is None
+                else ""
+            ),
             "utf-8",
         )
         path = tmp_path / "gateway.yaml"
@@ -193,20 +199,22 @@ async def opened(
             async with aiohttp.ClientSession(headers=headers, connector=connector) as client:
                 async with client.get(f"{console}/api/state") as answer:
                     state = await answer.json()
-                assert state["apps"][0]["site"] is None
+                assert all(one["site"] is None for one in state["apps"])
                 csrf = {"webmcp-gateway-csrf": state["csrf"]}
-                async with client.post(f"{console}/bridge/tickets", json={"apps": ["shown"]}, headers=csrf) as answer:
+                async with client.post(
+                    f"{console}/bridge/tickets", json={"apps": ["shown" if opening is None else "shop"]}, headers=csrf
+                ) as answer:
                     ticket = (await answer.json())["ticket"]
                 async with client.ws_connect(f"{console}/bridge", protocols=["webmcp-gateway.v1"]) as socket:
                     connection = mux.ClientConnection()
-                    for frame in (mux.Hello(ticket), mux.Open("r1", "shown")):
+                    for frame in (mux.Hello(ticket), opening or mux.Open("r1", "shown")):
                         connection.send(frame)
                     for text in connection.pending_output():
                         await socket.send_str(text)
                     [answered] = connection.receive_data(await socket.receive_str(timeout=60))
-                    assert isinstance(answered, mux.Opened)
-                    assert answered.resource == resource
-                    mcp = f"http://localhost:{door.port}/mcp"
-                    yield View(socket, connection, answered.view, tmp_path, mcp, client, app[RELOAD])
+                    refused = answered.code if isinstance(answered, mux.ErrorFrame) else ""
+                    assert refused or (isinstance(answered, mux.Opened) and answered.resource == resource)
+                    mcp, id = f"http://localhost:{door.port}/mcp", getattr(answered, "view", None) or ""
+                    yield View(socket, connection, id, tmp_path, mcp, client, app[RELOAD], refused=refused)
         finally:
             await door.stop()

@@ -1,5 +1,5 @@
 /** The host page's end of the bridge: one WebSocket for all views, which reconnects when it drops. */
-import { Connection, MuxError, type Frame, type MessageFrame } from "../mux";
+import { Connection, MuxError, type AppSource, type Frame, type MessageFrame } from "../mux";
 import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-view";
 import { gatewayHttp, limitUploads, type GatewayHttp } from "./gateway-http";
 import { Outbox } from "./outbox";
@@ -16,7 +16,7 @@ export type BridgeState = "connecting" | "open" | "waiting" | "closed";
 export type Socket = Pick<WebSocket, "send" | "bufferedAmount" | "close" | "onopen" | "onmessage" | "onclose">;
 
 export interface BridgeOptions {
-  /** The apps whose views this page shows. */
+  /** The apps, and the upstreams, whose views this page shows. */
   apps: readonly string[];
   /** The console's CSRF token, from `GET /api/state`. */
   csrf: string;
@@ -31,7 +31,7 @@ export interface BridgeOptions {
 }
 
 interface Opening {
-  app: string;
+  source: AppSource;
   events: ViewEvents;
   resolve(view: BridgeView): void;
   reject(error: Error): void;
@@ -72,13 +72,18 @@ export class Bridge implements Wire {
     this.uiHttp = limitUploads(options.http);
   }
 
-  /** Open a view of `app`, as soon as there is a connection. Rejects with BridgeError if the gateway refuses. */
-  open(app: string, events: ViewEvents): Promise<BridgeView> {
+  /**
+   * Open a view of an app, or of one of an upstream, as soon as there is a connection.
+   *
+   * Rejects with BridgeError if the gateway refuses, such as `html-differs` for the digest of other HTML than its own.
+   */
+  open(app: string | AppSource, events: ViewEvents): Promise<BridgeView> {
     if (this.state === "closed") return Promise.reject(new BridgeError(-32000, "the bridge is closed"));
     const reference = String((this.references += 1));
+    const source = typeof app === "string" ? { app } : app;
     return new Promise((resolve, reject) => {
-      this.openings.set(reference, { app, events, resolve, reject });
-      if (this.connection) this.send({ type: "open", ref: reference, app });
+      this.openings.set(reference, { source, events, resolve, reject });
+      if (this.connection) this.send({ type: "open", ref: reference, ...source });
     });
   }
 
@@ -141,7 +146,7 @@ export class Bridge implements Wire {
     this.setState("open");
     this.send({ type: "hello", ticket });
     for (const view of this.views.values()) this.send({ type: "resume", view: view.id, token: view.token });
-    for (const [ref, { app }] of this.openings) this.send({ type: "open", ref, app });
+    for (const [ref, { source }] of this.openings) this.send({ type: "open", ref, ...source });
   }
 
   private receive(data: unknown): void {
@@ -181,7 +186,8 @@ export class Bridge implements Wire {
     const opening = this.openings.get(opened.ref);
     this.openings.delete(opened.ref);
     if (!opening) return this.send({ type: "close", view: opened.view, reason: "gone" });
-    const view = new BridgeView(this, opening.events, opened, opening.app);
+    const { source } = opening;
+    const view = new BridgeView(this, opening.events, opened, "app" in source ? source.app : source.upstream);
     this.views.set(view.id, view);
     opening.resolve(view);
   }

@@ -24,8 +24,11 @@ export interface MessageFrame {
 export type Frame =
   /** Host: the first frame; `ticket` is valid once. */
   | { type: "hello"; ticket: string }
-  /** Host: a new view of `app`; `ref` identifies it until the gateway has assigned an id. */
-  | { type: "open"; ref: string; app: string }
+  /**
+   * Host: a new view of `app`, or of the app at `resource` of an `upstream`; `ref` identifies it until there is an id.
+   * `sha256` is the digest, in hex, of the HTML that the host has already: the gateway compares it with its own.
+   */
+  | ({ type: "open"; ref: string } & AppSource)
   /** Gateway: the view is open; `resume` is the token to resume it on another connection. */
   | { type: "opened"; ref: string; view: string; resource: string; links: string[]; resume: string }
   | MessageFrame
@@ -40,6 +43,11 @@ export type Frame =
   /** Gateway: the request of `ref` or `view` is refused; with neither, the connection ends. */
   | { type: "error"; code: string; detail: string; ref?: string; view?: string };
 
+/** An app of the gateway, or one of an upstream by its resource. */
+export type AppSource =
+  | { app: string; sha256?: string }
+  | { upstream: string; resource: string; sha256?: string };
+
 type Check = (value: Json) => boolean;
 
 const CHECKS = {
@@ -48,6 +56,8 @@ const CHECKS = {
   resume: pattern(/^[!-~]{1,512}$/),
   ref: pattern(/^[A-Za-z0-9_.:-]{1,64}$/),
   app: pattern(/^[a-z][a-z0-9-]{0,23}$/),
+  upstream: pattern(/^[a-z][a-z0-9-]{0,23}$/),
+  sha256: pattern(/^[0-9a-f]{64}$/),
   view: pattern(/^[A-Za-z0-9_-]{22}$/),
   resource: pattern(/^(ui|mcp-app):\/\/[!-~]{1,1024}$/),
   code: pattern(/^[a-z][a-z0-9-]{0,63}$/),
@@ -59,15 +69,22 @@ const CHECKS = {
 
 type Member = keyof typeof CHECKS;
 
-const MEMBERS: ReadonlyMap<string, { needed: readonly Member[]; either?: readonly [Member, Member] }> = new Map([
+/** The members of a kind of frame: those of one of its `forms`, if it has several, and optional ones. */
+interface Members {
+  needed: readonly Member[];
+  forms?: readonly (readonly Member[])[];
+  optional?: readonly Member[];
+}
+
+const MEMBERS: ReadonlyMap<string, Members> = new Map<string, Members>([
   ["hello", { needed: ["ticket"] }],
-  ["open", { needed: ["ref", "app"] }],
+  ["open", { needed: ["ref"], forms: [["app"], ["upstream", "resource"]], optional: ["sha256"] }],
   ["opened", { needed: ["ref", "view", "resource", "links", "resume"] }],
   ["gesture", { needed: ["view", "age"] }],
   ["focus", { needed: ["view"] }],
   ["close", { needed: ["view", "reason"] }],
   ["resume", { needed: ["view", "token"] }],
-  ["error", { needed: ["code", "detail"], either: ["ref", "view"] }],
+  ["error", { needed: ["code", "detail"], forms: [[], ["ref"], ["view"]] }],
 ]);
 
 /** The text of a frame. Throws MuxError `too-large`. */
@@ -101,13 +118,17 @@ function message(value: JsonObject): MessageFrame {
 function content(type: string, value: Json): Frame {
   const members = MEMBERS.get(type);
   if (!members) throw badFrame(`a frame is a message, or has one member of ${[...MEMBERS.keys()].join(", ")}`);
-  const names: readonly string[] = [...members.needed, ...(members.either ?? [])];
-  if (!isObject(value) || !Object.keys(value).every((name) => names.includes(name))) {
+  const { needed, forms = [[]], optional = [] } = members;
+  const names: readonly Member[] = [...needed, ...forms.flat(), ...optional];
+  if (!isObject(value) || !Object.keys(value).every((name) => (names as readonly string[]).includes(name))) {
     throw badFrame(`${type}: an object of ${names.join(", ")}`);
   }
-  for (const name of members.needed) check(`${type}.${name}`, value[name], name);
-  const given = (members.either ?? []).filter((name) => Object.hasOwn(value, name));
-  if (given.length > 1) throw badFrame(`${type}: ${given.join(" or ")}, not both`);
+  for (const name of needed) check(`${type}.${name}`, value[name], name);
+  const given = names.filter((name) => !needed.includes(name) && Object.hasOwn(value, name));
+  const formed = given.filter((name) => !optional.includes(name));
+  if (!forms.some((form) => form.length === formed.length && form.every((name) => formed.includes(name)))) {
+    throw badFrame(`${type}: of its members ${forms.map((form) => form.join(" and ") || "none").join(" or ")}, not both`);
+  }
   for (const name of given) check(`${type}.${name}`, value[name], name);
   return { type, ...value } as unknown as Frame;
 }

@@ -3,7 +3,7 @@ export { BODY_LIMIT, namedBody as bodyNamed, isBodyId, isLarge, joinBody, splitB
 export { Connection } from "./connection";
 export { MuxError } from "./errors";
 export { decode, encode, FRAME_LIMIT, GESTURE_LIMIT } from "./frames";
-export type { Channel, Frame, MessageFrame } from "./frames";
+export type { AppSource, Channel, Frame, MessageFrame } from "./frames";
 export { BAD_MESSAGE, BUSY, failure, has, idOf, INTERNAL, readMessage } from "./jsonrpc";
 export type { Id, MessageKind } from "./jsonrpc";
 export { IN_FLIGHT_LIMIT } from "./rules";

@@ -142,6 +142,7 @@ class BridgeState:
 
     `answers`: the servers of views' calls, by app.
     `resources`: the packed pages, by app.
+    `borrow`: returns the server for views of an upstream's app without an entry, by upstream and resource.
     `resuming`: issues the tokens with which views are resumed.
     `admits`: whether a caller may use an app.
     """
@@ -154,10 +155,15 @@ class BridgeState:
     revocations: Revocations
     resuming: ResumeTokens
     admits: Admits = admit_all
+    borrow: Callable[[str, str], ViewServer | None] = lambda _, __: None
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))
     _lost: dict[str, _LostView] = field(default_factory=dict)
+
+    def server_of(self, app: str, resource: str | None) -> ViewServer | None:
+        """Return the server for views of an app, or of that at `resource` of the upstream `app`; None without one."""
+        return self.answers.get(app) if resource is None else self.borrow(app, resource)
 
     def lose(self, view: View, token: bytes, origin: str | None) -> None:
         """Keep the view of a lost connection for resumption with the token whose digest is `token`."""

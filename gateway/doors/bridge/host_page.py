@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import secrets
 import socket
@@ -26,8 +27,8 @@ from gateway.errors import MuxError, Refusal
 from gateway.jsontext.sizes import is_bulky, why
 from gateway.jsontext.writing import is_large
 from gateway.mcp import results
-from gateway.mcp.view_server import Beside, UiPeer
-from gateway.model import Caller, Channel, Door, Json, Principal
+from gateway.mcp.view_server import NO_SERVER, Beside, UiPeer, read_html
+from gateway.model import Caller, Channel, Door, Initiator, Json, Principal
 from gateway.views.view import View
 
 UNSENT = 128 * 1024
@@ -100,6 +101,9 @@ TOO_LARGE = "too-large"
 GREETING = 10.0
 """Seconds that a host page has to say hello."""
 
+CHECKS = 16
+"""Pages whose HTML is compared at once."""
+
 BOUNDS: Final = (
     Bound(
         Area.BRIDGE,
@@ -107,9 +111,20 @@ BOUNDS: Final = (
         f"{GREETING:g} s",
         "it is closed",
     ),
+    Bound(
+        Area.BRIDGE,
+        "comparisons of an app's HTML with that of a host page",
+        f"{CHECKS} at once per connection",
+        "`busy`",
+    ),
 )
 
-(_GREETING,) = BOUNDS
+(_GREETING, _CHECKS) = BOUNDS
+
+DIFFERS: Final = (
+    "This is not the HTML that the gateway has of this app now, so that the app's policy does not serve it. "
+    "Read the resource again, or leave the reading to the gateway."
+)
 
 BATCH = 16
 """Frames processed before the event loop gets its turn."""
@@ -141,6 +156,7 @@ class HostPage:
         self._ticket: Ticket | None = None
         self._outbox = Outbox(socket, request)
         self._request = request
+        self._checks: set[asyncio.Task[None]] = set()
 
     @property
     def principal(self) -> Principal | None:
@@ -227,8 +243,8 @@ class HostPage:
                         403, "bad-ticket", "This ticket is unknown, used or expired."
                     )
                     await self._say(mux.ErrorFrame("bad-ticket", "This ticket is unknown, used or expired."))
-            case mux.Open(ref, app):
-                await self._open(ref, app)
+            case mux.Open():
+                await self._open(event)
             case mux.Resume(view, token):
                 await self._resume(view, token)
             case mux.Message():
@@ -241,19 +257,59 @@ class HostPage:
             case _:
                 pass
 
-    async def _open(self, ref: str, app: str) -> None:
-        resource = self._state.resources.get(app)
-        admitted = self._ticket is not None and self._state.admits(self._ticket.principal, app)
-        if self._ticket is None or resource is None or app not in self._ticket.apps or not admitted:
-            await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
+    async def _open(self, frame: mux.Open) -> None:
+        """Open a view; the HTML that the page has already is compared beside the other frames of this connection."""
+        refused = self._refusal_of(frame)
+        if refused is None and frame.sha256 is not None:
+            if len(self._checks) < CHECKS:
+                check = asyncio.create_task(self._open_checked(frame, frame.sha256))
+                self._checks.add(check)
+                check.add_done_callback(self._checks.discard)
+                return
+            _CHECKS.report(self.principal.id if self.principal is not None else None)
+            refused = mux.ErrorFrame("busy", "The HTML of too many apps is compared at once.", ref=frame.ref)
+        await (self._open_view(frame) if refused is None else self._say(refused))
+
+    def _refusal_of(self, frame: mux.Open) -> mux.ErrorFrame | None:
+        """Return why this page may not open this app, or None."""
+        app, what = _app_of(frame), "app" if frame.upstream is None else "upstream"
+        ticket, known = self._ticket, self._state.server_of(app, frame.resource) is not None
+        if ticket is not None and known and app in ticket.apps and self._state.admits(ticket.principal, app):
+            return None
+        return mux.ErrorFrame("unknown-app", f"There is no {what} {app!r} here for this page.", ref=frame.ref)
+
+    async def _open_checked(self, frame: mux.Open, sha256: str) -> None:
+        """Open a view if the gateway's own HTML has this digest."""
+        app, ticket = _app_of(frame), self._ticket
+        server = self._state.server_of(app, frame.resource)
+        if ticket is None or server is None:
+            return
+        caller = Caller(ticket.principal, app, Door.BRIDGE, Initiator.PAGE, "page")
+        refused: mux.ErrorFrame | None = None
+        try:
+            html = await read_html(server, self._resource_of(frame), caller)
+        except Refusal as refusal:
+            refused = mux.ErrorFrame(refusal.reason, refusal.detail[:1024], ref=frame.ref)
+        else:
+            if html is None or await asyncio.to_thread(_sha256, html) != sha256:
+                refused = mux.ErrorFrame("html-differs", DIFFERS, ref=frame.ref)
+        refused = refused or self._refusal_of(frame)  # it may have changed meanwhile
+        with suppress(MuxError):  # the connection ends
+            await (self._open_view(frame) if refused is None else self._say(refused))
+
+    def _resource_of(self, frame: mux.Open) -> str:
+        return frame.resource or self._state.resources[_app_of(frame)].uri
+
+    async def _open_view(self, frame: mux.Open) -> None:
+        if self._ticket is None:
             return
         try:
-            view = self._state.views.open_bridged(self._ticket.principal, app)
+            view = self._state.views.open_bridged(self._ticket.principal, _app_of(frame), frame.resource)
         except Refusal as refusal:
-            await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
+            await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=frame.ref))
             return
         token = self._state.resuming.issue(view, self._origin)
-        await self._begin(view, token, mux.Opened(ref, view.id, resource.uri, (), token))
+        await self._begin(view, token, mux.Opened(frame.ref, view.id, self._resource_of(frame), (), token))
 
     async def _resume(self, id: str, token: str) -> None:
         ticket = self._ticket
@@ -311,7 +367,8 @@ class HostPage:
         def turn() -> Awaitable[None]:
             return views.precedence.turn(view.principal.id)
 
-        peer = UiPeer(self._state.answers[view.app], caller, on_ui, self._aside, turn, view.principal.id)
+        server = self._state.server_of(view.app, view.resource) or NO_SERVER
+        peer = UiPeer(server, caller, on_ui, self._aside, turn, view.principal.id)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, digest(token))
         views.connect(view, on_webmcp, on_ui)
@@ -390,6 +447,8 @@ class HostPage:
         The server may cancel this before the last call has ended.
         """
         self._mux.connection_lost()
+        for check in self._checks:
+            check.cancel()
         async with AsyncExitStack() as endings:
             for seat in self._seats.values():
                 endings.push_async_exit(seat.ending)
@@ -424,6 +483,14 @@ class HostPage:
 
     async def _flush(self, *, first: bool = False) -> None:
         await self._outbox.put(self._mux.pending_output(), first=first)
+
+
+def _app_of(frame: mux.Open) -> str:
+    return frame.app or frame.upstream or ""
+
+
+def _sha256(html: str) -> str:
+    return hashlib.sha256(html.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _split(message: dict[str, Json], own: bool) -> tuple[str, dict[str, Json], str] | None:

@@ -123,7 +123,7 @@ class LinkDoor:
         return await self._answer(view, wish.url, wish.answered)
 
     async def _ask(self, view: View, url: str) -> dict[str, Json]:
-        policy = self._views.apps[view.app].policy
+        policy = self._views.rules(view.app).policy
         caller = self._views.caller_of(view, Door.BRIDGE)
         decision = decide_link(policy, url, caller)
         record = self._recorder.start("link", caller, safe=True)
@@ -148,7 +148,7 @@ class LinkDoor:
         if asked is None or asked.url != url:
             raise Refusal(Reason.APPROVAL_EXPIRED, _NO_QUESTION)
         del self._asked[view.id]
-        if asked.version != self._views.apps[view.app].policy.version:
+        if asked.version != self._views.rules(view.app).policy.version:
             await asked.end(ApprovalState.VOID, Reason.APPROVAL_EXPIRED)
             raise Refusal(Reason.APPROVAL_EXPIRED, "The policy of the app changed while the question was open.")
         if not answered:

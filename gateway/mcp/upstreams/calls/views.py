@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -22,7 +21,7 @@ from gateway.mcp.upstreams.changes.feed import KINDS, ChangeListener
 from gateway.mcp.upstreams.changes.following import News
 from gateway.mcp.upstreams.mount import Proxy, as_error
 from gateway.mcp.upstreams.transport.conversation import Message
-from gateway.mcp.view_server import BUSY, OURS, SHOWN, GatewayAnswers, Params, Show, Speaker, is_shown
+from gateway.mcp.view_server import BUSY, OURS, SHOWN, GatewayAnswers, Params, Show, Speaker, is_shown, text_of
 from gateway.model import Principal
 from gateway.traces import continue_trace
 
@@ -66,8 +65,9 @@ def _client(speaker: Speaker, meta: object = None) -> _View:
 
 class UpstreamAnswers:
     """Answers the views of the app `source`. `proxies` returns the current upstreams.
-    `own` are the gateway's tools, for pages that have its view runtime. `sandbox` makes the signed address under which
-    a page with this `_meta.ui` is shown; `show`, if it is there, puts the page at an origin of its own.
+    `own` are the gateway's tools, for pages that have its view runtime, if the app has an entry with a policy of its
+    own. `sandbox` makes the signed address under which a page with this `_meta.ui` is shown by the host page at an
+    origin, None for the console; `show`, if it is there, puts the page at an origin of its own.
     """
 
     methods: Collection[str] = frozenset((*GREETINGS, *FORWARDED, "tools/list", "tools/call", "resources/read", "ping"))
@@ -77,8 +77,8 @@ class UpstreamAnswers:
         source: UpstreamApp,
         *,
         proxies: Callable[[], Mapping[str, Proxy]],
-        own: GatewayAnswers,
-        sandbox: Callable[[Mapping[str, Any]], str],
+        own: GatewayAnswers | None,
+        sandbox: Callable[[Mapping[str, Any], str | None], str],
         show: Show | None = None,
     ) -> None:
         self._source = source
@@ -92,9 +92,11 @@ class UpstreamAnswers:
         proxy = self._proxies().get(self._source.upstream)
         if proxy is None:
             raise MCPError(types.INTERNAL_ERROR, f"There is no upstream {self._source.upstream} any more.")
-        own = proxy.upstream.spec.runtime and method == "tools/call" and self._own.has(params.get("name"))
-        if own or method == "ping":
-            return await self._own.answer(method, params, speaker)
+        if method == "ping":
+            return types.EmptyResult()
+        ours = self._own if proxy.upstream.spec.runtime and method == "tools/call" else None
+        if ours is not None and ours.has(params.get("name")):
+            return await ours.answer(method, params, speaker)
         try:
             validate_client_request(method, version_of(params), dict(params))
         except ValidationError as error:
@@ -142,12 +144,12 @@ class UpstreamAnswers:
                 if params.get("uri") != self._source.resource:
                     return result
                 ours = speaker.now().principal if self._show is not None and is_shown(params) else None
-                return await self._with_display(proxy, client, result, ours)
+                return await self._with_display(proxy, client, result, ours, speaker.page)
             case _:
                 return _theirs(await proxy.relay.forward(client, method, params))
 
     async def _with_display(
-        self, proxy: Proxy, client: UpstreamClient, result: Message, principal: Principal | None
+        self, proxy: Proxy, client: UpstreamClient, result: Message, principal: Principal | None, page: str | None
     ) -> Message:
         """Return the app with its display settings, which are declared with its content, or else in the list.
 
@@ -157,10 +159,10 @@ class UpstreamAnswers:
         first = contents[0] if isinstance(contents, list) and contents else None
         ui = ui_of(first if isinstance(first, dict) else None)
         if not ui:
-            listed = await proxy.pages(client, "resources/list")
+            listed = await _list_resources(proxy, client)
             ui = ui_of(next((one for one in listed if one.get("uri") == self._source.resource), None))
-        shown: Message = {"sandbox": self._sandbox(ui), "ui": dict(ui)}
-        html = _text_of(first) if principal is not None else None
+        shown: Message = {"sandbox": self._sandbox(ui, page), "ui": dict(ui)}
+        html = text_of(first) if principal is not None else None
         if self._show is not None and principal is not None and isinstance(first, dict) and html is not None:
             try:
                 shown |= self._show(principal, html, ui)
@@ -174,15 +176,14 @@ class UpstreamAnswers:
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), SHOWN: shown}}
 
 
-def _text_of(content: Any) -> str | None:
-    """Return the HTML of a resource, which may be in base64; None if it has none."""
-    text, blob = (content.get("text"), content.get("blob")) if isinstance(content, dict) else (None, None)
-    if isinstance(blob, str):
-        try:
-            return base64.b64decode(blob, validate=True).decode("utf-8", "replace")
-        except ValueError:
-            return None
-    return text if isinstance(text, str) else None
+async def _list_resources(proxy: Proxy, client: UpstreamClient) -> list[Message]:
+    """Return the resources that an upstream lists; none if it lists none, as of templates only."""
+    try:
+        return await proxy.pages(client, "resources/list")
+    except MCPError as error:
+        if error.error.code != types.METHOD_NOT_FOUND:
+            raise
+        return []
 
 
 def _theirs(result: Message) -> Message:
