@@ -150,13 +150,25 @@ corpus: chromium $(VENV)/.built
 COMPILE = $(BIN)/python -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --annotation-style=line
 
+# The packages of tests/corpus/lock.txt that are servers; what they need is in tests/corpus/servers.txt. Behind an empty line,
+# piptools warns that they themselves are left out.
+SERVERS = datasette sqlite-web
+SERVER_NEEDS = $(BIN)/python -m piptools compile --quiet --strip-extras --generate-hashes --no-header --no-emit-options \
+  --annotation-style=line $(SERVERS:%=--unsafe-package=%) --output-file=- -
+
 lock: $(VENV)/.made
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 	  || { echo "The lock files are resolved on Python 3.11: make clean, then make lock PYTHON=python3.11" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet "pip-tools>=7.4"
 	@$(COMPILE) --extra pack --extra otlp --output-file requirements.lock pyproject.toml
 	@$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
-	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock; then echo "A lock file names an index." >&2; exit 1; fi
+	@{ echo '# What the servers of lock.txt need beside themselves: made by make lock; pip checks the hashes.'; \
+	  awk '$$1 == "pypi" && index(" $(SERVERS) ", " " $$2 " ") { print $$2 "==" $$3 }' tests/corpus/lock.txt \
+	  | $(SERVER_NEEDS) | sed '/^$$/,$$d'; \
+	  } > tests/corpus/servers.new
+	@mv tests/corpus/servers.new tests/corpus/servers.txt
+	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock tests/corpus/servers.txt; then \
+	  echo "A lock file names an index." >&2; exit 1; fi
 
 clean:
 	rm -rf $(VENV) .fuzz browser/node_modules browser/dist tests/oidc/node_modules tests/interop/node_modules .corpus gateway/static dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -17,6 +17,7 @@ from tests.corpus import running
 from tests.corpus.apps import APPS
 from tests.corpus.catalog import App
 from tests.corpus.packages import install
+from tests.corpus.picture import write_picture
 from tests.corpus.running import ARGUMENTS, Row, run_app
 from tests.corpus.table import write_table
 
@@ -69,8 +70,10 @@ async def run(apps: list[App], jobs: int, folder: Path) -> list[Row]:
         async with asyncio.TaskGroup() as group:
             for app in apps:
                 group.create_task(one(app))
+        found = [rows[app.name] for app in apps]
+        await write_picture(browser, found)
         await browser.close()
-    return [rows[app.name] for app in apps]
+    return found
 
 
 if __name__ == "__main__":

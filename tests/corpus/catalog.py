@@ -55,6 +55,9 @@ class App:
     """Whether the backend renders the pages: then there is no folder."""
 
 
+PICTURED = ("Swagger UI", "2048", "Blockly", "SB Admin 2", "Datasette", "docsify")
+"""The names of the apps whose last page is in the picture of docs/corpus.md."""
+
 APPS: list[App] = []
 
 

@@ -22,7 +22,7 @@ from gateway.app import build_app
 from gateway.config import load_config, read_config
 from gateway.errors import DocumentError
 from tests.browser.test_main_job import app_of
-from tests.corpus.catalog import App
+from tests.corpus.catalog import PICTURED, App
 from tests.corpus.packages import locked
 from tests.corpus.visit import Visit, blank, settle
 from tests.world import Server, serving
@@ -56,6 +56,8 @@ class Observed:
     requests: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
     failure: str = ""
+    picture: bytes = b""
+    """The last page as PNG, of the apps in the picture of the docs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ async def _run(browser: Browser, app: App, source: Path, folder: Path, native: O
             assert size == VIEW_SIZE, f"the view has the size {size}, not {VIEW_SIZE}"
             observed.page = await settle(visit, app.ignore, native.page if native else None)
             await _requests_arrive(observed, native)
+            if app.name in PICTURED:
+                observed.picture = await visit.picture()
         except (Error, AssertionError) as failure:
             observed.texts = [blank(text, app.ignore) for text in visit.texts]
             observed.failure = " ".join(_plain(line) for line in str(failure).splitlines()[:3])

@@ -1,5 +1,6 @@
 """Some published apps are the same in a view as natively, and the table of all of them agrees with the lock file."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,3 +53,10 @@ def test_each_locked_package_is_used_and_no_line_names_a_host() -> None:
     """The registries are those of the clients' own configuration."""
     assert set(locked()) == {app.package for app in APPS}
     assert "://" not in LOCK.read_text("utf-8")
+
+
+def test_make_lock_resolves_what_each_server_needs() -> None:
+    """The servers of the catalog are those that it names."""
+    makefile = (PAGE.parents[1] / "Makefile").read_text("utf-8")
+    (listed,) = re.findall("^SERVERS = (.+)$", makefile, re.MULTILINE)
+    assert listed.split() == sorted(app.package for app in APPS if app.rendered)

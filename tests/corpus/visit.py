@@ -66,6 +66,12 @@ class Visit:
         frame = self.page.main_frame.child_frames[0].child_frames[0]
         return frame.child_frames[-1] if self.rendered else frame
 
+    async def picture(self) -> bytes:
+        """Return what is visible of the app, as PNG."""
+        if isinstance(self.app, Page):
+            return await self.page.screenshot(animations="disabled")
+        return await (await self.frame.frame_element()).screenshot(animations="disabled")
+
     async def text(self) -> str:
         """Return all text that the app shows."""
         return spaceless(await self.find("body").first.inner_text())
