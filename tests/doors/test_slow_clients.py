@@ -167,16 +167,16 @@ async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.M
 @pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
 async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
     """Although all of them take longer than the time allowed without progress."""
-    monkeypatch.setattr(runner, "TAKEN_WITHIN", 1.0)
+    monkeypatch.setattr(runner, "TAKEN_WITHIN", 6.0)
     monkeypatch.setattr(runner, "SWEEP", 0.05)
     got, began = b"", asyncio.get_running_loop().time()
     async with asked_for_much(*more) as client, asyncio.timeout(60):
         while got.count(b"HTTP/1.1 200 OK") < LARGE:
-            part = await asyncio.get_running_loop().sock_recv(client, 1024 * 1024)
+            part = await asyncio.get_running_loop().sock_recv(client, 256 * 1024)
             assert part
             got += part
-            if asyncio.get_running_loop().time() < began + 2.0:
-                await asyncio.sleep(0.02)
+            if asyncio.get_running_loop().time() < began + 7.0:
+                await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize(("host", "path"), DOORS)
