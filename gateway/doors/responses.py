@@ -72,6 +72,27 @@ BOUNDS: Final = (
 (_REST,) = BOUNDS
 
 
+_WEBSOCKET: Final = "13"
+"""The version of the protocol (RFC 6455, 4.1); aiohttp also opens those of two drafts."""
+
+
+def opens_websocket(request: web.Request, protocol: str = "") -> bool:
+    """Return whether a request opens a WebSocket, and offers `protocol`, if that is not empty."""
+    fields = request.headers.getall("sec-websocket-protocol", [])
+    offered = [one.strip() for one in ",".join(fields).split(",")]
+    if request.headers.get("sec-websocket-version") != _WEBSOCKET or (protocol and protocol not in offered):
+        return False
+    # aiohttp logs those that it does not know.
+    return web.WebSocketResponse(protocols=offered).can_prepare(request).ok
+
+
+def no_websocket(detail: str) -> web.Response:
+    """Return the refusal of an opening that is none (RFC 6455, 4.4)."""
+    return refusal_response(
+        426, "websocket-needed", detail, {"upgrade": "websocket", "sec-websocket-version": _WEBSOCKET}
+    )
+
+
 class RefusedResponse(web.Response):
     """The refusal of a door; `code` is machine-readable, `detail` is for developers."""
 

@@ -23,7 +23,7 @@ from gateway.doors.access import VISIT
 from gateway.doors.authorization import refuse_without
 from gateway.doors.client_connection import received_headers
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import SECURE, refusal_response
+from gateway.doors.responses import SECURE, no_websocket, opens_websocket, refusal_response
 from gateway.doors.site_socket import carry
 from gateway.errors import Reason, Refusal
 from gateway.event_stream import unbuffered_headers
@@ -182,8 +182,8 @@ class SiteDoor:
 
     async def _open_socket(self, request: web.Request) -> web.StreamResponse:
         """Carry a WebSocket; the guard has checked that the page is the site's own."""
-        if not web.WebSocketResponse().can_prepare(request).ok:
-            return refusal_response(426, "websocket-needed", "This is no valid opening of a WebSocket (RFC 6455, 4.1).")
+        if not opens_websocket(request):
+            return no_websocket("This is no valid opening of a WebSocket (RFC 6455, 4.1).")
         caller = self._caller(request[PRINCIPAL])
         opening = _without_token(_read_opening(request), caller.principal)
         outcome = await self._exchange.open(opening, caller, wait=AS_LONG_AS_IT_IS_OPEN)

@@ -33,6 +33,7 @@ class BridgeDoor:
     connection: mux.ClientConnection = field(default_factory=mux.ClientConnection)
     socket: aiohttp.ClientWebSocketResponse | None = None
     view: str = ""
+    resource: str = ""
     token: str = ""
     calls: int = 0
 
@@ -69,7 +70,7 @@ class BridgeDoor:
         await self._flush()
         opened = await self._next(lambda event: isinstance(event, mux.Opened))
         assert isinstance(opened, mux.Opened)
-        self.view, self.token = opened.view, opened.resume
+        self.view, self.resource, self.token = opened.view, opened.resource, opened.resume
 
     async def ask(self, case: dict[str, Any]) -> Answer:
         text = arguments_text(case)
@@ -93,6 +94,16 @@ class BridgeDoor:
             return of_call(own.message, b"")  # the host's end itself refuses to send this
         await self._flush()
         return await self._answer(id)
+
+    async def shown(self) -> dict[str, Any]:
+        """Ask for the page as the host page does that shows it; return its addresses on a dedicated origin."""
+        id = await self._next_id()
+        params = {"uri": self.resource, "_meta": {"webmcp-gateway/show": True}}
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params}
+        self.connection.send(mux.Message(self.view, Channel.UI, message))
+        await self._flush()
+        found: dict[str, Any] = json.loads((await self._answer(id)).raw)["result"]["_meta"]["webmcp-gateway/shown"]
+        return found
 
     async def close(self) -> None:
         """Close the view, and the connection."""
@@ -188,12 +199,12 @@ class BridgeDoor:
 
 
 @asynccontextmanager
-async def bridge_door(world: Place) -> AsyncIterator[BridgeDoor]:
+async def bridge_door(world: Place, apps: tuple[str, ...] = (APP,)) -> AsyncIterator[BridgeDoor]:
     """A host page with a view, which stays connected without heartbeats while other doors are tried."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bridge, "HEARTBEAT", 600.0)
         async with local_client() as client:
-            door = BridgeDoor(world, client)
+            door = BridgeDoor(world, client, apps)
             await door.open()
             yield door
             await door.close()

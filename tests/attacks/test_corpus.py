@@ -14,6 +14,8 @@ FAMILIES = {
     "mcp",
     "site",
     "sandbox",
+    "dedicated",
+    "sockets",
     "page",
     "relay",
     "tokens",

@@ -30,7 +30,7 @@ CONFIG = """
 server: {{listen: "127.0.0.1:{port}", fast_path: {fast}, drain: {{announce: 0s}}}}
 apps:
   target: {{source: web, policy: policy.yaml}}
-  neighbour: {{source: web, policy: neighbour.yaml}}
+  neighbour: {{source: web, policy: neighbour.yaml, sandbox: dedicated}}
 credentials:
   attack:
     type: client_credentials

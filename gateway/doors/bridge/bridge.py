@@ -16,7 +16,7 @@ from gateway.doors.authorization import lacking_any
 from gateway.doors.bridge.bridge_state import BridgeState
 from gateway.doors.bridge.host_page import HostPage
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import SECURE, refusal_response
+from gateway.doors.responses import SECURE, no_websocket, opens_websocket, refusal_response
 from gateway.errors import MuxError
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.model import Principal
@@ -73,6 +73,11 @@ class BridgeDoor:
             await page.end_closed()
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
+        if not opens_websocket(request, PROTOCOL):
+            return no_websocket(
+                f"The bridge is a WebSocket with the subprotocol {PROTOCOL}: a proxy in front of the gateway must pass "
+                "Upgrade, Connection and the fields Sec-WebSocket-* on."
+            )
         # No compression: content of pages and models is mixed with secrets here, and latency matters more than size.
         socket = web.WebSocketResponse(
             protocols=(PROTOCOL,),
@@ -81,9 +86,6 @@ class BridgeDoor:
             compress=False,
             autoping=False,  # aiohttp answers all pending pings at once
         )
-        if not socket.can_prepare(request).ok:
-            detail = "The bridge is a WebSocket: a proxy in front of the gateway must pass Upgrade and Connection on."
-            return refusal_response(426, "websocket-needed", detail, {"upgrade": "websocket"})
         await socket.prepare(request)
         read_in_turn(request.protocol, self._in_turn)
         page = self._pages[socket] = HostPage(self._state, socket, request)
