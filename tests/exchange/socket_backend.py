@@ -30,6 +30,8 @@ routes:
   - {path: /login, backend: chat, methods: [GET]}
   - {path: "/raw/**", backend: raw, methods: [GET], websocket: true, timeout: TIMEOUT}
   - {path: "/**", backend: chat, methods: [GET, POST], websocket: true}
+tools:
+  speak: {}
 """
 
 
