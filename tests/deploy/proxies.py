@@ -23,7 +23,7 @@ from tests.world import Loopback, World, free_port, running
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROXIES = ("nginx", "caddy")
-SITES = ("mcp.gw.localhost", "console.gw.localhost", "*.apps.localhost")
+SITES = ("mcp.gw.localhost", "console.gw.localhost", "*.apps.localhost", "*.frames.localhost")
 WAIT = 20.0
 CLIENT = "127.0.0.2"
 """The address of clients, as that of the proxy is another one."""
@@ -44,7 +44,10 @@ http {{
 def read_renamed(name: str) -> str:
     """The text of a file of deploy/ with the names of the tests, which every browser resolves to this machine."""
     text = (DEPLOY / name).read_text("utf-8")
-    return text.replace("example.com", "gw.localhost").replace("example.net", "apps.localhost")
+    names = {"example.com": "gw.localhost", "example.net": "apps.localhost", "example.org": "frames.localhost"}
+    for shipped, ours in names.items():
+        text = text.replace(shipped, ours)
+    return text
 
 
 @dataclass(frozen=True, slots=True)

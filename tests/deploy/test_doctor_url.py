@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from gateway.cli import main
@@ -17,9 +18,9 @@ from gateway.errors import StartError
 from gateway.stores.sealing import new_key
 from tests.callers.issuer import issuer
 from tests.callers.people import AUTH
-from tests.deploy.proxies import PROXIES, Deployed, deployed
+from tests.deploy.proxies import PROXIES, Deployed, deployed, read_renamed
 from tests.oidc.provider import oidc_provider
-from tests.world import running
+from tests.world import read_config, running
 
 
 async def problems(place: Deployed, config: Config | None = None, url: str = "") -> list[str]:
@@ -105,6 +106,35 @@ async def test_settings_that_do_not_fit_are_found(tmp_path: Path) -> None:
         with pytest.raises(StartError, match="start the gateway first"):
             await problems(place, dataclasses.replace(place.world.config, encryption_key=missing))
         assert not (tmp_path / "missing.key").exists()
+
+
+async def test_dedicated_origins_must_lead_to_the_gateway_too(tmp_path: Path) -> None:
+    """Without their line in the proxy they do not; with it, the domain's place in the Public Suffix List is named."""
+    async with deployed(tmp_path, "nginx") as place:
+        await give_frames(place)
+        found = await problems(place)
+        assert any("the dedicated origins of cart: " in one and "server.origins.dedicated" in one for one in found), (
+            found
+        )
+    names = ("*.apps.localhost;", "*.apps.localhost *.frames.localhost;")
+    (again := tmp_path / "again").mkdir()
+    async with deployed(again, "nginx", changed=names) as place:
+        await give_frames(place)
+        (problem,) = await problems(place)
+    assert problem.startswith("server.origins.dedicated: frames.localhost is not on the Public Suffix List"), problem
+
+
+async def give_frames(place: Deployed) -> None:
+    """Give the cart dedicated origins, as the comment in deploy/gateway.yaml has them."""
+    file = place.world.folder / "gateway.yaml"
+    written = yaml.safe_load(file.read_text("utf-8"))
+    (line,) = re.findall("# dedicated: (.+)", read_renamed("gateway.yaml"))
+    written["server"]["origins"]["dedicated"] = f"{line}:{place.port}"
+    written["apps"]["cart"]["sandbox"] = "dedicated"
+    file.write_text(yaml.safe_dump(written), "utf-8")
+    await place.world.gateway.stop()
+    place.world.config = read_config(place.world.folder)
+    await place.world.start_gateway()
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(90.0, "behind that of"), (-90.0, "ahead of that of"), (0.0, "")])

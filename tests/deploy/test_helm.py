@@ -22,6 +22,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "existingSecret": "mine",
         "image": {"tag": "1.2.3", "pullSecrets": [{"name": "registry"}]},
     },
+    "dedicated origins": {
+        "hosts": {"dedicated": "{id}.example.org"},
+        "config": {"apps": {"hello": {"source": "hello.html", "policy": "hello-policy.yaml", "sandbox": "dedicated"}}},
+    },
     "everything else": {
         "secrets": {"LOGIN_SECRET": 'a "quoted": value\\', "DATABASE_URL": "postgresql://gateway@db/gateway"},
         "persistence": {"storageClass": "fast"},
@@ -45,14 +49,17 @@ def test_every_manifest_is_valid(version: str, variant: str) -> None:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_its_gateway_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", ["as shipped", "dedicated origins"])
+def test_its_gateway_starts(tmp_path: Path, variant: str) -> None:
     """The ConfigMap's files, in a folder of their own, are a valid configuration."""
-    (files,) = (part["data"] for part in render(CHART) if part["kind"] == "ConfigMap")
+    (files,) = (part["data"] for part in render(CHART, VARIANTS[variant]) if part["kind"] == "ConfigMap")
     for name, text in files.items():
         (tmp_path / name).write_text(text.replace("/var/lib/webmcp-gateway", str(tmp_path / "state")), "utf-8")
     config = load_config(tmp_path / "gateway.yaml", {"LOGIN_SECRET": "x"})
     assert list(config.apps) == ["hello"]
     assert config.server.origins.app("hello") == "https://hello.example.net"
+    dedicated = config.server.origins.frame("0a") == "https://0a.example.org"
+    assert config.apps["hello"].dedicated == dedicated == (variant == "dedicated origins")
 
 
 def test_pod_and_container_agree() -> None:
@@ -80,6 +87,12 @@ def test_each_app_has_a_host() -> None:
     assert [rule["host"] for rule in ingress["rules"]] == hosts
     assert ingress["tls"][0]["hosts"] == hosts
     assert annotations["nginx.ingress.kubernetes.io/proxy-next-upstream"] == "off"
+
+
+def test_dedicated_origins_have_one_host() -> None:
+    """A wildcard, in rules and certificate: each app and person has a name of its own below it."""
+    (whole,) = (part for part in render(CHART, VARIANTS["dedicated origins"]) if part["kind"] == "Ingress")
+    assert whole["spec"]["rules"][-1]["host"] == whole["spec"]["tls"][0]["hosts"][-1] == "*.example.org"
 
 
 @pytest.mark.parametrize("text", ["{{ .Values.nothing }}", "{{ unknown .Values }}", "{{ if .Values }}", "{{ $x }}"])
