@@ -74,7 +74,11 @@ async def host(page: Page) -> AsyncIterator[Host]:
 
 async def launch(playwright: Playwright, *arguments: str) -> Browser:
     """Start Chromium, with further arguments."""
-    own = Path(playwright.chromium.executable_path)
     return await playwright.chromium.launch(
-        executable_path=None if own.exists() else DEBIAN, args=[*ARGUMENTS, *arguments], headless=True
+        executable_path=program(playwright), args=[*ARGUMENTS, *arguments], headless=True
     )
+
+
+def program(playwright: Playwright) -> Path | None:
+    """Debian's Chromium, or None for Playwright's own."""
+    return None if Path(playwright.chromium.executable_path).exists() else DEBIAN

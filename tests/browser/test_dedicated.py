@@ -1,14 +1,18 @@
 """An app on an origin of its own: what works there as on a site, and what a hostile page cannot do there either."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from playwright.async_api import BrowserContext, Frame, Page, expect
+from playwright.async_api import Browser, BrowserContext, Frame, Page, Route, async_playwright, expect
 
+from tests.browser.conftest import ARGUMENTS, program
 from tests.browser.test_main_job import app_of
+from tests.callers.tokens import link
 from tests.world import World, running
 
 PAGE = """<!doctype html><html><head><title>x</title></head><body><p id=out>waiting</p>
@@ -88,13 +92,13 @@ const frame = async (set) => {
 
 
 @asynccontextmanager
-async def world_of(folder: Path, *, sandbox: str = "dedicated", **pages: str) -> AsyncIterator[World]:
+async def world_of(folder: Path, *, sandbox: str = "dedicated", extra: str = "", **pages: str) -> AsyncIterator[World]:
     """A gateway for an app of these pages, by their names."""
     source = folder / "app"
     source.mkdir()
     for name, page in pages.items():
         (source / f"{name}.html").write_text(page, "utf-8")
-    async with running(folder, source=source, sandbox=sandbox) as world:
+    async with running(folder, source=source, sandbox=sandbox, extra=extra) as world:
         yield world
 
 
@@ -245,6 +249,87 @@ async def test_a_page_cannot_attest_a_gesture(context: BrowserContext, tmp_path:
         assert (await recorded(world, "/api/products?by=page"))["initiator"] == "page"
         await app_of(page).locator("#go").click()
         assert (await recorded(world, "/api/products?by=person"))["initiator"] == "person"
+
+
+STORED = """() => {
+  const real = document.body.appendChild(document.createElement("iframe")).contentWindow;
+  return real.localStorage.getItem("kept");
+}"""
+"""What the browser keeps for the origin, whatever the runtime puts in its place."""
+
+
+async def test_a_logout_deletes_what_a_persons_frames_stored(tmp_path: Path) -> None:
+    """In a browser that grants frames of other sites storage; what another person stored stays."""
+    profile = tmp_path / "profile" / "Default"
+    profile.mkdir(parents=True)
+    (profile / "Preferences").write_text('{"profile": {"cookie_controls_mode": 0}}', "utf-8")
+    html = "<!doctype html><p id=out>app</p>"
+    async with world_of(tmp_path, index=html, extra="auth: [token]\n") as world, async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            profile.parent, executable_path=program(playwright), args=ARGUMENTS, headless=True
+        )
+        page = await context.new_page()
+
+        async def shown(person: str) -> Frame:
+            """The frame of a person who logs in."""
+            await page.goto(await link(world, person))
+            await expect(page.get_by_text(f"Signed in as {person}")).to_be_visible()
+            await page.goto(f"{world.console}/#/apps/cart")
+            await expect(app_of(page).locator("#out")).to_have_text("app")
+            [frame] = await frame_of(page)
+            return frame
+
+        async def log_out() -> None:
+            await page.get_by_test_id("logout").click()
+            await expect(page.get_by_role("heading", name="Logged out")).to_be_visible()
+
+        for person in ("ann", "bob"):
+            frame = await shown(person)
+            await frame.evaluate(f"localStorage.setItem('kept', '{person}')")
+            assert await frame.evaluate(STORED) == person
+            if person == "ann":
+                await context.clear_cookies()  # another person at the same browser, without a logout
+        await log_out()
+        assert await (await shown("bob")).evaluate(STORED) is None
+        await context.clear_cookies()
+        assert await (await shown("ann")).evaluate(STORED) == "ann"
+        await context.close()
+
+
+async def test_another_persons_address_shows_nothing(browser: Browser, tmp_path: Path) -> None:
+    """Not as a page, in a frame of another site, or in the proxy of the other one; it still serves its own frame."""
+    html = "<!doctype html><p id=out>app</p>"
+    async with (
+        world_of(tmp_path, index=html, extra="auth: [token]\n") as world,
+        await browser.new_context() as anns,
+        await browser.new_context() as bobs,
+    ):
+        held: asyncio.Queue[Route] = asyncio.Queue()
+        await anns.route(re.compile("^http://0.*webmcp-gateway="), held.put)
+        ann, bob = await anns.new_page(), await bobs.new_page()
+        for page, person in ((ann, "ann"), (bob, "bob")):
+            await page.goto(await link(world, person))
+            await page.goto(f"{world.console}/#/apps/cart")
+        route = await asyncio.wait_for(held.get(), 60)
+        url = route.request.url
+        await expect(app_of(bob).locator("#out")).to_have_text("app")
+        [frame] = await frame_of(bob)
+        assert urlsplit(frame.url).netloc != urlsplit(url).netloc
+        proxy = frame.parent_frame
+        assert proxy is not None
+        await proxy.evaluate(INSIDE, url)  # refused by the signed policy of the proxy, before anything is sent
+        tab = await bobs.new_page()
+        answer = await tab.goto(url)
+        assert answer is not None
+        assert answer.status == 403
+        await route.continue_()
+        await expect(app_of(ann).locator("#out")).to_have_text("app")
+
+
+INSIDE = """(url) => new Promise((go) => {
+  addEventListener("securitypolicyviolation", go, { once: true });
+  document.querySelector("iframe").src = url;
+})"""
 
 
 async def recorded(world: World, url: str) -> dict[str, Any]:

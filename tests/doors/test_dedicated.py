@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
+import yaml
+from mcp import Client
 
 from gateway import mux
 from gateway.config import Origins
@@ -20,7 +22,7 @@ from gateway.errors import Refusal
 from gateway.model import LOCAL, Channel
 from tests.doors.bridge.test_bridge import LOCAL_OTHER, Host, connected, console
 from tests.doors.upstream_view import HTML, UI, opened
-from tests.world import Loopback, World, running
+from tests.world import Loopback, World, read_config, running
 
 FRAME = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}
 """The fields that browsers send when the proxy navigates its frame."""
@@ -230,6 +232,28 @@ async def test_a_logout_clears_what_the_origin_stored(dedicated: World, held: st
     url = f"{frame}/.well-known/webmcp-gateway/clear?until=99999999999&sig={held}"
     status, _, headers = await fetch(dedicated, url)
     assert (status, "clear-site-data" in headers) == (403, False)
+
+
+async def test_other_hosts_are_asked_for_the_configured_domain(tmp_path: Path) -> None:
+    """In what is listed and in what is read, and for an app whose frames our own host gives an origin; else none is."""
+    async with running(tmp_path, sandbox="dedicated") as world:
+        assert await domains(world) == {None}
+        file = tmp_path / "gateway.yaml"
+        written = yaml.safe_load(file.read_text("utf-8"))
+        written["apps"]["cart"]["domain"] = "a904794854a047f6.example-content.com"
+        file.write_text(yaml.safe_dump(written), "utf-8")
+        await world.gateway.stop()
+        world.config = read_config(tmp_path)
+        await world.start_gateway()
+        assert await domains(world) == {"a904794854a047f6.example-content.com"}
+
+
+async def domains(world: World) -> set[str | None]:
+    """The domains in `_meta.ui` of the app's resource, as listed and as read."""
+    async with Client(f"{world.url}/mcp", mode="2026-07-28") as client:
+        (listed,) = (one for one in (await client.list_resources()).resources if "cart" in str(one.uri))
+        (read_one,) = (await client.read_resource(str(listed.uri))).contents
+    return {(one.meta or {})["ui"].get("domain") for one in (listed, read_one)}
 
 
 def door(clock: list[float], *, admitted: bool = True) -> DedicatedDoor:
