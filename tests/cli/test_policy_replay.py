@@ -276,7 +276,7 @@ def test_each_request_is_replayed_with_little_work(folder: Path) -> None:
 
 def test_thousands_of_requests_are_replayed_in_little_memory(folder: Path) -> None:
     """The requests are not kept in memory."""
-    count = 20_000
+    count = 6_000
     told = run_replay(orders(folder, count))
     assert (told["replayed"], len(told["changes"]), len(told["changes"][0]["examples"])) == (count, 1, 3)
     tracemalloc.start()
