@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -89,22 +90,41 @@ STANDARD = {
 """Private names that need no upper bound, each with the reason."""
 
 
+def sources(*folders: str) -> Iterator[str]:
+    """Yield the text of all modules in these folders of the repository."""
+    for file in (file for folder in folders for file in (ROOT / folder).rglob("*.py")):
+        if "node_modules" not in file.parts:
+            yield file.read_text("utf-8")
+
+
+NAMED = r"[\w.]+(?: +as +\w+)?"
+IMPORT = re.compile(rf"^ *(?:from +([\w.]+) +import\b|import +({NAMED}(?:, *{NAMED})*) *(?:#.*)?$)", re.MULTILINE)
+"""An import statement, or a line of a text that looks like one."""
+
+
 @cache
-def trees(*folders: str) -> list[ast.Module]:
-    """Return the syntax trees of all modules in these folders of the repository."""
-    files = (file for folder in folders for file in (ROOT / folder).rglob("*.py") if "node_modules" not in file.parts)
-    return [ast.parse(file.read_text("utf-8")) for file in files]
+def imports_of(*folders: str) -> frozenset[str]:
+    """Return the top-level names of foreign packages that these folders import, also for types only.
 
-
-def imports_of(*folders: str) -> set[str]:
-    """Return the top-level names of foreign packages that these folders import, also for types only."""
+    A module is parsed if it seems to import a package that no module before it imports: to parse all takes long.
+    """
     found: set[str] = set()
-    for node in (node for tree in trees(*folders) for node in ast.walk(tree)):
+    known = set(sys.stdlib_module_names) | OURS | LATER
+    for text in sources(*folders):
+        parts = {part for pair in IMPORT.findall(text) for part in pair if part}
+        seeming = {name.split()[0].partition(".")[0] for part in parts for name in part.split(",")}
+        if seeming - known - found - {""}:
+            found |= {name.partition(".")[0] for name in imported(ast.parse(text))} - known
+    return frozenset(found)
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the modules that a module imports."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.partition(".")[0])
-    return found - set(sys.stdlib_module_names) - OURS - LATER
+            yield node.module
 
 
 def distributions(*folders: str) -> dict[str, set[str]]:
@@ -141,8 +161,7 @@ def test_what_is_declared_is_imported() -> None:
 
 def private_names() -> Iterator[str]:
     """Yield the private attributes that the gateway uses and does not define itself."""
-    modules = trees("gateway")
-    nodes = [node for tree in modules for node in ast.walk(tree)]
+    nodes = [node for text in sources("gateway") for node in ast.walk(ast.parse(text))]
     own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
     own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
     own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
