@@ -162,7 +162,7 @@ const bundles: Record<string, InlineConfig> = {
     build: {
       outDir: "../gateway/static/host",
       target: "es2022",
-      lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "host.js" },
+      lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "mcp-app.js" },
     },
   },
   /** Not for pages: the module linker that the packer runs with Node, and its library. */

@@ -82,8 +82,12 @@ CALLBACK: Final = "/oauth/callback"
 OWN_CALLBACK: Final = f"{CALLBACK}/{{name}}"
 """The redirect URI for the authorization server of one credential."""
 
+HOST_FILES: Final = "/host/{name}"
+"""The scripts for host pages, with the element `<mcp-app>`; pages of any origin may load them."""
+
 _OPEN_ON_CONSOLE: Final = (
     "/",
+    HOST_FILES,
     "/assets/{name}",
     "/approvals/{id}",
     "/connect/{name}",

@@ -15,7 +15,7 @@ from gateway.callers.entitlements import Admits, admit_all
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.crypto import SigningKeys
-from gateway.doors.access import CALLBACK, OWN_CALLBACK
+from gateway.doors.access import CALLBACK, HOST_FILES, OWN_CALLBACK
 from gateway.doors.accounts import AccountsDoor
 from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor
 from gateway.doors.assets import asset, assets, file_response
@@ -106,6 +106,7 @@ class ConsoleDoor:
         self._admits = admits
         self._index = asset(folder / "index.html")
         self._assets = assets(folder / "assets")
+        self._host_files = assets(folder.parent / "host")
         self._sandbox = sandbox
         self._version = version
         self._apps = apps
@@ -149,6 +150,7 @@ class ConsoleDoor:
                 web.post("/api/downloads", self._changing(self._downloads.handle)),
                 web.post("/bridge/tickets", self._changing(self._ticket)),
                 web.get("/assets/{name:.+}", self._asset_response),
+                web.get(HOST_FILES, self._host_file),
             ]
         )
         app.on_response_prepare.append(self._secure)
@@ -160,6 +162,12 @@ class ConsoleDoor:
     async def _asset_response(self, request: web.Request) -> web.StreamResponse:
         """Serve a file whose name changes with its content."""
         return file_response(request, self._assets.get(request.match_info["name"]), {"cache-control": FOREVER})
+
+    async def _host_file(self, request: web.Request) -> web.StreamResponse:
+        """Serve a script for host pages of any origin; it reveals nothing, and what it requests is checked."""
+        anywhere = {"access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin"}
+        headers = {**anywhere, "cache-control": "no-cache"}
+        return file_response(request, self._host_files.get(request.match_info["name"]), headers)
 
     async def _state(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]

@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDict
 
 from gateway.doors import access_log
-from gateway.doors.access import SIGNED, Access, Challenges, IncomingRequest, Site, access, is_metadata
+from gateway.doors.access import HOST_FILES, SIGNED, Access, Challenges, IncomingRequest, Site, access, is_metadata
 from gateway.doors.client_connection import HttpConnection
 from gateway.doors.client_limits import InFlight, watch_progress
 from gateway.doors.identify import CallPlace, Identify, RefusedCaller
@@ -244,6 +244,8 @@ class Guard:
         fetch_site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
         if site is Site.PLAIN and path in PROBES and request.method in ("GET", "HEAD"):
+            return None
+        if site is Site.CONSOLE and path == HOST_FILES and request.method in ("GET", "HEAD"):
             return None
         is_mcp = site in (Site.PLAIN, Site.CONSOLE) and path.startswith("/mcp")
         if fetch_site in ("none", "same-origin") and is_mcp and is_navigation(request):

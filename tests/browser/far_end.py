@@ -99,7 +99,7 @@ class FarEnd:
         return web.FileResponse(PAGES / "host.html")
 
     async def _host(self, request: web.Request) -> web.FileResponse:
-        return web.FileResponse(STATIC / "host/host.js")
+        return web.FileResponse(STATIC / "host/mcp-app.js")
 
     async def _proxy_script(self, request: web.Request) -> web.FileResponse:
         return web.FileResponse(STATIC / "sandbox/proxy.js")

@@ -195,7 +195,7 @@ async def test_a_published_app_hears_of_the_call_that_opens_it(page: Page, tmp_p
 
 async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: Page, tmp_path: Path) -> None:
     """The parts arrive as the page's model streams them, before the complete input."""
-    host = (Path(gateway.__file__).parent / "static/host/host.js").read_text("utf-8")
+    host = (Path(gateway.__file__).parent / "static/host/mcp-app.js").read_text("utf-8")
     await page.route("**/host.js", lambda route: route.fulfill(body=host, content_type="text/javascript"))
     async with show_app(page, tmp_path, "debug"):
         await page.evaluate(MOUNT)

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { ApiError } from "./api";
-import { filesIn, fileSaver } from "./downloads";
+import { filesIn } from "../host/files";
+import { fileSaver } from "./downloads";
 
 const file = (uri: string, blob = btoa("abc")) => ({ type: "resource" as const, resource: { uri, blob } });
 

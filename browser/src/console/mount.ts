@@ -1,5 +1,6 @@
 /** Shows an app with the host parts: the bridge to the gateway, and a sandboxed frame for each view. */
 import { connectBridge, mountApp, type Bridge, type MountedApp } from "../host";
+import { saveFile } from "../host/files";
 import { gatewayHttp, GatewayRefusal } from "../host/gateway-http";
 import type { Api } from "./api";
 import type { Mount, Mounted, MountOptions } from "./app-frame";
@@ -8,9 +9,6 @@ import { fileSaver } from "./downloads";
 import { linkOpener } from "./links";
 import { parseRoute } from "./route";
 import type { GatewayState } from "./types";
-
-/** Milliseconds that a browser may take to begin a download. */
-const DOWNLOAD_LIFETIME = 60_000;
 
 export interface MountContext {
   api: Api;
@@ -135,11 +133,7 @@ function downloadSaver(view: () => string, closed: AbortSignal, { api, links }: 
     closed,
     record: (files, answered) => api.download(view(), files, answered),
     refuse: (words) => links.refuse(words),
-    save: ({ name, blob }) => {
-      const url = URL.createObjectURL(blob);
-      Object.assign(document.createElement("a"), { href: url, download: name }).click();
-      setTimeout(() => URL.revokeObjectURL(url), DOWNLOAD_LIFETIME);
-    },
+    save: saveFile,
   });
 }
 

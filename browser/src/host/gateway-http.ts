@@ -9,8 +9,17 @@ const MAX_UPLOADS = 2;
 const MAX_BODY = 16 * 1024 * 1024;
 
 export type OnUploadProgress = (bytes: number) => void;
+
 /** The gateway answered with an error. */
-export class GatewayRefusal extends Error {}
+export class GatewayRefusal extends Error {
+  readonly status: number;
+
+  constructor(status: number, detail: string) {
+    super(`the gateway answered ${status}: ${detail}`);
+    this.name = "GatewayRefusal";
+    this.status = status;
+  }
+}
 
 type Send = (url: URL, init: RequestInit) => Promise<Response>;
 
@@ -27,15 +36,21 @@ export interface GatewayHttp {
   takeBytes(id: string): Promise<ArrayBuffer>;
 }
 
-/** The calls to the gateway at `base`, with the console's CSRF token. */
-export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
-  const headers = { "content-type": "application/json", "webmcp-gateway-csrf": csrf };
-  async function call(path: string, init: RequestInit, send: Send = fetch): Promise<Response> {
-    const all = { ...headers, ...init.headers };
-    const response = await send(new URL(path, base), { ...init, headers: all, cache: "no-store", redirect: "error" });
-    if (!response.ok) throw new GatewayRefusal(`the gateway answered ${response.status}: ${await detailOf(response)}`);
-    return response;
-  }
+/** The headers that identify the page: with the console's CSRF token, or with a token of its own. */
+export type Authorize = () => Record<string, string> | Promise<Record<string, string>>;
+
+/** A request to the gateway at `base`. Rejects with GatewayRefusal for any status but success. */
+export async function callGateway(base: URL, authorize: Authorize, path: string, init: RequestInit, send: Send = fetch): Promise<Response> {
+  const headers = { "content-type": "application/json", ...(await authorize()), ...init.headers };
+  const response = await send(new URL(path, base), { ...init, headers, cache: "no-store", redirect: "error" });
+  if (!response.ok) throw new GatewayRefusal(response.status, await detailOf(response));
+  return response;
+}
+
+/** The calls to the gateway at `base`, with the console's CSRF token, or other headers. */
+export function gatewayHttp(base: URL, csrf: string | Authorize): GatewayHttp {
+  const authorize = typeof csrf === "string" ? () => ({ "webmcp-gateway-csrf": csrf }) : csrf;
+  const call = (path: string, init: RequestInit, send?: Send): Promise<Response> => callGateway(base, authorize, path, init, send);
   return {
     async ticket(apps) {
       const response = await call("bridge/tickets", { method: "POST", body: JSON.stringify({ apps }) });

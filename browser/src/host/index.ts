@@ -3,3 +3,4 @@ export { connectBridge, type Bridge, type BridgeOptions, type BridgeState } from
 export { BridgeError, type BridgeView, type ViewEvents } from "./bridge-view";
 export { mountApp, type Ending, type MountedApp, type MountOptions } from "./view";
 export type { ToolNotice } from "./tool-notices";
+export * from "./element";

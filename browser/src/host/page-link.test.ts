@@ -30,7 +30,7 @@ beforeEach(() => {
   });
   const note = (name: string) => (...given: unknown[]) => void heard.push([name, ...given]);
   link = new PageLink(page, ORIGIN, {
-    onWebmcp: note("webmcp"), onGesture: note("gesture"), onReload: note("reloaded"), onEmpty: note("emptied"), onLeave: note("left"), onDocumentWanted: note("document-wanted"), onBlocked: note("blocked"), onFlood: note("flooded"),
+    onWebmcp: note("webmcp"), onInitialize: () => {}, onGesture: note("gesture"), onReload: note("reloaded"), onEmpty: note("emptied"), onLeave: note("left"), onDocumentWanted: note("document-wanted"), onBlocked: note("blocked"), onFlood: note("flooded"),
   });
 });
 

@@ -16,6 +16,8 @@ const MAX_HELD = 256;
 export interface PageEvents {
   /** A message of the page's tools. */
   onWebmcp(message: JsonObject): void;
+  /** The page sends `ui/initialize`, and is answered afterwards. */
+  onInitialize(params: JsonObject): void;
   /** The proxy saw a person act in the page at most `age` milliseconds ago. */
   onGesture(age: number): void;
   /** The page reloaded in place and sent `ui/initialize` again; its messages are held until the next `uiTransport()`. */
@@ -153,6 +155,7 @@ export class PageLink {
       this.events.onReload();
     }
     this.initialized ||= initialize;
+    if (initialize) this.events.onInitialize((message["params"] ?? {}) as JsonObject);
     this.deliver(message);
   }
 

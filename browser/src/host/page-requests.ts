@@ -1,8 +1,11 @@
 /** The host's answers to a page's requests in the ui protocol: by the gateway, or by the page around it. */
 import type {
   AppBridge,
+  McpUiDisplayMode,
   McpUiDownloadFileRequest,
+  McpUiHostCapabilities,
   McpUiMessageRequest,
+  McpUiResourceMeta,
   McpUiUpdateModelContextRequest,
 } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { JsonObject } from "../mux";
@@ -19,28 +22,90 @@ export interface PersonAnswers {
   onupdatemodelcontext?: (params: McpUiUpdateModelContextRequest["params"]) => void | Promise<void>;
   ondownloadfile?: (params: McpUiDownloadFileRequest["params"]) => boolean | Promise<boolean>;
   onlog?: (params: { level: string; logger?: string | undefined; data?: unknown }) => void;
+  /** The page asks for a display mode; returns the mode that it is shown in now. Without it, the mode does not change. */
+  onrequestdisplaymode?: (mode: McpUiDisplayMode) => McpUiDisplayMode | Promise<McpUiDisplayMode>;
+}
+
+/** The methods that a server behind the host may answer. */
+export const SERVER_METHODS = [
+  "tools/call",
+  "resources/read",
+  "resources/list",
+  "resources/templates/list",
+  "prompts/list",
+  "prompts/get",
+  "completion/complete",
+] as const;
+
+export type ServerMethod = (typeof SERVER_METHODS)[number];
+
+/** How the page's requests to the server are answered. */
+export interface GatewayRequests {
+  /** False if there is no gateway: the host page itself answers. */
+  isBridged?: boolean;
+  /** The answered methods; by default all of them. The page is informed of no others. */
+  methods?: ReadonlySet<ServerMethod>;
+  /** Answers or refuses (throws) a request before the server does; undefined leaves it to the server. */
+  onrequest?: (method: ServerMethod, params: JsonObject, signal: AbortSignal) => Promise<JsonObject | undefined>;
 }
 
 /** Set the handlers of `apps`; `view` returns the current view. */
-export function answerPage(apps: AppBridge, view: () => BridgeView | null, options: PersonAnswers): void {
-  async function callGateway<Result>(method: string, params: object | undefined, context: Context): Promise<Result> {
-    const open = view();
-    if (!open) throw new BridgeError(-32000, "connection-lost");
-    return (await open.call(method, { ...params } as JsonObject, toCallOptions(context))) as Result;
+export function answerPage(apps: AppBridge, view: () => Pick<BridgeView, "call"> | null, options: PersonAnswers & GatewayRequests): void {
+  for (const method of SERVER_METHODS) {
+    if (options.methods?.has(method) === false) continue;
+    const answer = async (params: object | undefined, context: Context): Promise<object> => {
+      const given = { ...params } as JsonObject;
+      const own = await options.onrequest?.(method, given, context.mcpReq.signal);
+      if (own) return own;
+      const open = view();
+      if (!open) throw new BridgeError(-32000, "connection-lost");
+      return open.call(method, given, toCallOptions(context));
+    };
+    setHandler(apps, method, answer);
   }
-  apps.oncalltool = (params, context) => callGateway("tools/call", params, context);
-  apps.onreadresource = (params, context) => callGateway("resources/read", params, context);
-  apps.onlistresources = (params, context) => callGateway("resources/list", params, context);
-  apps.onlistresourcetemplates = (params, context) => callGateway("resources/templates/list", params, context);
-  apps.onlistprompts = (params, context) => callGateway("prompts/list", params, context);
-  apps.setRequestHandler("prompts/get", ({ params }, context) => callGateway("prompts/get", params, context));
-  apps.setRequestHandler("completion/complete", ({ params }, context) => callGateway("completion/complete", params, context));
   apps.onloggingmessage = (params) => options.onlog?.(params);
   answerForPerson(apps, options);
 }
 
+function setHandler(apps: AppBridge, method: ServerMethod, answer: (params: object | undefined, context: Context) => Promise<object>): void {
+  const typed = <Result>(params: object | undefined, context: Context): Promise<Result> => answer(params, context) as Promise<Result>;
+  switch (method) {
+    case "tools/call":
+      return void (apps.oncalltool = typed);
+    case "resources/read":
+      return void (apps.onreadresource = typed);
+    case "resources/list":
+      return void (apps.onlistresources = typed);
+    case "resources/templates/list":
+      return void (apps.onlistresourcetemplates = typed);
+    case "prompts/list":
+      return void (apps.onlistprompts = typed);
+    case "prompts/get":
+      return apps.setRequestHandler("prompts/get", ({ params }, context) => typed(params, context));
+    case "completion/complete":
+      return apps.setRequestHandler("completion/complete", ({ params }, context) => typed(params, context));
+  }
+}
+
+/** The actual capabilities of a host; a page does not use others. */
+export function capabilitiesOf(options: PersonAnswers & GatewayRequests, meta: McpUiResourceMeta): McpUiHostCapabilities {
+  const { isBridged = true } = options;
+  const answers = (method: ServerMethod): boolean => options.methods?.has(method) !== false;
+  const listChanged = isBridged && { listChanged: true };
+  return {
+    ...(answers("tools/call") && { serverTools: { ...listChanged } }),
+    ...(answers("resources/read") && { serverResources: { ...listChanged } }),
+    logging: {},
+    sandbox: { ...(meta.csp && { csp: meta.csp }), ...(meta.permissions && !isBridged && { permissions: meta.permissions }) },
+    ...(options.onopenlink && { openLinks: {} }),
+    ...(options.ondownloadfile && { downloadFile: {} }),
+    ...(options.onmessage && { message: { text: {} } }),
+    ...(options.onupdatemodelcontext && { updateModelContext: { text: {}, structuredContent: {} } }),
+  };
+}
+
 function answerForPerson(apps: AppBridge, answers: PersonAnswers): void {
-  const { onopenlink, onmessage, onupdatemodelcontext, ondownloadfile } = answers;
+  const { onopenlink, onmessage, onupdatemodelcontext, ondownloadfile, onrequestdisplaymode } = answers;
   if (onopenlink) {
     apps.onopenlink = async ({ url }) => {
       const link = URL.canParse(url) ? new URL(url) : null;
@@ -50,6 +115,7 @@ function answerForPerson(apps: AppBridge, answers: PersonAnswers): void {
   }
   if (onmessage) apps.onmessage = async (params) => ({ isError: !(await onmessage(params)) });
   if (ondownloadfile) apps.ondownloadfile = async (params) => ({ isError: !(await ondownloadfile(params)) });
+  if (onrequestdisplaymode) apps.onrequestdisplaymode = async ({ mode }) => ({ mode: await onrequestdisplaymode(mode) });
   if (onupdatemodelcontext) {
     apps.onupdatemodelcontext = async (params) => {
       await onupdatemodelcontext(params);

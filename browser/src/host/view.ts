@@ -1,15 +1,10 @@
 /** One app on a host page: a view on the bridge, a sandboxed iframe, and the two conversations between them. */
 import { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
-import type {
-  McpUiHostCapabilities,
-  McpUiHostContext,
-  McpUiResourceMeta,
-  McpUiSizeChangedNotification,
-} from "@modelcontextprotocol/ext-apps/app-bridge";
+import type { McpUiAppCapabilities, McpUiHostContext, McpUiResourceMeta, McpUiSizeChangedNotification } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { JsonObject } from "../mux";
-import { fromBase64 } from "../view/base64";
 import type { BridgeView, ViewEvents } from "./bridge-view";
-import { answerPage, type PersonAnswers } from "./page-requests";
+import { answerPage, capabilitiesOf, type GatewayRequests, type PersonAnswers } from "./page-requests";
+import { readPage, type Page } from "./page-resource";
 import { allowAttribute } from "./sandbox/rules";
 import { PageLink } from "./page-link";
 import { withFirstScript } from "./first-script";
@@ -27,27 +22,60 @@ export interface Ending {
   text: string;
 }
 
-export interface MountOptions extends PersonAnswers {
+/** A view as its app needs it: on the bridge, or answered by the host page itself. */
+export type AppView = Pick<BridgeView, "id" | "resource" | "call" | "sendWebmcp" | "gesture" | "focus" | "close">;
+
+/** The sandbox proxy's address for an app, and the permissions of its frame. */
+export interface FrameAddress {
+  url: string;
+  allow: string;
+}
+
+export interface MountOptions extends PersonAnswers, GatewayRequests {
   /** The parent of the iframe. */
-  container: HTMLElement;
+  container: HTMLElement | ShadowRoot;
   /** Opens views; see `connectBridge`. */
-  bridge: { open(app: string, events: ViewEvents): Promise<BridgeView> };
+  bridge: { open(app: string, events: ViewEvents): Promise<AppView> };
   app: string;
+  /** The name of the iframe for assistive technology; by default the app's. */
+  label?: string;
   /** The sandbox proxy's signed address from the gateway. */
   sandboxUrl: string;
+  /** The expected address of the frame: it is loaded while the page is read. */
+  expected?: FrameAddress | null;
   hostInfo?: { name: string; version: string };
   /** Theme, locale and the like; `setHostContext` changes them. */
   hostContext?: McpUiHostContext;
   /** This page shows what waits for approval, so the view does not. */
   showsApprovals?: boolean;
+  /** The page around the app notifies it of tool calls, by `tell`; by default, the gateway does. */
+  tellsTools?: boolean;
+  /** The page around the app shows why it ended; by default, a text replaces the iframe. */
+  showsEndings?: boolean;
   /** The view has this id from now on: at first, and after a reload or a restart of the gateway. */
   onview?: (view: string) => void;
   onToolsChanged?: () => void;
   onended?: (ending: Ending) => void;
   /** The content security policy blocked a feature that the configuration of the app's MCP server can permit. */
   onblocked?: (what: Blocked) => void;
+  /** The sandbox proxy is loaded. */
+  onproxyready?: () => void;
+  /** The page was passed to the sandbox proxy, at this address. */
+  onpage?: (page: Page, frame: FrameAddress) => void;
+  /** The page sent `ui/initialize`; what is changed in `hostContext` before this returns is in the answer. */
+  oninitialize?: (params: InitializeParams) => void;
+  /** The page sent `ui/notifications/initialized`. */
+  oninitialized?: () => void;
+  /** The page asks to be closed; by default it is. */
+  onteardownrequest?: () => void;
   /** By default, the height of the iframe follows the page. */
   onsizechange?: (size: McpUiSizeChangedNotification["params"]) => void;
+}
+
+export interface InitializeParams {
+  appInfo?: { name: string; version: string };
+  appCapabilities?: McpUiAppCapabilities;
+  protocolVersion?: string;
 }
 
 /** Show an app. Rejects with BridgeError if the gateway refuses the view or its page. */
@@ -66,8 +94,11 @@ export class MountedApp {
   private readonly options: MountOptions;
   private readonly origin: string;
   private readonly url: URL;
-  private hostContext: McpUiHostContext;
-  private open: BridgeView | null = null;
+  /** The context as the page has it, or will; the bridge's answer to `ui/initialize` is this object. */
+  private readonly hostContext: McpUiHostContext;
+  /** The context of that answer, since changes before `initialized` are sent after it. */
+  private answered: McpUiHostContext = {};
+  private open: AppView | null = null;
   private frame: HTMLIFrameElement | null = null;
   private link: PageLink | null = null;
   /** Messages of the gateway to the page's tools before the page was loaded. */
@@ -95,7 +126,7 @@ export class MountedApp {
     if (!this.url.searchParams.has("host")) this.url.searchParams.set("host", location.origin);
     this.origin = this.url.origin;
     if (this.origin === location.origin) throw new TypeError("the sandbox must be of another origin than this page");
-    this.hostContext = this.withGatewayContext(options.hostContext);
+    this.hostContext = { ...options.hostContext, ...this.gatewayContext() };
     window.addEventListener("blur", this.reportFocus);
   }
 
@@ -108,9 +139,16 @@ export class MountedApp {
     return this.frame;
   }
 
+  /** The ui protocol of an initialized page, for the requests of this page to it. */
+  get page(): AppBridge | null {
+    return this.initialized ? this.apps : null;
+  }
+
   /** Open a view, and load its page. */
   async show(): Promise<void> {
     const generation = (this.generation += 1);
+    const { expected } = this.options;
+    if (expected && new URL(expected.url, document.baseURI).origin === this.origin) this.startFrame(expected);
     const open = await this.openView();
     if (generation !== this.generation) return open.close("gone");
     this.adopt(open);
@@ -133,14 +171,16 @@ export class MountedApp {
     this.end({ reason: "closed", text: "" });
   }
 
-  /** Change theme, locale and the like. */
+  /** Change members of the context, such as the theme; the page receives those that changed. */
   setHostContext(context: McpUiHostContext): void {
-    this.hostContext = this.withGatewayContext(context);
-    if (this.initialized) this.apps?.setHostContext(this.hostContext);
+    const changes = changedMembers(this.hostContext, context);
+    Object.assign(this.hostContext, changes);
+    if (this.initialized && Object.keys(changes).length > 0) void this.apps?.sendHostContextChange(changes);
   }
 
-  private withGatewayContext(context?: McpUiHostContext): McpUiHostContext {
-    return { ...context, "webmcp-gateway": { bridge: true, approvals: this.options.showsApprovals === true } };
+  private gatewayContext(): McpUiHostContext {
+    if (this.options.isBridged === false) return {};
+    return { "webmcp-gateway": { bridge: true, approvals: this.options.showsApprovals === true } };
   }
 
   /**
@@ -167,7 +207,7 @@ export class MountedApp {
     this.open?.close(ending.reason);
     this.open = null;
     this.dropFrame();
-    if (ending.text) this.leaveNotice(ending.text);
+    if (ending.text && !this.options.showsEndings) this.leaveNotice(ending.text);
     this.options.onended?.(ending);
   }
 
@@ -184,8 +224,8 @@ export class MountedApp {
     }
   }
 
-  private openView(): Promise<BridgeView> {
-    let mine: BridgeView | null = null;
+  private openView(): Promise<AppView> {
+    let mine: AppView | null = null;
     const isMine = (): boolean => mine !== null && mine === this.open;
     const opening = this.options.bridge.open(this.options.app, {
       webmcp: (message) => isMine() && this.tellTools(message),
@@ -196,7 +236,7 @@ export class MountedApp {
     return opening.then((view) => (mine = view));
   }
 
-  private adopt(open: BridgeView): void {
+  private adopt(open: AppView): void {
     this.open = open;
     this.options.onview?.(open.id);
   }
@@ -223,33 +263,44 @@ export class MountedApp {
   }
 
   private async load({ meta, sandbox, tool, ...page }: Page): Promise<void> {
-    const url = sandbox === null ? this.url : new URL(sandbox);
-    if (url.origin !== this.origin) throw new TypeError("the sandbox of an app must be of the gateway's origin for it");
+    const address = { url: sandbox ?? this.url.href, allow: allowAttribute(meta.permissions) };
+    if (new URL(address.url).origin !== this.origin) throw new TypeError("the sandbox of an app must be of the gateway's origin for it");
+    const link = this.startFrame(address);
+    this.meta = meta;
+    this.tool = tool;
+    this.options.onpage?.({ meta, sandbox, tool, ...page }, address);
+    const html = sandbox === null || page.document !== null ? page.html : withFirstScript(page.html);
+    await this.connect(link, { ...page, html });
+    link.expectTools();
+    for (const message of this.early.splice(0)) link.sendWebmcp(message);
+  }
+
+  /** Load the frame of this address, unless it is there already. */
+  private startFrame({ url, allow }: FrameAddress): PageLink {
+    const address = new URL(url, document.baseURI).href;
+    if (this.link && this.frame?.src === address && this.frame.allow === allow) return this.link;
+    this.link?.close();
+    this.frame?.remove();
     const frame = document.createElement("iframe");
-    frame.title = this.options.app;
+    frame.title = this.options.label ?? this.options.app;
     frame.style.cssText = "display:block;width:100%;border:0";
     // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
     frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
-    frame.allow = allowAttribute(meta.permissions);
+    frame.allow = allow;
     // Before it is inserted into the document: an empty frame there would have this page's origin, of which browsers
     // warn.
-    frame.src = url.href;
+    frame.src = address;
     this.frame = frame;
     this.options.container.append(frame);
     const window = frame.contentWindow;
     if (!window) throw new TypeError("the container must be in the document");
-    this.meta = meta;
-    this.tool = tool;
-    this.link = this.linkTo(window);
-    const html = sandbox === null || page.document !== null ? page.html : withFirstScript(page.html);
-    await this.connect(this.link, { ...page, html });
-    this.link.expectTools();
-    for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
+    return (this.link = this.linkTo(window));
   }
 
   private linkTo(page: Window): PageLink {
     return new PageLink(page, this.origin, {
       onWebmcp: (message) => this.receiveTools(message),
+      onInitialize: (params) => this.receiveInitialize(params),
       onGesture: (age) => this.open?.gesture(age),
       onReload: () => void this.handleReload(),
       onEmpty: () => void this.reload(),
@@ -281,9 +332,10 @@ export class MountedApp {
   }
 
   private sendPage(apps: AppBridge, { html, document }: Pick<Page, "html" | "document">): Promise<void> {
-    const { permissions } = this.meta;
-    const params = { html, ...(document !== null && { document }), ...(permissions && { permissions }) };
-    return apps.sendSandboxResourceReady(params);
+    const { permissions, csp } = this.meta;
+    const rest = { ...(document !== null && { document }), ...(permissions && { permissions }) };
+    // The gateway's signed address has the policy already.
+    return apps.sendSandboxResourceReady({ html, ...rest, ...(this.options.isBridged === false && { csp: csp ?? {} }) });
   }
 
   /** Connect the ui protocol; `page` is for a proxy that has none yet. */
@@ -295,11 +347,13 @@ export class MountedApp {
     });
     answerPage(apps, () => this.open, options);
     apps.onsizechange = options.onsizechange ?? (({ height }) => this.resizeFrame(height));
-    apps.onrequestteardown = () => void this.close();
+    apps.onrequestteardown = options.onteardownrequest ?? (() => void this.close());
+    apps.setNotificationHandler("notifications/tools/list_changed", () => options.onToolsChanged?.());
     apps.addEventListener("initialized", () => void this.greet(apps));
     if (page !== null) {
       const loadOnce = (): void => {
         apps.removeEventListener("sandboxready", loadOnce);
+        options.onproxyready?.();
         void this.sendPage(apps, page);
       };
       apps.addEventListener("sandboxready", loadOnce);
@@ -313,8 +367,10 @@ export class MountedApp {
   /** Send the first notifications: the model's call that opens the page, or that the person did. */
   private async greet(apps: AppBridge): Promise<void> {
     this.initialized = true;
-    apps.setHostContext(this.hostContext); // sends changes since then
-    if (!this.calls.length) {
+    const changes = changedMembers(this.answered, this.hostContext);
+    if (Object.keys(changes).length > 0) await apps.sendHostContextChange(changes);
+    this.options.oninitialized?.();
+    if (!this.calls.length && !this.options.tellsTools) {
       this.told = true;
       await sendNotice(apps, OPENED_BY_PERSON);
       const outcome = await this.opening();
@@ -323,6 +379,11 @@ export class MountedApp {
     }
     this.greeted = true;
     for (const notice of this.calls.splice(0)) await sendNotice(apps, notice);
+  }
+
+  private receiveInitialize(params: JsonObject): void {
+    this.options.oninitialize?.(params as InitializeParams);
+    this.answered = { ...this.hostContext };
   }
 
   /** The initial data of an app that the person opened: the result of its tool, if it has one. */
@@ -353,7 +414,7 @@ export class MountedApp {
 
   private passNotification(message: JsonObject): void {
     const notice = noticeOf(message);
-    if (notice) return this.tell(notice);
+    if (notice) return this.options.tellsTools ? undefined : this.tell(notice);
     if (!this.initialized) return; // it requests everything first
     switch (message["method"]) {
       case "notifications/tools/list_changed":
@@ -395,7 +456,8 @@ export class MountedApp {
     this.options.container.append(notice);
   }
 
-  private resizeFrame(height: number | undefined): void {
+  /** Give the iframe the height that the page asks for. */
+  resizeFrame(height: number | undefined): void {
     if (!this.frame || height === undefined) return;
     this.frame.style.height = `${Math.min(Math.max(0, height), LARGEST_HEIGHT)}px`;
   }
@@ -408,43 +470,8 @@ export class MountedApp {
   };
 }
 
-/**
- * An app to show; `sandbox` is the proxy's signed address for it alone, if it has one, and `document` the address of its
- * page on an origin of its own.
- */
-interface Page {
-  html: string;
-  document: string | null;
-  meta: McpUiResourceMeta;
-  sandbox: string | null;
-  tool: string | null;
-}
-
-/** The `_meta` key with the gateway's instructions to show an app, and the one that requests them. */
-const SHOWN = "webmcp-gateway/shown";
-const SHOW = "webmcp-gateway/show";
-
-/** The app's page, read over its own view. */
-async function readPage(open: BridgeView): Promise<Page> {
-  const result = await open.call("resources/read", { uri: open.resource, _meta: { [SHOW]: true } });
-  const contents = Array.isArray(result["contents"]) ? result["contents"] : [];
-  const content = contents[0] as { text?: unknown; blob?: unknown; _meta?: { ui?: McpUiResourceMeta } } | undefined;
-  const html = typeof content?.blob === "string" ? new TextDecoder().decode(fromBase64(content.blob)) : content?.text;
-  if (typeof html !== "string") throw new TypeError(`${open.resource} is no text`);
-  const said = (result["_meta"] as { [SHOWN]?: Partial<Page> & { ui?: McpUiResourceMeta } } | undefined)?.[SHOWN];
-  return { html, meta: said?.ui ?? content?._meta?.ui ?? {}, sandbox: said?.sandbox ?? null, document: said?.document ?? null, tool: said?.tool ?? null };
-}
-
-/** The actual capabilities of this host; a page does not use others. */
-function capabilitiesOf(options: MountOptions, meta: McpUiResourceMeta): McpUiHostCapabilities {
-  return {
-    serverTools: { listChanged: true },
-    serverResources: { listChanged: true },
-    logging: {},
-    sandbox: { ...(meta.csp && { csp: meta.csp }) },
-    ...(options.onopenlink && { openLinks: {} }),
-    ...(options.ondownloadfile && { downloadFile: {} }),
-    ...(options.onmessage && { message: { text: {} } }),
-    ...(options.onupdatemodelcontext && { updateModelContext: { text: {}, structuredContent: {} } }),
-  };
+/** The members of `context` that differ from those of `before`. */
+function changedMembers(before: McpUiHostContext, context: McpUiHostContext): McpUiHostContext {
+  const changed = Object.entries(context).filter(([name, value]) => JSON.stringify(before[name]) !== JSON.stringify(value));
+  return Object.fromEntries(changed);
 }

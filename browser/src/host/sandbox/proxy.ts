@@ -2,7 +2,8 @@
  * The sandbox proxy: a page on a separate origin between a host page and an app.
  *
  * It takes one page from its host, shows it in a frame without origin, and forwards messages both ways. The gateway
- * serves it with the app's content security policy, which the inner frame inherits, and with `frame-ancestors`. If the
+ * serves it with the app's content security policy, which the inner frame inherits, and with `frame-ancestors`. Another
+ * server serves it as it is: the policy is then in the message with the page. If the
  * gateway signed a dedicated origin for the frame, the host names the address of the document there, and again after
  * each reload: an address works once.
  */
@@ -29,12 +30,12 @@ function start(host: string): void {
   // policy keeps it from navigating.
   const toPage = (message: unknown, ports: readonly MessagePort[] = []): void =>
     inner?.contentWindow?.postMessage(message, dedicated ?? "*", [...bytesOf(message), ...ports]);
-  const framed = dedicated === null && new URLSearchParams(location.search).get("csp")?.includes("frame-src");
+  let framed = dedicated === null && new URLSearchParams(location.search).get("csp")?.includes("frame-src");
   const presence = new Presence(
     () => toPage(PING),
     () => toHost(notice("page-left", {})),
     // A page that reloads is subject to `preventNavigation`, too: the host shows it again, with its frames.
-    framed ? () => location.reload() : undefined,
+    () => framed && location.reload(),
   );
   const documents =
     dedicated === null
@@ -50,6 +51,10 @@ function start(host: string): void {
     if (resource) {
       documents?.expect();
       if (inner && "src" in resource.content) inner.src = resource.content.src;
+      if (!inner && resource.policy !== null) {
+        restrict(resource.policy);
+        framed ||= !resource.policy.includes("frame-src 'none'");
+      }
       inner ??= show(resource, () => {
         if (framed) preventNavigation();
         if (documents && !presence.isBlocked) documents.loaded();
@@ -94,9 +99,14 @@ function show({ content, sandbox, allow }: AppResource, loaded: () => void): HTM
 
 /** From now on the frame may navigate to none of the sites in the app's policy: those are for frames of the page itself. */
 function preventNavigation(): void {
+  restrict("frame-src 'none'");
+}
+
+/** Add a policy to this document; frames that it creates from now on inherit it. */
+function restrict(policy: string): void {
   const rule = document.createElement("meta");
   rule.httpEquiv = "content-security-policy";
-  rule.content = "frame-src 'none'";
+  rule.content = policy;
   document.head.append(rule);
 }
 

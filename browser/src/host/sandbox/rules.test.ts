@@ -1,6 +1,6 @@
 /** The messages and options that the sandbox proxy passes. */
 import { expect, test } from "vitest";
-import { bytesOf, frameOrigin, hostOrigin, isAnswer, isProxyMessage, sandboxTokens, resourceOf } from "./rules";
+import { bytesOf, contentPolicy, frameOrigin, hostOrigin, isAnswer, isProxyMessage, sandboxTokens, resourceOf } from "./rules";
 
 const HOST = "http://gateway.localhost:8080";
 const address = (host: string) => `?host=${encodeURIComponent(host)}`;
@@ -35,7 +35,7 @@ test.each([
 
 test("a resource is HTML with its wish", () => {
   const resource = resourceOf(ready({ html: "x", document: "https://a.test/", sandbox: "allow-scripts allow-same-origin" }), null);
-  expect(resource).toEqual({ content: { srcdoc: "x" }, sandbox: "allow-scripts", allow: "" });
+  expect(resource).toEqual({ content: { srcdoc: "x" }, sandbox: "allow-scripts", allow: "", policy: null });
 });
 
 test.each([
@@ -56,7 +56,7 @@ test.each(NO_PAGES)("%j brings no page", (data) => {
 test("on a dedicated origin, a resource is the address of a document there, which keeps its origin", () => {
   const src = "https://0a.test/?once=1";
   const resource = resourceOf(ready({ html: "x", document: src, sandbox: "allow-scripts allow-top-navigation" }), "https://0a.test");
-  expect(resource).toEqual({ content: { src }, sandbox: "allow-scripts allow-same-origin", allow: "" });
+  expect(resource).toEqual({ content: { src }, sandbox: "allow-scripts allow-same-origin", allow: "", policy: null });
 });
 
 const ELSEWHERE = ["https://0b.test/", "https://0a.test.evil.test/", "https://0a.test:8443/", "http://0a.test/", "javascript:1", "/", "", 7, null, undefined];
@@ -87,4 +87,14 @@ test("the bytes of an answer are handed on, whatever else there is is copied", (
   expect(bytesOf({ result: { structuredContent: { body } } })).toEqual([body]);
   const others = [null, "x", {}, { result: null }, { result: { structuredContent: { body: "text" } } }, { params: { body } }];
   expect(others.flatMap(bytesOf)).toEqual([]);
+});
+
+test("a policy names the origins of its kind, and nothing else", () => {
+  const evil = ["*", "data:", "https://a.test; script-src *", "https://a.test\n", "javascript:x", "https://*.test", 7];
+  const policy = contentPolicy({ connectDomains: ["https://api.test", "wss://api.test:8443", ...evil], resourceDomains: ["https://*.cdn.test"], frameDomains: evil });
+  expect(policy).toContain("connect-src https://api.test wss://api.test:8443;");
+  expect(policy).toContain("script-src 'self' 'unsafe-inline' https://*.cdn.test;");
+  expect(policy).toContain("frame-src 'none'");
+  expect(contentPolicy({})).toContain("connect-src 'none'");
+  expect([undefined, null, "x"].map(contentPolicy)).toEqual([null, null, null]);
 });

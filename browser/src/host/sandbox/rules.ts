@@ -61,11 +61,47 @@ export function allowAttribute(permissions: unknown): string {
   return names.map(([, feature]) => `${feature} *`).join("; ");
 }
 
+/** The origins that a resource may name (MCP Apps, `McpUiResourceCsp`), for resources also with a wildcard for subdomains. */
+const ORIGIN = /^(https?|wss?):\/\/[A-Za-z0-9.-]+(:[0-9]{1,5})?$/;
+const SUBDOMAINS = /^https?:\/\/\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?$/;
+/** Origins of one kind; further ones are left out. */
+const MAX_ORIGINS = 64;
+
+/**
+ * The content security policy for the `csp` of a resource; null without one: then the proxy's address has the policy.
+ * Invalid origins are omitted.
+ */
+export function contentPolicy(csp: unknown): string | null {
+  if (typeof csp !== "object" || csp === null) return null;
+  const origins = (kind: string): string => {
+    const named: unknown = (csp as Record<string, unknown>)[kind];
+    const all = (Array.isArray(named) ? named : []).filter((one): one is string => typeof one === "string");
+    const good = all.filter((one) => ORIGIN.test(one) || (kind === "resourceDomains" && SUBDOMAINS.test(one)));
+    return good.slice(0, MAX_ORIGINS).map((one) => ` ${one}`).join("");
+  };
+  const resources = origins("resourceDomains");
+  return [
+    "default-src 'none'",
+    `script-src 'self' 'unsafe-inline'${resources}`,
+    `style-src 'self' 'unsafe-inline'${resources}`,
+    `img-src 'self' data: blob:${resources}`,
+    `font-src data:${resources}`,
+    `media-src data: blob:${resources}`,
+    `connect-src${origins("connectDomains") || " 'none'"}`,
+    `frame-src${origins("frameDomains") || " 'none'"}`,
+    "object-src 'none'",
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join("; ");
+}
+
 /** A page to show: its HTML in an opaque frame, or the address of its document on the frame's own origin. */
 export interface AppResource {
   content: { srcdoc: string } | { src: string };
   sandbox: string;
   allow: string;
+  /** The policy that the host names, beside that of the proxy's address. */
+  policy: string | null;
 }
 
 /**
@@ -74,13 +110,14 @@ export interface AppResource {
  */
 export function resourceOf(data: unknown, frame: string | null): AppResource | null {
   if (methodOf(data) !== `${PROXY_PREFIX}resource-ready`) return null;
-  const { params } = data as { params?: { html?: unknown; document?: unknown; sandbox?: unknown; permissions?: unknown } };
+  const { params } = data as { params?: { html?: unknown; document?: unknown; sandbox?: unknown; permissions?: unknown; csp?: unknown } };
   const sandbox = sandboxTokens(params?.sandbox);
   const allow = allowAttribute(params?.permissions);
-  if (frame === null) return typeof params?.html === "string" ? { content: { srcdoc: params.html }, sandbox, allow } : null;
+  const policy = contentPolicy(params?.csp);
+  if (frame === null) return typeof params?.html === "string" ? { content: { srcdoc: params.html }, sandbox, allow, policy } : null;
   const src = params?.document;
   if (typeof src !== "string" || !URL.canParse(src) || new URL(src).origin !== frame) return null;
-  return { content: { src }, sandbox: `${sandbox} allow-same-origin`, allow };
+  return { content: { src }, sandbox: `${sandbox} allow-same-origin`, allow, policy };
 }
 
 /** A notification of the proxy to its host. */

@@ -1,0 +1,134 @@
+/** The connections of a page's elements to gateways: one bridge for each gateway, which all of them share. */
+import type { AppSource } from "../../mux";
+import { connectBridge, type Bridge } from "../bridge";
+import type { BridgeView, ViewEvents } from "../bridge-view";
+import { callGateway, gatewayHttp, GatewayRefusal } from "../gateway-http";
+import type { SavedFile } from "../files";
+import type { FrameAddress } from "../view";
+
+/** How a page of another origin than the gateway identifies its person: a token, or a callback that returns a current one. */
+export interface Access {
+  token?: string | null | undefined;
+  getToken?: (() => string | Promise<string>) | null | undefined;
+}
+
+/** The gateway's offer to this page. */
+interface Offer {
+  version?: string;
+  csrf?: string;
+  /** The origin of the sandbox proxy. */
+  sandbox: string;
+  apps: readonly { id: string; sandbox_url: string }[];
+}
+
+export type LinkDecision = { decision: "open" | "declined" } | { decision: "ask"; message: string };
+
+const connections = new Map<string, GatewayConnection>();
+const callbacks = new WeakMap<object, number>();
+let counted = 0;
+
+/** The connection to the gateway at `base`, with the page's own session or a token. Throws TypeError without either. */
+export function gatewayAt(base: URL, access: Access): GatewayConnection {
+  const { token, getToken } = access;
+  if (base.origin !== location.origin && !token && !getToken) {
+    throw new TypeError(`gateway: ${base.origin} is another origin than this page's. Set \`token\` or \`getToken\`, and name this origin under \`hosts\` in gateway.yaml.`);
+  }
+  if (getToken && !callbacks.has(getToken)) callbacks.set(getToken, (counted += 1));
+  const key = JSON.stringify([base.href, getToken ? callbacks.get(getToken) : (token ?? null)]);
+  let connection = connections.get(key);
+  if (!connection) connections.set(key, (connection = new GatewayConnection(base, access)));
+  return connection;
+}
+
+export class GatewayConnection {
+  private readonly base: URL;
+  private readonly access: Access;
+  private readonly bridges: { bridge: Bridge; names: ReadonlySet<string> }[] = [];
+  private readonly addresses = new Map<string, FrameAddress>();
+  private offered: Promise<Offer> | undefined;
+  private csrf = "";
+
+  constructor(base: URL, access: Access) {
+    this.base = base;
+    this.access = access;
+  }
+
+  /** The gateway's offer, requested once. Rejects with GatewayRefusal, or TypeError if the gateway is unreachable. */
+  offer(): Promise<Offer> {
+    this.offered ??= this.requestOffer().catch((error: unknown) => {
+      this.offered = undefined;
+      throw error;
+    });
+    return this.offered;
+  }
+
+  /** Open a view. Rejects with BridgeError if the gateway refuses, such as HTML that is not its own. */
+  async open(source: AppSource, events: ViewEvents): Promise<BridgeView> {
+    const offer = await this.offer();
+    return this.bridgeFor("app" in source ? source.app : source.upstream, offer).open(source, events);
+  }
+
+  /** The address that the frame of this app had when it was shown last; null for a new one. */
+  addressOf(source: AppSource): FrameAddress | null {
+    return this.addresses.get(keyOf(source)) ?? null;
+  }
+
+  remember(source: AppSource, address: FrameAddress): void {
+    this.addresses.set(keyOf(source), address);
+  }
+
+  /** The gateway's decision about a link of a view; `answered` is the person's. */
+  async decideLink(view: string, url: string, answered?: boolean): Promise<LinkDecision> {
+    const response = await this.post("api/links", { view, url, ...(answered !== undefined && { answered }) });
+    return (await response.json()) as LinkDecision;
+  }
+
+  /** Record which files of a view were offered, and whether the person saves them. */
+  async recordFiles(view: string, files: readonly SavedFile[], answered: boolean): Promise<void> {
+    await this.post("api/downloads", { view, files: files.map(({ name, blob }) => ({ name, size: blob.size })), answered });
+  }
+
+  private post(path: string, body: object): Promise<Response> {
+    return callGateway(this.base, () => this.headers(), path, { method: "POST", body: JSON.stringify(body) });
+  }
+
+  private async headers(): Promise<Record<string, string>> {
+    const { token, getToken } = this.access;
+    const bearer = getToken ? await getToken() : token;
+    return bearer ? { authorization: `Bearer ${bearer}` } : { "webmcp-gateway-csrf": this.csrf };
+  }
+
+  private async requestOffer(): Promise<Offer> {
+    const response = await callGateway(this.base, () => this.headers(), "api/state", {});
+    const offer = (await response.json()) as Offer;
+    this.csrf = offer.csrf ?? "";
+    return offer;
+  }
+
+  private bridgeFor(name: string, offer: Offer): Bridge {
+    const known = this.bridges.find(({ names }) => names.has(name));
+    if (known) return known.bridge;
+    const names = new Set([name, ...(this.bridges.length ? [] : offer.apps.map(({ id }) => id))]);
+    const http = gatewayHttp(this.base, () => this.headers());
+    const bridge = connectBridge({
+      apps: [...names],
+      csrf: "",
+      base: this.base,
+      http: { ...http, ticket: (apps) => http.ticket(apps).catch((error: unknown) => this.retryTicket(error, () => http.ticket(apps))) },
+    });
+    this.bridges.push({ bridge, names });
+    return bridge;
+  }
+
+  /** A restarted gateway may have another CSRF token. */
+  private async retryTicket(error: unknown, again: () => Promise<string>): Promise<string> {
+    if (!(error instanceof GatewayRefusal) || error.status !== 403 || !this.csrf) throw error;
+    this.offered = undefined;
+    await this.offer();
+    return again();
+  }
+}
+
+function keyOf(source: AppSource): string {
+  return "app" in source ? source.app : `${source.upstream} ${source.resource}`;
+}

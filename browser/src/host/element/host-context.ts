@@ -1,0 +1,193 @@
+/** The host context of MCP Apps, measured on the page around an app, with updates when it changes. */
+import type { McpUiHostContext, McpUiStyleVariableKey } from "@modelcontextprotocol/ext-apps/app-bridge";
+import type { DisplayMode } from "./options";
+
+/** Bytes of the JSON of a host's own context, beyond which a member is left out. */
+const MAX_CONTEXT = 256 * 1024;
+/** Milliseconds between two updates. */
+const UPDATE_INTERVAL = 50;
+/** The largest height in pixels of an app in the flow. */
+export const MAX_HEIGHT = 10_000;
+
+const THEMED = ["primary", "secondary", "tertiary", "inverse", "ghost", "info", "danger", "success", "warning", "disabled"] as const;
+const RINGS = ["primary", "secondary", "inverse", "info", "danger", "success", "warning"] as const;
+const TEXTS = ["xs", "sm", "md", "lg"] as const;
+const HEADINGS = ["xs", "sm", "md", "lg", "xl", "2xl", "3xl"] as const;
+
+/** The names of style variables (MCP Apps, theming): a host page sets them as custom properties, and apps receive them. */
+export const STYLE_VARIABLES: readonly McpUiStyleVariableKey[] = [
+  ...THEMED.flatMap((name) => [`--color-background-${name}`, `--color-text-${name}`, `--color-border-${name}`] as const),
+  ...RINGS.map((name) => `--color-ring-${name}` as const),
+  "--font-sans",
+  "--font-mono",
+  ...(["normal", "medium", "semibold", "bold"] as const).map((name) => `--font-weight-${name}` as const),
+  ...TEXTS.flatMap((name) => [`--font-text-${name}-size`, `--font-text-${name}-line-height`] as const),
+  ...HEADINGS.flatMap((name) => [`--font-heading-${name}-size`, `--font-heading-${name}-line-height`] as const),
+  ...(["xs", "sm", "md", "lg", "xl", "full"] as const).map((name) => `--border-radius-${name}` as const),
+  "--border-width-regular",
+  "--shadow-hairline",
+  ...(["sm", "md", "lg"] as const).map((name) => `--shadow-${name}` as const),
+];
+
+/** How the app is shown. */
+export interface Placement {
+  displayMode?: DisplayMode;
+  availableDisplayModes?: readonly DisplayMode[];
+  /** Whether the app has all of the element's height, or determines it. */
+  fills?: boolean;
+}
+
+/**
+ * The host context of an app in `element`: theme, style variables, sizes, locale, device.
+ *
+ * Outside of a browser, only what is known there.
+ */
+export function buildMcpHostContext(element?: Element | null, { displayMode = "inline", availableDisplayModes, fills = false }: Placement = {}): McpUiHostContext {
+  const general: McpUiHostContext = {
+    displayMode,
+    availableDisplayModes: [...(availableDisplayModes ?? ["inline"])],
+    platform: "web",
+    timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+  };
+  if (typeof window === "undefined") return general;
+  const shown = element ?? document.documentElement;
+  const style = getComputedStyle(shown);
+  return {
+    ...general,
+    theme: themeOf(shown, style),
+    styles: { variables: styleVariables(shown, style) },
+    ...(element && { containerDimensions: dimensions(element, style, fills) }),
+    locale: navigator.language,
+    userAgent: navigator.userAgent,
+    platform: isMobile() ? "mobile" : "web",
+    deviceCapabilities: { touch: matches("(any-pointer: coarse)"), hover: matches("(any-hover: hover)") },
+    safeAreaInsets: safeAreaInsets(),
+  };
+}
+
+/** Calls `update` after anything that the context contains may have changed, until `signal` aborts. */
+export function watchHostContext(element: Element, update: () => void, signal: AbortSignal): void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const soon = (): void => {
+    timer ??= setTimeout(() => {
+      timer = undefined;
+      if (!signal.aborted) update();
+    }, UPDATE_INTERVAL);
+  };
+  const sizes = new ResizeObserver(soon);
+  sizes.observe(element);
+  const attributes = new MutationObserver(soon);
+  // Pages switch their theme by an attribute of the root, the body, or a part around the app.
+  for (let above: Element | null = element; above; above = parentOf(above)) {
+    attributes.observe(above, { attributeFilter: ["class", "style", "data-theme", "theme", "data-color-scheme", "lang"] });
+  }
+  for (const query of ["(prefers-color-scheme: dark)", "(any-pointer: coarse)", "(any-hover: hover)"]) {
+    matchMedia(query).addEventListener("change", soon, { signal });
+  }
+  for (const type of ["resize", "orientationchange", "languagechange"]) window.addEventListener(type, soon, { signal });
+  signal.addEventListener("abort", () => {
+    clearTimeout(timer);
+    sizes.disconnect();
+    attributes.disconnect();
+  });
+}
+
+/**
+ * A host's own context as JSON. What JSON has not is left out, and members that are cyclic or too large, which `refuse`
+ * is called with.
+ */
+export function plainContext(given: unknown, refuse: (problem: string) => void): McpUiHostContext {
+  if (given === undefined || given === null) return {};
+  if (typeof given !== "object" || Array.isArray(given)) {
+    refuse("host-context: an object");
+    return {};
+  }
+  const plain: McpUiHostContext = {};
+  let size = 0;
+  for (const [name, value] of Object.entries(given)) {
+    const text = jsonOf(value);
+    if (text === undefined) continue;
+    if (typeof text !== "string") refuse(`host-context.${name}: ${text.problem}`);
+    else if ((size += text.length) > MAX_CONTEXT) refuse(`host-context.${name}: the context has more than ${MAX_CONTEXT} characters`);
+    else plain[name] = JSON.parse(text);
+  }
+  return plain;
+}
+
+function jsonOf(value: unknown): string | undefined | { problem: string } {
+  try {
+    return JSON.stringify(value) as string | undefined;
+  } catch (error) {
+    return { problem: error instanceof Error ? error.message.split("\n")[0]! : String(error) };
+  }
+}
+
+/** The page's theme: its declared colour scheme, else the one of the background behind the app. */
+function themeOf(element: Element, style: CSSStyleDeclaration): "light" | "dark" {
+  const schemes = style.colorScheme.split(/\s+/);
+  const [dark, light] = [schemes.includes("dark"), schemes.includes("light")];
+  if (dark && light) return matches("(prefers-color-scheme: dark)") ? "dark" : "light";
+  if (dark || light) return dark ? "dark" : "light";
+  const [red = 255, green = 255, blue = 255] = (backgroundOf(element)?.match(/[\d.]+/g) ?? []).map(Number);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 128 ? "dark" : "light";
+}
+
+/** The custom properties of those names, and a few that follow from the element's own style. */
+function styleVariables(element: Element, style: CSSStyleDeclaration): Record<McpUiStyleVariableKey, string | undefined> {
+  const background = backgroundOf(element);
+  const variables: Partial<Record<McpUiStyleVariableKey, string>> = {
+    "--color-text-primary": style.color,
+    ...(background && { "--color-background-primary": background }),
+    "--font-sans": style.fontFamily,
+  };
+  for (const name of STYLE_VARIABLES) {
+    const value = style.getPropertyValue(name).trim();
+    if (value) variables[name] = value;
+  }
+  return variables as Record<McpUiStyleVariableKey, string | undefined>;
+}
+
+/** The colour of the first opaque background behind an element. */
+function backgroundOf(element: Element): string | null {
+  for (let above: Element | null = element; above; above = parentOf(above)) {
+    const { backgroundColor } = getComputedStyle(above);
+    if (backgroundColor.startsWith("rgb(")) return backgroundColor;
+  }
+  return null;
+}
+
+function parentOf(element: Element): Element | null {
+  if (element.assignedSlot) return element.assignedSlot;
+  if (element.parentElement) return element.parentElement;
+  const root = element.getRootNode();
+  return root instanceof ShadowRoot ? root.host : null;
+}
+
+function dimensions(element: Element, style: CSSStyleDeclaration, fills: boolean): NonNullable<McpUiHostContext["containerDimensions"]> {
+  const width = element.clientWidth;
+  if (fills) return { width, height: element.clientHeight };
+  const limit = parseFloat(style.maxHeight);
+  return { width, maxHeight: Number.isFinite(limit) && style.maxHeight.endsWith("px") ? limit : MAX_HEIGHT };
+}
+
+/** The insets of the screen, read from a temporary element that has them as its padding. */
+function safeAreaInsets(): { top: number; right: number; bottom: number; left: number } {
+  const probe = document.createElement("div");
+  const side = (name: string): string => `env(safe-area-inset-${name}, 0px)`;
+  probe.style.cssText = "position:fixed;visibility:hidden;width:0;height:0";
+  probe.style.padding = ["top", "right", "bottom", "left"].map(side).join(" ");
+  document.documentElement.append(probe);
+  const { paddingTop, paddingRight, paddingBottom, paddingLeft } = getComputedStyle(probe);
+  const [top = 0, right = 0, bottom = 0, left = 0] = [paddingTop, paddingRight, paddingBottom, paddingLeft].map((text) => parseFloat(text) || 0);
+  probe.remove();
+  return { top, right, bottom, left };
+}
+
+function isMobile(): boolean {
+  const { userAgentData } = navigator as Navigator & { userAgentData?: { mobile?: boolean } };
+  return userAgentData?.mobile ?? /Android|iPhone|iPad|Mobile/.test(navigator.userAgent);
+}
+
+function matches(query: string): boolean {
+  return typeof matchMedia === "function" && matchMedia(query).matches;
+}

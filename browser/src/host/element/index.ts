@@ -1,0 +1,10 @@
+/** The element `<mcp-app>`, defined where there is a browser. */
+import { defineMcpApp } from "./mcp-app";
+
+export { defineMcpApp, McpApp } from "./mcp-app";
+export { buildMcpHostContext, STYLE_VARIABLES, type Placement } from "./host-context";
+export type { ErrorCode, EventName, McpAppEvents, Respond } from "./events";
+export type { HandlerContext, Handlers } from "./handlers";
+export { ATTRIBUTES, DISPLAY_MODES, type DisplayMode, type ListedTool } from "./options";
+
+defineMcpApp();

@@ -1,0 +1,489 @@
+/** The custom element `<mcp-app>`: an MCP App on any page. */
+import type { McpUiAppCapabilities, McpUiHostContext, McpUiMessageRequest, McpUiUpdateModelContextRequest } from "@modelcontextprotocol/ext-apps/app-bridge";
+import type { CallToolResult, ListToolsResult, Transport } from "@modelcontextprotocol/client";
+import type { JsonObject } from "../../mux";
+import { createGate } from "../../view/http/gate";
+import type { Ending, InitializeParams } from "../view";
+import { announce, consult, type ErrorCode } from "./events";
+import { gatewayAt } from "./gateway";
+import type { Handlers } from "./handlers";
+import { buildMcpHostContext, plainContext, watchHostContext } from "./host-context";
+import { ATTRIBUTES, DISPLAY_MODES, parseAttribute, parseMode, parseSeconds, parseTools, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
+import { AppSession, type Source } from "./session";
+import { Shell } from "./shell";
+import { PageToolsTransport } from "./tools-transport";
+
+/** Apps that load at once; each has processes of its own, and the page must stay responsive. */
+const startGate = createGate(4);
+
+/** Outside of a browser, the element can be imported, and rendered by its tag. */
+const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
+
+const NATIVE: ReadonlySet<AttributeName> = new Set(["title", "aria-label"]);
+
+export class McpApp extends Base implements Handlers {
+  static readonly observedAttributes: readonly string[] = Object.keys(ATTRIBUTES);
+
+  /** The host's own answers to the page's requests; without a gateway they are the only ones. */
+  onCallTool: Handlers["onCallTool"];
+  onReadResource: Handlers["onReadResource"];
+  onListResources: Handlers["onListResources"];
+  onListResourceTemplates: Handlers["onListResourceTemplates"];
+  onListPrompts: Handlers["onListPrompts"];
+  /** The page speaks for the person; false refuses the message. */
+  onMessage: ((params: McpUiMessageRequest["params"]) => boolean | void | Promise<boolean | void>) | null | undefined;
+  /** The page tells the model of its state; each replaces the former. */
+  onUpdateModelContext: ((params: McpUiUpdateModelContextRequest["params"]) => unknown) | null | undefined;
+  /** The token of this page's person, for a gateway of another origin; or a callback that returns a current one. */
+  token: string | null | undefined;
+  getToken: (() => string | Promise<string>) | null | undefined;
+  /** This page shows what waits for approval, so the app does not. */
+  showsApprovals: boolean | undefined;
+  /** The name and the version of the host, for apps. */
+  hostInfo: { name: string; version: string } | undefined;
+
+  declare gateway: string | undefined;
+  declare app: string | undefined;
+  declare upstream: string | undefined;
+  declare resourceUri: string | undefined;
+  declare resourceHtml: string | undefined;
+  declare resourceMeta: { csp?: object; permissions?: object; prefersBorder?: boolean } | undefined;
+  declare sandboxUrl: string | undefined;
+  declare displayModes: readonly DisplayMode[] | undefined;
+  declare fallbackText: string | undefined;
+  declare mcpAppId: string | undefined;
+  declare toolCallId: string | undefined;
+  declare toolName: string | undefined;
+  declare toolInput: unknown;
+  declare toolResult: unknown;
+  declare allowedLinks: readonly string[] | undefined;
+  declare capabilities: readonly string[] | undefined;
+  declare sizing: string | undefined;
+
+  /** The reason for which the tool call was cancelled. */
+  cancelled: string | undefined;
+
+  private readonly values = new Map<AttributeName, unknown>();
+  private readonly listened = new Set<string>();
+  private readonly shell: Shell;
+  private session: AppSession | undefined;
+  private watching: AbortController | undefined;
+  private declared: readonly DisplayMode[] | undefined;
+  private mode: DisplayMode = "inline";
+  private outdated = false;
+  private updating = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  /** Counts showings, so that a late result of an earlier one is dropped. */
+  private showing = 0;
+
+  constructor() {
+    super();
+    this.shell = new Shell(this.attachShadow({ mode: "open" }), () => this.retry());
+  }
+
+  /** The tools that the page may call are those with the visibility `app`; without a list, the server decides. */
+  get tools(): readonly ListedTool[] | undefined {
+    return this.values.get("tools") as readonly ListedTool[] | undefined;
+  }
+  set tools(given: unknown) {
+    this.take("tools", () => parseTools(given));
+  }
+
+  /** The mode in which the app is shown now; setting it asks for another. */
+  get displayMode(): DisplayMode {
+    return this.mode;
+  }
+  set displayMode(given: string) {
+    this.take("display-mode", () => parseMode("display-mode", given));
+    this.applyMode();
+  }
+
+  /** Members of the context that replace the measured ones; a change is sent without showing the app anew. */
+  get hostContext(): McpUiHostContext {
+    return { ...((this.values.get("host-context") as McpUiHostContext | undefined) ?? {}) };
+  }
+  set hostContext(given: unknown) {
+    this.values.set("host-context", plainContext(given, (problem) => this.report("bad-context", problem)));
+    this.updateContext();
+  }
+
+  /** Seconds that the page may take to be initialized. */
+  get timeout(): number {
+    return (this.values.get("timeout") as number | undefined) ?? TIMEOUT;
+  }
+  set timeout(given: unknown) {
+    this.take("timeout", () => parseSeconds("timeout", given));
+  }
+
+  /** The name of the app for people: the label for assistive technology, or the title. */
+  get label(): string {
+    return this.ariaLabel || this.title || this.app || this.toolName || "App";
+  }
+
+  /** The id of the view at the gateway; empty while there is none. */
+  get view(): string {
+    return this.session?.view ?? "";
+  }
+
+  get isInitialized(): boolean {
+    return this.session?.isInitialized === true;
+  }
+
+  /** The modes that both the host and the app offer; before the app has said, those of the host. */
+  get availableDisplayModes(): readonly DisplayMode[] {
+    const offered = this.displayModes ?? DISPLAY_MODES;
+    return DISPLAY_MODES.filter((mode) => mode === "inline" || (offered.includes(mode) && (this.declared?.includes(mode) ?? true)));
+  }
+
+  connectedCallback(): void {
+    for (const { property } of Object.values(ATTRIBUTES)) this.upgradeProperty(property);
+    this.outdated = true;
+    this.scheduleUpdate();
+  }
+
+  /** The browser has ended the frame already, unless it was moved by `moveBefore`. */
+  disconnectedCallback(): void {
+    this.endSession((session) => session.drop());
+    this.watching?.abort();
+    this.watching = undefined;
+  }
+
+  /** Moved with its state (`moveBefore`): the frame goes on. */
+  connectedMoveCallback(): void {
+    this.watch();
+    this.updateContext();
+  }
+
+  attributeChangedCallback(name: AttributeName, before: string | null, text: string | null): void {
+    if (before === text || NATIVE.has(name)) return;
+    if (name === "host-context" || name === "display-mode" || name === "tools" || name === "timeout") {
+      let value: unknown;
+      if (!this.take(name, () => (value = parseAttribute(name, text)))) return;
+      if (name === "host-context") this.hostContext = value;
+      if (name === "tools") this.tools = value;
+      if (name === "display-mode") this.applyMode();
+      return;
+    }
+    this.take(name, () => parseAttribute(name, text));
+    this.afterChange(name);
+  }
+
+  override addEventListener(...given: Parameters<HTMLElement["addEventListener"]>): void {
+    this.listened.add(given[0]);
+    super.addEventListener(...given);
+  }
+
+  /** Whether the host has this capability: a handler, a listener on the element, or its name in `capabilities`. */
+  can(capability: "message" | "update-model-context"): boolean {
+    const handler = capability === "message" ? this.onMessage : this.onUpdateModelContext;
+    return !!handler || this.listened.has(`mcp-app-${capability}`) || this.capabilities?.includes(capability) === true;
+  }
+
+  /** Send changes of the host context, beside those that the element measures itself. */
+  sendHostContext(partial: McpUiHostContext): void {
+    this.hostContext = { ...this.hostContext, ...partial };
+  }
+
+  /** Send the arguments that the model has written so far; only for a `tool-call-id`, and before `tool-input`. */
+  sendToolInputPartial(args: Record<string, unknown>): void {
+    this.session?.tellPartial(args as JsonObject);
+  }
+
+  /** The tool call was cancelled; only for a `tool-call-id`, and before `tool-result`. */
+  cancelTool(reason = "cancelled"): void {
+    this.cancelled ??= reason;
+    this.session?.tellCall();
+  }
+
+  /** The tools that the page itself offers. Rejects if it offers none. */
+  async listTools(options: { signal?: AbortSignal } = {}): Promise<ListToolsResult> {
+    const { signal = new AbortController().signal } = options;
+    return (await this.shown().request("tools/list", {}, { signal })) as unknown as ListToolsResult;
+  }
+
+  /** Call a tool of the page. */
+  async callTool(name: string, args: Record<string, unknown> = {}, options: { signal?: AbortSignal } = {}): Promise<CallToolResult> {
+    const { signal = new AbortController().signal } = options;
+    return (await this.shown().request("tools/call", { name, arguments: args as JsonObject }, { signal })) as unknown as CallToolResult;
+  }
+
+  /** A new transport for one MCP `Client`, which talks to the page's tools. */
+  get transport(): Transport {
+    const request = (...given: Parameters<AppSession["request"]>): Promise<JsonObject> => this.shown().request(...given);
+    const watch = (listener: () => void, signal: AbortSignal): void => super.addEventListener("mcp-app-tools-changed", listener, { signal });
+    return new PageToolsTransport({ name: this.label, request, watch });
+  }
+
+  /** Let the page save its state (`ui/resource-teardown`, a second at most), then remove its frame. */
+  async teardown(): Promise<void> {
+    const session = this.release();
+    if (!session) return;
+    await session.close();
+    announce(this, "mcp-app-teardown", { reason: "closed" });
+  }
+
+  /** Remove the element; its frame goes on, unseen, until the page has saved its state. */
+  override remove(): void {
+    this.park();
+    super.remove();
+  }
+
+  override replaceWith(...nodes: (Node | string)[]): void {
+    this.park();
+    super.replaceWith(...nodes);
+  }
+
+  /** Show the app anew. */
+  retry(): void {
+    this.outdated = true;
+    this.scheduleUpdate();
+  }
+
+  /** The app asks for a mode; returns the one in effect. A listener may prevent it, or answer with another mode. */
+  async requestDisplayMode(mode: DisplayMode): Promise<DisplayMode> {
+    const from = this.mode;
+    const answer = await consult(this, "mcp-app-request-display-mode", { mode, from });
+    if (answer === "prevented") return this.mode;
+    const wanted = answer ?? mode;
+    if (this.availableDisplayModes.includes(wanted)) this.displayMode = wanted;
+    return this.mode;
+  }
+
+  /** The context as the app has it, or will. */
+  currentContext(): McpUiHostContext {
+    const fills = this.mode !== "inline" || this.sizing === "fill";
+    const placement = { displayMode: this.mode, availableDisplayModes: this.availableDisplayModes, fills };
+    const { displayMode, availableDisplayModes, ...measured } = buildMcpHostContext(this, placement);
+    const own = this.hostContext;
+    this.shell.setTheme(own.theme ?? measured.theme);
+    return { ...measured, ...this.toolInfo(), ...own, displayMode, availableDisplayModes } as McpUiHostContext;
+  }
+
+  /** Set the value of an attribute, for its property and for itself. */
+  setValue(name: AttributeName, value: unknown): void {
+    this.values.set(name, value ?? undefined);
+    this.afterChange(name);
+  }
+
+  getValue(name: AttributeName): unknown {
+    return this.values.get(name);
+  }
+
+  private take(name: AttributeName, read: () => unknown): boolean {
+    try {
+      this.values.set(name, read());
+      return true;
+    } catch (error) {
+      this.report("bad-attribute", (error as Error).message);
+      return false;
+    }
+  }
+
+  private afterChange(name: AttributeName): void {
+    if (name === "tool-input" || name === "tool-result") return this.session?.tellCall();
+    if (name === "display-modes" || name === "sizing") this.applyMode();
+    const remounts = "remounts" in ATTRIBUTES[name] || name === "tool-call-id";
+    if (!remounts || !this.isConnected) return;
+    if (name === "tool-call-id") this.cancelled = undefined;
+    this.outdated = true;
+    this.scheduleUpdate();
+  }
+
+  /** One showing for all changes of a moment. */
+  private scheduleUpdate(): void {
+    if (this.updating) return;
+    this.updating = true;
+    queueMicrotask(() => {
+      this.updating = false;
+      if (!this.isConnected || !this.outdated) return;
+      this.outdated = false;
+      void this.show();
+    });
+  }
+
+  private async show(): Promise<void> {
+    this.endSession((former) => void former.close());
+    const showing = (this.showing += 1);
+    this.declared = undefined;
+    this.applyMode();
+    this.watch();
+    if (!this.title) this.report("bad-attribute", "title: the app's title is required");
+    this.shell.showLoading(this.label);
+    try {
+      const source = this.findSource();
+      await startGate(async () => {
+        if (showing !== this.showing) return;
+        await this.begin(source, showing);
+      });
+    } catch (error) {
+      if (showing === this.showing) this.fail("not-opened", error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private async begin(source: Source, showing: number): Promise<void> {
+    const isCurrent = (): boolean => showing === this.showing;
+    const session = (this.session = new AppSession(this, this.shell, source, {
+      onpage: () => isCurrent() && this.shell.showApp(),
+      oninitialize: (params) => isCurrent() && this.receiveInitialize(params),
+      oninitialized: () => isCurrent() && this.receiveInitialized(),
+      onended: (ending) => isCurrent() && this.receiveEnding(ending),
+    }));
+    await new Promise<void>((resolve, reject) => {
+      this.timer = setTimeout(() => {
+        if (isCurrent()) this.receiveTimeout();
+        resolve(); // others start meanwhile
+      }, this.timeout * 1000);
+      session.show().then(resolve, (error: unknown) => (isCurrent() ? reject(error) : resolve()));
+    });
+  }
+
+  private findSource(): Source {
+    const { gateway, app, upstream, resourceUri = "", resourceHtml: html, sandboxUrl } = this;
+    if (gateway !== undefined) {
+      const base = new URL(gateway || "./", document.baseURI);
+      if (!app && !(upstream && resourceUri)) throw new TypeError("app: it is missing; or `upstream` with `resource-uri`");
+      if (!base.pathname.endsWith("/")) base.pathname += "/";
+      const source = app ? { app } : { upstream: upstream!, resource: resourceUri };
+      return { kind: "gateway", gateway: gatewayAt(base, this), app: source, html };
+    }
+    if (!sandboxUrl) throw new TypeError("gateway: it is missing; without a gateway, `sandbox-url` names the sandbox proxy");
+    if (html === undefined && !(resourceUri && this.onReadResource)) {
+      throw new TypeError("resource-html: it is missing; or `resource-uri` with the handler `onReadResource`");
+    }
+    const meta = this.resourceMeta as Extract<Source, { kind: "handlers" }>["page"]["meta"];
+    return { kind: "handlers", page: { uri: resourceUri || "ui://app/index.html", html, meta }, sandboxUrl };
+  }
+
+  private receiveInitialize({ appInfo, appCapabilities = {}, protocolVersion = "" }: InitializeParams): void {
+    const modes = Array.isArray(appCapabilities.availableDisplayModes) ? appCapabilities.availableDisplayModes : [];
+    this.declared = DISPLAY_MODES.filter((mode) => modes.includes(mode));
+    this.applyMode();
+    this.session?.setHostContext(this.currentContext());
+    announce(this, "mcp-app-initialize", { appInfo: appInfo ?? null, appCapabilities, protocolVersion });
+    this.appCapabilities = appCapabilities;
+  }
+
+  /** The capabilities that the app declared; null before. */
+  appCapabilities: McpUiAppCapabilities | null = null;
+
+  private receiveInitialized(): void {
+    clearTimeout(this.timer);
+    this.shell.showApp();
+    announce(this, "mcp-app-initialized", { appCapabilities: this.appCapabilities ?? {} });
+  }
+
+  /** The frame stays: a page that does not speak MCP Apps can be useful, and a slow one may follow. */
+  private receiveTimeout(): void {
+    this.shell.showError(this.fallback, `The app was not initialized within ${this.timeout} seconds.`);
+    this.report("timeout", `the app was not initialized within ${this.timeout} s`);
+  }
+
+  private receiveEnding({ reason, text }: Ending): void {
+    this.release();
+    if (reason === "closed") announce(this, "mcp-app-teardown", { reason });
+    else this.fail("ended", text);
+  }
+
+  private get fallback(): string {
+    return this.fallbackText || `${this.label} cannot be shown.`;
+  }
+
+  private fail(code: ErrorCode, problem: string): void {
+    this.endSession((session) => session.drop());
+    this.shell.showError(this.fallback, problem);
+    this.report(code, problem);
+  }
+
+  private report(code: ErrorCode, message: string): void {
+    console.warn(`mcp-app: ${code}: ${message}`);
+    announce(this, "mcp-app-error", { code, message });
+  }
+
+  private applyMode(): void {
+    const wanted = (this.values.get("display-mode") as DisplayMode | undefined) ?? "inline";
+    const mode = this.availableDisplayModes.includes(wanted) ? wanted : "inline";
+    const from = this.mode;
+    this.mode = mode;
+    this.setAttribute("data-mode", mode);
+    this.shell.setFrame({ fills: mode !== "inline" || this.sizing === "fill" });
+    if (mode === from) return;
+    this.updateContext();
+    announce(this, "mcp-app-display-mode-changed", { mode, from });
+  }
+
+  private updateContext(): void {
+    if (this.session && this.isConnected) this.session.setHostContext(this.currentContext());
+  }
+
+  private watch(): void {
+    this.watching?.abort();
+    this.watching = new AbortController();
+    watchHostContext(this, () => this.updateContext(), this.watching.signal);
+  }
+
+  private toolInfo(): Pick<McpUiHostContext, "toolInfo"> {
+    const { toolCallId: id, toolName: name } = this;
+    if (!id || !name) return {};
+    const listed = this.tools?.find((tool) => tool.name === name);
+    return { toolInfo: { id, tool: { inputSchema: { type: "object" }, ...listed, name } } } as Pick<McpUiHostContext, "toolInfo">;
+  }
+
+  private shown(): AppSession {
+    if (!this.session) throw new TypeError("the app is not shown");
+    return this.session;
+  }
+
+  private release(): AppSession | undefined {
+    const { session } = this;
+    clearTimeout(this.timer);
+    this.session = undefined;
+    this.showing += 1;
+    return session;
+  }
+
+  private endSession(end: (session: AppSession) => void): void {
+    const session = this.release();
+    if (session) end(session);
+  }
+
+  /** Keep the frame outside of the element until the page has answered. */
+  private park(): void {
+    const { session } = this;
+    if (!session || !this.isConnected) return;
+    const place = document.createElement("div");
+    place.inert = true;
+    place.style.cssText = "position:fixed;visibility:hidden;width:100%;height:100%;top:0;left:0;pointer-events:none;z-index:-1";
+    document.body.append(place);
+    if (session.moveFrame(place)) this.endSession((one) => void one.close().finally(() => place.remove()));
+    else place.remove();
+  }
+
+  /** Take a property that was set before the element was defined. */
+  private upgradeProperty(name: string): void {
+    if (!Object.hasOwn(this, name) || !(name in Object.getPrototypeOf(this))) return;
+    const self = this as unknown as Record<string, unknown>;
+    const value = self[name];
+    delete self[name];
+    self[name] = value;
+  }
+}
+
+const OWN: ReadonlySet<AttributeName> = new Set(["tools", "display-mode", "host-context", "timeout", ...NATIVE]);
+for (const [name, { property }] of Object.entries(ATTRIBUTES) as [AttributeName, { property: string }][]) {
+  if (OWN.has(name)) continue;
+  Object.defineProperty(McpApp.prototype, property, {
+    configurable: true,
+    enumerable: true,
+    get(this: McpApp) {
+      return this.getValue(name);
+    },
+    set(this: McpApp, value: unknown) {
+      this.setValue(name, value);
+    },
+  });
+}
+
+/** Define the element, once; outside of a browser, nothing happens. */
+export function defineMcpApp(name = "mcp-app"): void {
+  if (typeof customElements !== "undefined" && !customElements.get(name)) customElements.define(name, McpApp);
+}

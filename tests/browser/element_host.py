@@ -1,0 +1,93 @@
+"""Host pages with `<mcp-app>`: on the gateway's own origin, or on one without any gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from playwright.async_api import FrameLocator, Page, Route
+
+from tests.browser.far_end import PAGES, STATIC
+from tests.world import World, serving
+
+HEAD = """<!doctype html><html lang=en><meta charset=utf-8><title>host</title>
+<script>
+  window.log = [];
+  window.details = {};
+  const EVENTS = ["initialize", "initialized", "size-changed", "request-display-mode", "display-mode-changed", "open-link",
+    "download-file", "tools-call", "resources-read", "log", "error", "teardown", "tools-changed", "sandbox-proxy-ready",
+    "sandbox-resource-ready", "notifications-message"];
+  for (const name of EVENTS) document.addEventListener("mcp-app-" + name, (event) => {
+    log.push(name);
+    details[name] = JSON.parse(JSON.stringify(event.detail));
+  });
+</script>
+<script type=module src=/host/mcp-app.js></script>
+"""
+
+
+async def gateway_host(page: Page, world: World, body: str) -> None:
+    """Open a page with `body` on the console's origin, without the console."""
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(body=HEAD + body, content_type="text/html")
+
+    await page.route(f"{world.console}/chat", answer)
+    await page.goto(f"{world.console}/chat")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainHost:
+    """A host page's server without a gateway, and a sandbox proxy as an integrator hosts it."""
+
+    port: int
+    pages: dict[str, str]
+
+    @property
+    def origin(self) -> str:
+        """The host page's origin."""
+        return f"http://host.localhost:{self.port}"
+
+    @property
+    def sandbox(self) -> str:
+        """The proxy's address."""
+        return f"http://sandbox.localhost:{self.port}/sandbox/proxy.html"
+
+    def app(self, script: str) -> str:
+        """A page that speaks MCP Apps by hand, with this script."""
+        return (PAGES / "app.html").read_text("utf-8").replace("/* SCRIPT */", script)
+
+    async def open(self, page: Page, body: str) -> None:
+        """Open the host's page with `body`."""
+        self.pages["/"] = HEAD + body
+        await page.goto(self.origin)
+
+
+@asynccontextmanager
+async def plain_host() -> AsyncIterator[PlainHost]:
+    """Both sites on one free port."""
+    pages: dict[str, str] = {}
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if (html := pages.get(request.path)) is not None:
+            return web.Response(text=html, content_type="text/html")
+        return web.FileResponse(STATIC / request.match_info["file"])
+
+    app = web.Application()
+    app.router.add_get("/{file:.*}", serve)
+    async with serving(app) as port:
+        yield PlainHost(port, pages)
+
+
+def app_in(page: Page, element: str = "mcp-app") -> FrameLocator:
+    """The app's own page, inside the proxy inside the element."""
+    return page.frame_locator(f"{element} iframe").frame_locator("iframe")
+
+
+async def until(page: Page, condition: str, argument: Any = None) -> Any:
+    """Wait until a JavaScript expression holds on the host page; returns its value."""
+    handle = await page.wait_for_function(condition, arg=argument, timeout=60_000)
+    return await handle.json_value()
