@@ -8,35 +8,44 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
-from playwright.async_api import FrameLocator, Page, Route
+from playwright.async_api import FrameLocator, Page
 
 from tests.browser.far_end import PAGES, STATIC
 from tests.world import World, serving
 
-HEAD = """<!doctype html><html lang=en><meta charset=utf-8><title>host</title>
-<script>
+LISTEN = """
   window.log = [];
   window.details = {};
-  const EVENTS = ["initialize", "initialized", "size-changed", "request-display-mode", "display-mode-changed", "open-link",
-    "download-file", "tools-call", "resources-read", "log", "error", "teardown", "tools-changed", "sandbox-proxy-ready",
-    "sandbox-resource-ready", "notifications-message"];
+  const EVENTS = [
+    "initialize", "initialized", "size-changed", "request-display-mode", "display-mode-changed", "open-link",
+    "download-file", "tools-call", "resources-read", "log", "error", "teardown", "tools-changed",
+    "sandbox-proxy-ready", "sandbox-resource-ready", "notifications-message",
+  ];
   for (const name of EVENTS) document.addEventListener("mcp-app-" + name, (event) => {
     log.push(name);
     details[name] = JSON.parse(JSON.stringify(event.detail));
   });
-</script>
+"""
+"""Notes the events that arrive at the document."""
+
+HEAD = f"""<!doctype html><html lang=en><meta charset=utf-8><title>host</title><script>{LISTEN}</script>
 <script type=module src=/host/mcp-app.js></script>
 """
 
 
 async def gateway_host(page: Page, world: World, body: str) -> None:
-    """Open a page with `body` on the console's origin, without the console."""
-
-    async def answer(route: Route) -> None:
-        await route.fulfill(body=HEAD + body, content_type="text/html")
-
-    await page.route(f"{world.console}/chat", answer)
-    await page.goto(f"{world.console}/chat")
+    """A page with `body` on the console's origin, without the console, under the console's content security policy."""
+    await page.route(f"{world.console}/assets/*", lambda route: route.abort())
+    await page.goto(world.console)
+    await page.evaluate(
+        f"""async (body) => {{
+      {LISTEN}
+      document.title = "host";
+      document.body.innerHTML = body;
+      await import("/host/mcp-app.js");
+    }}""",
+        body,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,11 @@ class PlainHost:
         """A page that speaks MCP Apps by hand, with this script."""
         return (PAGES / "app.html").read_text("utf-8").replace("/* SCRIPT */", script)
 
-    async def open(self, page: Page, body: str) -> None:
+    def html(self, script: str) -> dict[str, Any]:
+        """The properties of an element that shows this page."""
+        return {"title": "Clock", "sandboxUrl": self.sandbox, "resourceHtml": self.app(script)}
+
+    async def open(self, page: Page, body: str = "") -> None:
         """Open the host's page with `body`."""
         self.pages["/"] = HEAD + body
         await page.goto(self.origin)
@@ -80,6 +93,19 @@ async def plain_host() -> AsyncIterator[PlainHost]:
     app.router.add_get("/{file:.*}", serve)
     async with serving(app) as port:
         yield PlainHost(port, pages)
+
+
+INSERT = """async ([properties, script]) => {
+  await customElements.whenDefined("mcp-app");
+  const app = Object.assign(document.createElement("mcp-app"), properties);
+  new Function("app", script)(app);
+  document.body.append(app);
+}"""
+
+
+async def insert(page: Page, properties: dict[str, Any], script: str = "") -> None:
+    """Insert an element with these properties; the script may set further ones of `app`."""
+    await page.evaluate(INSERT, [properties, script])
 
 
 def app_in(page: Page, element: str = "mcp-app") -> FrameLocator:

@@ -113,6 +113,7 @@ export class MountedApp {
   private renewing = false;
   private apps: AppBridge | null = null;
   private meta: McpUiResourceMeta = {};
+  private announcePage = (): void => {};
   /** The tool whose result the app shows. */
   private tool: string | null = null;
   private ended = false;
@@ -268,7 +269,7 @@ export class MountedApp {
     const link = this.startFrame(address);
     this.meta = meta;
     this.tool = tool;
-    this.options.onpage?.({ meta, sandbox, tool, ...page }, address);
+    this.announcePage = () => this.options.onpage?.({ meta, sandbox, tool, ...page }, address);
     const html = sandbox === null || page.document !== null ? page.html : withFirstScript(page.html);
     await this.connect(link, { ...page, html });
     link.expectTools();
@@ -355,6 +356,7 @@ export class MountedApp {
         apps.removeEventListener("sandboxready", loadOnce);
         options.onproxyready?.();
         void this.sendPage(apps, page);
+        this.announcePage();
       };
       apps.addEventListener("sandboxready", loadOnce);
     }

@@ -46,6 +46,7 @@ export class AppSession implements PageTools {
   private mounted: MountedApp | undefined;
   private handlerView: HandlerView | undefined;
   private asking = false;
+  private resource = "";
   private sent: { input?: true; result?: true; cancelled?: true } = {};
 
   constructor(element: McpApp, shell: Shell, source: Source, events: SessionEvents) {
@@ -97,7 +98,7 @@ export class AppSession implements PageTools {
         this.shell.setFrame({ bordered: meta.prefersBorder === true });
         if (source.kind === "gateway") source.gateway.remember(source.app, address);
         this.events.onpage();
-        announce(element, "mcp-app-sandbox-resource-ready", { uri: element.resourceUri ?? "" });
+        announce(element, "mcp-app-sandbox-resource-ready", { uri: this.resource });
       },
       oninitialize: (params) => this.events.oninitialize(params),
       oninitialized: () => {
@@ -202,6 +203,12 @@ export class AppSession implements PageTools {
   }
 
   private async open(events: ViewEvents): Promise<AppView> {
+    const view = await this.openView(events);
+    this.resource = view.resource;
+    return view;
+  }
+
+  private async openView(events: ViewEvents): Promise<AppView> {
     const { source, element } = this;
     if (source.kind === "gateway") {
       const sha256 = source.html === undefined ? undefined : await toHex(source.html);
