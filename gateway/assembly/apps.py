@@ -444,6 +444,11 @@ class Serving:
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream, app.story)
 
+    def sandbox_url(self, app: str, page: str) -> str:
+        """Return the signed address of the sandbox proxy of an app in the host page at an origin."""
+        resource = self._apps[app].packed.resource
+        return self._sandbox.url(page, resource.meta, resource.allow, resource.external)
+
     def borrow(self, upstream: str, resource: str) -> UpstreamAnswers | None:
         """Return the answers to views of an upstream's app that has no entry; None without such an upstream."""
         if upstream not in self._proxies():

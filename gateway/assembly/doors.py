@@ -34,6 +34,7 @@ from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.dedicated import ANY_LABEL
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
+from gateway.doors.host_pages import ExchangeDoor, HostPages
 from gateway.doors.identify import CallerRules, Identify
 from gateway.doors.login.login import LoginDoor, SiteLogins
 from gateway.doors.probe import PURPOSE, ProbeDoor
@@ -80,6 +81,17 @@ class Doors:
             parts.entitlements.note_arrival,
             parts.metrics,
         )
+        self._host_pages = HostPages(lambda: parts.settings.now.config.hosts)
+        self._exchange = ExchangeDoor(
+            self._host_pages,
+            lambda: parts.settings.now.callers,
+            self._authentication.identify,
+            parts.recorder,
+            parts.entitlements.admits,
+            public=server.public_url,
+            console=origins.console,
+        )
+        self._tickets = bridge_state.tickets
         self._guard = Guard(
             parts.listener,
             self._authentication.identify,
@@ -87,6 +99,7 @@ class Doors:
             parts.revocations,
             parts.refused_callers,
             parts.in_flight,
+            self._host_pages,
             apps=self._authentication.apps,
             console=origins.console,
         )
@@ -124,6 +137,7 @@ class Doors:
         mcp_routes = [
             *mcp_door.routes(*self._mounts, admits=parts.entitlements.admits),
             *authentication.challenges.routes(),
+            *self._exchange.routes(),
             *parts.approving.door.webhook_routes(),
         ]
         probe = ProbeDoor(lambda: parts.accounts.ring.derive(PURPOSE), self._guard.client).routes()
@@ -142,6 +156,7 @@ class Doors:
         root.router.add_routes(plain)
         root.cleanup_ctx.append(parts.lifetime)
         root.on_response_prepare.append(name_server)
+        root.on_response_prepare.append(self._guard.allow_host_page)
         root.on_shutdown.append(self._stop)
         root[DRAIN] = parts.drain
         root[LIMITS] = ConnectionLimits(self._peers, self._unread, parts.refused_callers.note_malformed)
@@ -188,6 +203,10 @@ class Doors:
         old, new = before.credentials.specs, now.credentials.specs
         parts.upstreams.credentials_changed([name for name in old if new.get(name) is not old[name]])
         identify.reconsider()
+        if changed := {site.origin for site in {*before.config.hosts} ^ {*now.config.hosts}}:
+            self._host_pages.forget()
+            self._tickets.drop_hosted()
+            parts.tasks.create_task(self._bridge.end_hosted(changed))
         if (before.config.auth, before.config.roles) != (now.config.auth, now.config.roles):
             recognized = recognition(before, now)
             parts.events.rights_changed(lambda principal: recognized.recognize(principal, time.time()))
@@ -201,6 +220,7 @@ class Doors:
         return ConsoleDoor(
             folder=parts.built.folder / "console",
             sandbox=parts.config.server.origins.sandbox,
+            sandbox_url=parts.serving.sandbox_url,
             version=gateway.__version__,
             apps=parts.apps.part(lambda app: app.card),
             upstreams=lambda: parts.upstreams.specs,
@@ -216,6 +236,7 @@ class Doors:
             logout=logout_handler(self._authentication.login, parts.accounts.jars, parts.events, self._bridge),
             connections=AccountsDoor(parts.accounts.connecting, parts.recorder, audience, allowed),
             csrf=parts.accounts.ring.derive("csrf tokens"),
+            still=parts.revocations.still,
             advice=advisor(parts.apps.part(lambda app: app.config), parts.connections),
             frames=parts.dedicated,
             admits=parts.entitlements.admits,

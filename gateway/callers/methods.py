@@ -78,6 +78,25 @@ class OAuthIssuer:
     view_clients: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class HostSite:
+    """A web site of others whose pages may show views of `apps`, apps and upstreams, under its displayed `name`.
+
+    Its people are those of `issuer`. Its back end, the confidential client `client_id`, exchanges their tokens; it has
+    a secret, or keys (`jwks`, the JSON text of a set). With `attest` its reports of gestures count. Without
+    authentication (`auth: none`) it has none of these, and its people are `local`.
+    """
+
+    origin: str
+    name: str
+    apps: tuple[str, ...]
+    attest: bool = False
+    issuer: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    jwks: str = ""
+
+
 Method: TypeAlias = NoAuth | TokenAuth | ProxyAuth | OAuthIssuer
 
 

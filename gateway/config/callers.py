@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 
-from gateway.callers.methods import Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.issuer_tokens import public_keys
+from gateway.callers.methods import Blocks, HostSite, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.config import locations
 from gateway.config.locations import network
-from gateway.config.secrets import secret
+from gateway.config.secrets import MAX_SECRET, secret
 from gateway.config.settings import DEFAULTS, SETTINGS
 from gateway.credentials import ALGORITHMS
 from gateway.documents import Node, Section, parse_duration, suggestion
 from gateway.documents.nodes import quote
+from gateway.documents.reader import read_bytes
+from gateway.jsontext.reading import parse_json
 from gateway.model import Secret
 
 TYPES = ("none", "token", "oauth", "proxy")
@@ -40,6 +43,96 @@ def read_auth(root: Section, folder: Path, environ: Mapping[str, str], public_ur
     for message in _twice(methods):
         root.problem(message, "auth")
     return methods or (NoAuth(),)
+
+
+SHORTEST_SECRET = 16
+"""Characters of the shortest secret of a host's back end, which can be guessed at the gateway."""
+
+_CLIENT_ID = re.compile(r"[!-~]{1,256}", re.ASCII)
+
+
+def read_hosts(
+    root: Section,
+    folder: Path,
+    environ: Mapping[str, str],
+    methods: Sequence[Method],
+    names: Collection[str],
+    own: Collection[str],
+) -> tuple[HostSite, ...]:
+    """Read the web sites of others; `names` are the apps and upstreams, `own` the gateway's own origins."""
+    found: list[HostSite] = []
+    for node in root.nodes("hosts", texts=True):
+        if isinstance(node.value, Mapping):
+            found.append(_host(root.report.section(node), folder, environ, methods, names, own))
+        else:
+            root.report.add(node, "hosts: write {origin: https://chat.example.com, apps: [cart]}")
+    for what, values in (("origin", [one.origin for one in found]), ("client_id", [one.client_id for one in found])):
+        for value in dict.fromkeys(value for value in values if value and values.count(value) > 1):
+            root.problem(f"{what} {value} occurs here twice", "hosts")
+    return tuple(found)
+
+
+def _host(
+    section: Section,
+    folder: Path,
+    environ: Mapping[str, str],
+    methods: Sequence[Method],
+    names: Collection[str],
+    own: Collection[str],
+) -> HostSite:
+    section.require("origin", "apps")
+    origin = locations.origin(section, "origin")
+    if origin in own:
+        section.problem(f"{origin} is the gateway's own, whose pages need no entry", "origin")
+    if origin.startswith("http://") and not locations.is_loopback(locations.host_of(origin)):
+        section.problem(f"{origin}: write https: tokens of people go to its pages", "origin")
+    apps = section.texts("apps", empty="name the apps and upstreams that its pages may show")
+    for app in apps:
+        if app not in names:
+            section.problem(f"{app!r} is neither an app nor an upstream{suggestion(app, names)}", "apps")
+    issuers = [method.issuer for method in methods if isinstance(method, OAuthIssuer)]
+    issuer, client = section.text("issuer") or None, section.text("client_id") or None
+    client_secret, jwks = _secret(section, folder, environ), _jwks(section, folder)
+    if all(isinstance(method, NoAuth) for method in methods):
+        for key in ("issuer", "client_id", "client_secret", "jwks"):
+            if key in section:
+                section.problem("is for people who log in: name an oauth issuer under `auth`", key)
+    elif not issuers:
+        section.problem("its people are those of an oauth issuer, and there is none under `auth`")
+    elif issuer is None or client is None or (client_secret is None) == (jwks == ""):
+        section.problem(
+            "name the `issuer` of its people, and the `client_id` and `client_secret` (or `jwks`) of its back end, "
+            "which exchanges their tokens"
+        )
+    elif issuer not in issuers:
+        section.problem(f"{issuer!r} is no oauth issuer of `auth`{suggestion(issuer, issuers)}", "issuer")
+    if client is not None and not _CLIENT_ID.fullmatch(client):
+        section.problem("1 to 256 printable ASCII characters without spaces", "client_id")
+    if client_secret is not None and len(client_secret.reveal()) < SHORTEST_SECRET:
+        section.problem(f"at least {SHORTEST_SECRET} characters: it could be guessed", "client_secret")
+    name = section.text("name", locations.host_of(origin) if origin else "")
+    return HostSite(origin, name, apps, section.flag("attest"), issuer, client, client_secret, jwks)
+
+
+def _jwks(section: Section, folder: Path) -> str:
+    """Return the text of a file of public keys (RFC 7517 5); empty without one."""
+    name = section.text("jwks")
+    if not name:
+        return ""
+    file = folder / name
+    section.report.files.add(file)
+    try:
+        text = read_bytes(file, MAX_SECRET).decode()
+        keys = parse_json(text)
+        if not isinstance(keys, dict) or not public_keys(keys):
+            raise ValueError("holds no public key that can verify a signature")
+    except OSError as error:
+        section.problem(f"{file} cannot be read: {error.strerror}", "jwks")
+        return "{}"
+    except ValueError as error:
+        section.problem(f"{file} {error}: it must be a JWK set of public keys", "jwks")
+        return "{}"
+    return text
 
 
 def read_roles(section: Section) -> Roles:

@@ -16,7 +16,7 @@ from gateway.callers.methods import ClientHeader, Method, OAuthIssuer, ProxyAuth
 from gateway.config import audit as record
 from gateway.config import locations
 from gateway.config.approvals import read_approvals
-from gateway.config.callers import blocks, check_reach, read_auth, read_roles
+from gateway.config.callers import blocks, check_reach, read_auth, read_hosts, read_roles
 from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
@@ -144,7 +144,6 @@ class _ConfigReader:
 
     def config(self, root: Section) -> Config:
         self.files = root.report.files
-        root.unavailable(*UNAVAILABLE[""])
         for node in misplaced_secrets(root.node, SECRETS, [*exempt(root), *environments(root)]):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
         section = root.section("server")
@@ -173,6 +172,8 @@ class _ConfigReader:
         if dedicated and server.origins.dedicated:
             written = section.get("origins") or section.node
             _check_dedicated(Section(written, section.report), server, dedicated[0], list(named))
+        own = {server.public_url, origins.console, origins.sandbox, *(origins.app(name) for name in named)}
+        hosts = read_hosts(root, self.folder, self.environ, auth, [*named, *sections], own)
         stores = root.section("stores")
         stores.unavailable(*UNAVAILABLE["stores"])
         database, journal = record.database(stores, self.folder, state, self.environ), self._journal(stores, state)
@@ -182,6 +183,7 @@ class _ConfigReader:
             server=server,
             auth=auth,
             roles=read_roles(root.section("roles")),
+            hosts=hosts,
             apps={app.id: app for app in apps if app is not None},
             upstreams={upstream.name: upstream for upstream in upstreams if upstream is not None},
             credentials=credentials,

@@ -67,6 +67,7 @@ LIVE: Final[Mapping[str, tuple[str, ...]]] = {
     "server.requests_each": ("server.requests_each",),
     "auth": ("auth",),
     "roles": ("roles",),
+    "hosts": ("hosts",),
     "credentials": ("credentials",),
     "log": ("log",),
     "access_log": ("access_log",),

@@ -150,6 +150,23 @@ SETTINGS: Final = (
     Setting("auth[].header", None, "proxy: the header that contains the person."),
     Setting("auth[].roles_header", "", "proxy: the header that contains the roles, separated by commas."),
     Setting("auth[].proxies", None, "proxy: the addresses from which these headers are accepted."),
+    Setting("hosts", "[]", "Web sites of others whose pages may show views (`<mcp-app>`), such as a company's chat."),
+    Setting("hosts[].origin", None, "Its origin, such as https://chat.example.com."),
+    Setting("hosts[].apps", None, "The apps that its pages may show, and upstreams, of which they may show every app."),
+    Setting("hosts[].name", "", "The name that people see; by default the host of its origin."),
+    Setting(
+        "hosts[].attest",
+        "false",
+        "Believe its reports of a person's gestures, as of the console's. Nobody answers an approval on its pages.",
+    ),
+    Setting("hosts[].issuer", "", "The issuer of its people, one of `auth`; required unless `auth` is none."),
+    Setting(
+        "hosts[].client_id",
+        "",
+        "The client id of its back end, which exchanges the tokens of its people for tokens of its pages (RFC 8693).",
+    ),
+    Setting("hosts[].client_secret", "", "That client's secret: ${env:NAME} or ${file:path}."),
+    Setting("hosts[].jwks", "", "Instead of a secret: a file of its public keys (a JWK set), for private_key_jwt."),
     Setting("roles.user", "", "Values of the roles claim that may use apps and MCP; by default everybody may."),
     Setting("roles.approver", "[]", "Values that may answer questions of others; everybody answers their own."),
     Setting("roles.auditor", "[]", "Values that may read the whole record."),
@@ -457,7 +474,6 @@ SETTINGS: Final = (
 DEFAULTS: Final = {setting.key: setting.default or "" for setting in SETTINGS}
 
 UNAVAILABLE: Final = {
-    "": ("hosts",),
     "stores": ("redis",),
 }
 """Planned keys that are not available yet, by section."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from gateway.callers.entitlements import AccessRule
-from gateway.callers.methods import Blocks, ClientHeader, Method, Roles
+from gateway.callers.methods import Blocks, ClientHeader, HostSite, Method, Roles
 from gateway.config.approvals import ApprovalSettings
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.upstreams import UpstreamSettings
@@ -217,6 +217,7 @@ class Config:
     plugins: tuple[str, ...]
     mcp: Mcp
     files: Mapping[Path, str] = field(default_factory=dict)
+    hosts: tuple[HostSite, ...] = ()
 
     @property
     def state(self) -> Path:

@@ -42,6 +42,12 @@ SIGNED: Final = "/approvals/webhook"
 METADATA: Final = "/.well-known/oauth-protected-resource"
 """The document of the issuers whose tokens the gateway accepts (RFC 9728 3.1)."""
 
+EXCHANGE: Final = "/oauth/token"
+"""The token endpoint for the back ends of host sites, which authenticates them itself."""
+
+SERVER_METADATA: Final = "/.well-known/oauth-authorization-server"
+"""The document about that endpoint (RFC 8414 3)."""
+
 VISIT: Final = "/.well-known/webmcp-gateway/session"
 """The endpoint of an app's own site that accepts a login from the console."""
 
@@ -106,7 +112,7 @@ def access(site: Site, route: str) -> Access:
     """Return the access of a route in aiohttp's canonical form; an unknown one requires a person."""
     if site in (Site.SANDBOX, Site.DEDICATED) or is_metadata(site, route):
         return Access.OPEN
-    if route in (SIGNED, PROBE) and site is not Site.APP:
+    if route in (SIGNED, PROBE, EXCHANGE) and site is not Site.APP:
         return Access.OPEN
     if site is Site.APP:
         return Access.OPEN if route == VISIT else Access.PERSON
@@ -123,8 +129,8 @@ def access(site: Site, route: str) -> Access:
 
 
 def is_metadata(site: Site, route: str) -> bool:
-    """Return whether this is the metadata document that clients read before they have a token."""
-    return site in (Site.CONSOLE, Site.PLAIN) and route.startswith(METADATA)
+    """Return whether this is a metadata document that clients read before they have a token."""
+    return site in (Site.CONSOLE, Site.PLAIN) and (route.startswith(METADATA) or route == SERVER_METADATA)
 
 
 _UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: not allowed in error_description

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from gateway.doors.bridge.bridge_state import Tickets
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.host_pages import HOST
 from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refusal_response
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
@@ -72,7 +73,8 @@ class Frames(Protocol):
 
 class ConsoleDoor:
     """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request, `upstreams`
-    are the names of those whose apps host pages may show without an entry under `apps`.
+    are the names of those whose apps host pages may show without an entry under `apps`. `sandbox_url` returns the
+    address of the sandbox proxy of an app in pages of an origin. `still` asks whether a credential is still valid.
 
     `csrf` signs the tokens of pages, which go on after a restart. `advice` tells what of an app works in a view.
     At a logout the browser deletes what `frames` stored.
@@ -83,6 +85,7 @@ class ConsoleDoor:
         *,
         folder: Path,
         sandbox: str,
+        sandbox_url: Callable[[str, str], str],
         version: str,
         apps: Mapping[str, AppCard],
         upstreams: Callable[[], Iterable[str]],
@@ -98,6 +101,7 @@ class ConsoleDoor:
         logout: Logout,
         connections: AccountsDoor,
         csrf: SigningKeys,
+        still: Callable[[Principal], Awaitable[bool]],
         advice: Callable[[str], Awaitable[Json]],
         frames: Frames | None = None,
         admits: Admits = admit_all,
@@ -108,6 +112,7 @@ class ConsoleDoor:
         self._assets = assets(folder / "assets")
         self._host_files = assets(folder.parent / "host")
         self._sandbox = sandbox
+        self._sandbox_url = sandbox_url
         self._version = version
         self._apps = apps
         self._upstreams = upstreams
@@ -123,6 +128,7 @@ class ConsoleDoor:
         self._logout = logout
         self._connections = connections
         self._csrf = csrf
+        self._still = still
         self._frames = frames
 
     def application(self) -> web.Application:
@@ -172,6 +178,11 @@ class ConsoleDoor:
     async def _state(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
         apps = [app for app in self._admitted_apps(principal) if principal.may("bridge", app.id)]
+        if (site := request.get(HOST)) is not None:
+            shown = [replace(app, sandbox_url=self._sandbox_url(app.id, site.origin), story=None) for app in apps]
+            person: Json = {"id": principal.id, "name": display_name(principal)}
+            cards: Json = [asdict(app) for app in shown]
+            return fresh({"principal": person, "sandbox": self._sandbox, "apps": cards, "host": site.name})
         return fresh(
             {
                 "version": self._version,
@@ -248,18 +259,26 @@ class ConsoleDoor:
             refusal = refuse_without(request, "bridge", app)
             if refusal is not None:
                 return refusal
+        site = request.get(HOST)
+        if site is not None and not await self._still(principal):
+            return refusal_response(401, "unidentified", "The person of this token has no access any more.")
         # only a browser's page observes gestures: a program with a token could invent them
-        token = self._tickets.issue(request.headers.get("origin"), principal, apps, attest=principal.session)
+        attest = principal.session if site is None else site.attest
+        origin = request.headers.get("origin")
+        token = self._tickets.issue(origin, principal, apps, attest=attest, hosted=site is not None)
         return fresh({"ticket": token})
 
     def _changing(
         self, handler: Callable[[web.Request], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Wrap a handler that changes state with a check of the CSRF token, which only the console's own page knows."""
+        """Wrap a handler that changes state with a check of the CSRF token, which only the console's own page knows.
+
+        Pages of host sites are identified by a token of their own, which no browser adds to a request by itself.
+        """
 
         async def handle(request: web.Request) -> web.Response:
             given = request.headers.get(CSRF, "")
-            if not self._csrf.verify(given, request[PRINCIPAL].id):
+            if HOST not in request and not self._csrf.verify(given, request[PRINCIPAL].id):
                 return refusal_response(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -101,6 +101,16 @@ class Document:
     ends: float
 
 
+class PreparePage(Protocol):
+    """Puts a page with this `_meta.ui` at an address of its own, in the host page at the origin `page`."""
+
+    def __call__(
+        self, principal: Principal, html: str, ui: Mapping[str, Any], page: str | None = None, /
+    ) -> dict[str, Json]:
+        """Return the members of `SHOWN`. Raises `Refusal`."""
+        ...
+
+
 class DedicatedDoor:
     """Serves the documents. `keys` derive the labels of origins, `sandbox` is the proxy around each frame.
 
@@ -141,22 +151,23 @@ class DedicatedDoor:
         external: ExternalSites | None = None,
         declared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
         allow: Callable[[], Collection[str]] = tuple,
-    ) -> Callable[[Principal, str, Mapping[str, Any]], dict[str, Json]]:
+    ) -> PreparePage:
         """Return a function that puts a page of `app` with this `_meta.ui` at an address of its own for a principal.
+        Its last argument is the origin of the host page around it, None for the console.
 
         It returns the address, which works once, and that of the proxy around it; raises `Refusal`. `declared` returns
         the valid part of a foreign `_meta.ui`, `allow` what the configuration permits it.
         """
 
-        def prepare(principal: Principal, html: str, ui: Mapping[str, Any]) -> dict[str, Json]:
+        def prepare(principal: Principal, html: str, ui: Mapping[str, Any], page: str | None = None) -> dict[str, Json]:
             label = self._label(principal, app)
-            frame, console = self._origins.frame(label), self._origins.console
-            around = f"{self._origins.sandbox} {console}"
+            frame, host = self._origins.frame(label), page or self._origins.console
+            around = f"{self._origins.sandbox} {host}"
             policy = content_policy(declared(ui).get("csp") or {}, around, {*_ALLOW, *allow()}, external)
             ends = self._clock() + LIFETIME
             once = self._keep(Document(principal, app, label, html, policy, ends))
             return {
-                "sandbox": self._sandbox.url_for_frame(console, frame),
+                "sandbox": self._sandbox.url_for_frame(host, frame),
                 "document": f"{frame}/?{ONCE}={once}",
             }
 

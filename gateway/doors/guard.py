@@ -16,9 +16,20 @@ from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDict
 
 from gateway.doors import access_log
-from gateway.doors.access import HOST_FILES, SIGNED, Access, Challenges, IncomingRequest, Site, access, is_metadata
+from gateway.doors.access import (
+    EXCHANGE,
+    HOST_FILES,
+    SIGNED,
+    Access,
+    Challenges,
+    IncomingRequest,
+    Site,
+    access,
+    is_metadata,
+)
 from gateway.doors.client_connection import HttpConnection
 from gateway.doors.client_limits import InFlight, watch_progress
+from gateway.doors.host_pages import HOST, HostPages
 from gateway.doors.identify import CallPlace, Identify, RefusedCaller
 from gateway.doors.login.login import to_console
 from gateway.doors.pages import is_navigation, readable
@@ -78,6 +89,7 @@ class Guard:
         revocations: Revocations,
         refused_callers: RefusedCallers,
         in_flight: InFlight,
+        host_pages: HostPages,
         *,
         apps: Mapping[str, str],
         console: str,
@@ -90,6 +102,7 @@ class Guard:
         self._revocations = revocations
         self._refused = refused_callers
         self._in_flight = in_flight
+        self._host_pages = host_pages
 
     def middleware(self) -> Middleware:
         """Return the aiohttp middleware."""
@@ -133,7 +146,12 @@ class Guard:
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):
                 return refusal_response(421, "unknown-host", UNKNOWN_HOST.format(host[:100]))
-            objection = self._objection(request, _route(request), host, site)
+            if (preflight := self._host_pages.preflight(request, site)) is not None:
+                return preflight
+            page_of = self._host_pages.find(site, request.path, request.headers.get("origin"))
+            if page_of is not None:
+                request[HOST] = page_of
+            objection = self._objection(request, _route(request), host, site) if page_of is None else None
             if objection is not None:
                 return refusal_response(403, "foreign-page", objection)
             refusal = await self._identify_caller(request, host, site, refused)
@@ -157,6 +175,10 @@ class Guard:
                     return refusal_response(503, "database-unavailable", _DOWN, {"retry-after": "1"})
 
         return guard
+
+    async def allow_host_page(self, request: web.Request, answer: web.StreamResponse) -> None:
+        """Handle `on_response_prepare`: let a page of a host site read the answer to its request."""
+        self._host_pages.allow(request, answer, self._listener.sites.get(request.headers.get("host", "").lower()))
 
     def client(self, request: IncomingRequest) -> str | None:
         """Return the address of the client, as reported by trusted proxies."""
@@ -207,6 +229,10 @@ class Guard:
         origin, app = self._listener.origins[host], self._apps.get(host) if site is Site.APP else None
         place = CallPlace(origin, site, wanted, app, self._challenges.resources(mount))
         try:
+            if (page_of := request.get(HOST)) is not None:
+                here = self._identify.is_here(request)
+                request[PRINCIPAL] = self._host_pages.identify(page_of, request, self._identify.rules, here=here)
+                return None
             if refused is not None and refused.place == place and refused.headers == request.headers:
                 raise refused.error
             request[PRINCIPAL] = await self._identify.principal(request, place)
@@ -254,7 +280,9 @@ class Guard:
             return f"A web page of another site ({fetch_site}) may not use this gateway."
         if origin not in (None, self._listener.origins[host]):
             return f"The origin {origin[:100]!r} may not use this gateway."
-        needs_no_mark = is_mcp or path == SIGNED or access(site, path) is Access.SHOWN or is_metadata(site, path)
+        needs_no_mark = (
+            is_mcp or path in (SIGNED, EXCHANGE) or access(site, path) is Access.SHOWN or is_metadata(site, path)
+        )
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
             return f"A client that is not a browser must send the header `{CLIENT_HEADER}: 1`."
         return None

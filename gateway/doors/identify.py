@@ -17,6 +17,7 @@ from gateway.callers import tokens as own
 from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import is_open, person_on_console, person_on_site, proxy_issuer, without_console_rights
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
+from gateway.callers.token_exchange import PREFIX
 from gateway.crypto import digest
 from gateway.doors.access import Access, IncomingRequest, Site
 from gateway.doors.client_limits import Lookup, LookupLimits
@@ -205,6 +206,8 @@ class Identify:
         """Return the caller, without accepting a browser session. Raises as `principal` does."""
         peer = address_of(request.remote)
         bearer = None if rules.open else _bearer_on_site(rules, request) if place.app else _bearer(request)
+        if bearer is not None and bearer.startswith(PREFIX):  # no issuer is asked about it
+            raise Unidentified("This token is for the pages of one origin, which open views with it.")
         guess = self.guess(request)
         away: Unidentified | None = None
         for method in rules.methods:
@@ -236,6 +239,11 @@ class Identify:
     def has_logins(self) -> bool:
         """Whether a caller can log in at all."""
         return not self._rules().open
+
+    @property
+    def rules(self) -> CallerRules:
+        """The current rules."""
+        return self._rules()
 
     def forget(self) -> None:
         """Clear the cache after the end of a session."""

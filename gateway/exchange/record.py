@@ -16,6 +16,7 @@ from urllib.parse import unquote, unquote_plus
 
 from anyio import CancelScope
 
+from gateway.callers.token_exchange import actor_of
 from gateway.crypto import Randomness
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.refusals import KIND, LINES, PERIOD, Refusals
@@ -151,6 +152,8 @@ class Record:
             "cause": caller.cause,
             "trace": span.trace.id,
         }
+        if (actor := actor_of(caller.principal.claims)) is not None:
+            self.fields["act"] = actor
         self._recorder = recorder
         self._recording = span.recording
         self.reported: list[str] = []

@@ -62,8 +62,8 @@ class Speaker:
 class Show(Protocol):
     """Prepares the document of an app for our host page."""
 
-    def __call__(self, principal: Principal, html: str, ui: Mapping[str, Any], /) -> dict[str, Json]:
-        """Return the members of `SHOWN` for a page with this `_meta.ui`. Raises `Refusal`."""
+    def __call__(self, principal: Principal, html: str, ui: Mapping[str, Any], page: str | None, /) -> dict[str, Json]:
+        """Return the members of `SHOWN` for a page with this `_meta.ui`, in the host page `page`. Raises `Refusal`."""
         ...
 
 
@@ -177,7 +177,7 @@ class GatewayAnswers:
                 return types.ListResourcesResult(resources=self._catalog.list_resources(principal))
             case "resources/read":
                 result = await self._read_resource(params, principal)
-                return result if self._show is None or not is_shown(params) else self._shown(result, principal)
+                return result if self._show is None or not is_shown(params) else self._shown(result, speaker)
             case "resources/templates/list":
                 return results.templates()
             case "prompts/list":
@@ -217,14 +217,14 @@ class GatewayAnswers:
         with continue_trace(meta):
             return await self._catalog.call_tool(name, arguments, client)
 
-    def _shown(self, result: types.ReadResourceResult, principal: Principal) -> BaseModel:
+    def _shown(self, result: types.ReadResourceResult, speaker: Speaker) -> BaseModel:
         """Return the app for our host page: its document is at its own origin, and not in the result."""
         page = result.contents[0]
         if self._show is None or not isinstance(page, types.TextResourceContents):
             return result
         ui = (page.meta or {}).get("ui") or {}
         try:
-            shown = self._show(principal, page.text, ui)
+            shown = self._show(speaker.now().principal, page.text, ui, speaker.page)
         except Refusal as refusal:
             raise MCPError(BUSY, refusal.detail) from refusal
         contents = page.model_copy(update={"text": ""})

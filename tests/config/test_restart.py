@@ -34,6 +34,9 @@ server:
   drain: {announce: 1s, timeout: 2s}
 auth: [{type: oauth, issuer: https://login.example}]
 roles: {user: [staff]}
+hosts:
+  - {origin: https://chat.example, apps: [one], issuer: https://login.example, client_id: chat,
+     client_secret: "${file:key}"}
 apps: {one: {source: page.html, policy: one.yaml}}
 credentials: {key: {type: header, value: "${file:key}"}}
 log: json

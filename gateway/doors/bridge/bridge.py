@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from aiohttp import web
@@ -64,6 +64,10 @@ class BridgeDoor:
         mine = [socket for socket, page in self._pages.items() if page.principal == principal]
         await close_all(mine, 1008, b"logged out")
         self._state.end_lost(principal)
+
+    async def end_hosted(self, origins: Collection[str]) -> None:
+        """End the connections of pages of these host sites, which have changed: they may connect again."""
+        await close_all([one for one, page in self._pages.items() if page.hosted_at in origins], 1008, b"changed")
 
     async def end_excluded(self) -> None:
         """End the views of apps that their principals may not use any more, also on open connections."""

@@ -43,13 +43,17 @@ _UNUSED: Final = Bound(
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The principal, apps, page origin and expiry of one ticket. `attest`: the page's reports of gestures count."""
+    """The principal, apps, page origin and expiry of one ticket. `attest`: the page's reports of gestures count.
+
+    `hosted`: the page is one of a host site, not the gateway's own.
+    """
 
     origin: str | None
     principal: Principal
     apps: frozenset[str]
     attest: bool
     expires: float
+    hosted: bool = False
 
 
 class Tickets:
@@ -59,7 +63,9 @@ class Tickets:
         self._clock = clock
         self._tickets: dict[str, Ticket] = {}
 
-    def issue(self, origin: str | None, principal: Principal, apps: frozenset[str], *, attest: bool) -> str:
+    def issue(
+        self, origin: str | None, principal: Principal, apps: frozenset[str], *, attest: bool, hosted: bool = False
+    ) -> str:
         """Return a new ticket; beyond the limits the oldest is evicted."""
         now = self._clock()
         for token in [token for token, ticket in self._tickets.items() if ticket.expires < now]:
@@ -73,8 +79,13 @@ class Tickets:
             (most, _), *_ = Counter(ticket.principal.id for ticket in self._tickets.values()).most_common(1)
             del self._tickets[next(token for token, one in self._tickets.items() if one.principal.id == most)]
         token = secrets.token_urlsafe(32)
-        self._tickets[token] = Ticket(origin, principal, apps, attest, now + LIFE)
+        self._tickets[token] = Ticket(origin, principal, apps, attest, now + LIFE, hosted)
         return token
+
+    def drop_hosted(self) -> None:
+        """Drop the tickets of pages of host sites, which have changed."""
+        for token in [token for token, ticket in self._tickets.items() if ticket.hosted]:
+            del self._tickets[token]
 
     def redeem(self, token: str, origin: str | None) -> Ticket | None:
         """Return the ticket, once, if it is valid and was issued to `origin`."""

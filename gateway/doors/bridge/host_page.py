@@ -163,6 +163,11 @@ class HostPage:
         """The page's principal, once it has sent its ticket."""
         return self._ticket.principal if self._ticket is not None else None
 
+    @property
+    def hosted_at(self) -> str | None:
+        """The origin of the page if it is one of a host site."""
+        return self._ticket.origin if self._ticket is not None and self._ticket.hosted else None
+
     async def run(self) -> None:
         try:
             await self._receive(GREETING)
@@ -368,7 +373,8 @@ class HostPage:
             return views.precedence.turn(view.principal.id)
 
         server = self._state.server_of(view.app, view.resource) or NO_SERVER
-        peer = UiPeer(server, caller, on_ui, self._aside, turn, view.principal.id)
+        page = self.hosted_at
+        peer = UiPeer(server, caller, on_ui, self._aside, turn, view.principal.id, page)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, digest(token))
         views.connect(view, on_webmcp, on_ui)

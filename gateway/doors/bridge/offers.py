@@ -115,7 +115,7 @@ class LinkDoor:
     async def decide(self, wish: LinkRequest, principal: Principal) -> dict[str, Json]:
         """Return the decision for a host page. Raises `Refusal`."""
         view = self._views.find(wish.view, principal)
-        if view is None:
+        if view is None or not principal.may("bridge", view.app):
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         if wish.answered is None:
             self._rates.take(view)
@@ -220,7 +220,7 @@ class DownloadDoor:
 
     async def _record(self, offer: DownloadOffer, principal: Principal) -> None:
         view = self._views.find(offer.view, principal)
-        if view is None:
+        if view is None or not principal.may("bridge", view.app):
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         self._rates.take(view)
         record = self._recorder.start("download", self._views.caller_of(view, Door.BRIDGE), safe=not offer.answered)

@@ -165,7 +165,7 @@ class UpstreamAnswers:
         html = text_of(first) if principal is not None else None
         if self._show is not None and principal is not None and isinstance(first, dict) and html is not None:
             try:
-                shown |= self._show(principal, html, ui)
+                shown |= self._show(principal, html, ui, page)
             except Refusal as refusal:
                 raise MCPError(BUSY, refusal.detail) from refusal
             whole = {key: value for key, value in first.items() if key != "blob"} | {"text": ""}
