@@ -61,7 +61,11 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
     only if the route allows it.
     """
     response, request = answer.response, decided.request
-    if response.status not in _MOVED or request.redirect is Redirect.MANUAL:
+    if response.status not in _MOVED:
+        return None
+    if len({value for name, value in response.headers if name == "location"}) > 1:
+        raise redirect_broken("The backend redirects to several places at once.")
+    if request.redirect is Redirect.MANUAL:
         return None
     location = response.header("location")
     if not location:  # as in browsers

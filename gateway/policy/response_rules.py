@@ -17,6 +17,9 @@ from gateway.policy.rules import METHODS, BackendSpec
 
 _BASE: Final = re.compile(r"(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?", re.ASCII)
 _AUTHORITY: Final = re.compile(r"[\x21-\x7e]+")
+_EMPTY_USER: Final = re.compile(r":?@")
+_PORT: Final = re.compile(r":([0-9]*)\Z", re.ASCII)
+
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):", re.ASCII)
 _PARTS: Final = re.compile(r"([^?#]*)(\?[^#]*)?", re.DOTALL)
 _NO_VALUE: Final = re.compile(r"[\r\n\0]|[^\0-\xff]")
@@ -59,9 +62,17 @@ def resolve(base: str, reference: str) -> str | None:
 
 
 def _write(scheme: str, authority: str, path: str, query: str | None) -> str | None:
+    if (user := _EMPTY_USER.match(authority)) is not None:
+        authority = authority[user.end() :]
+    authority = _PORT.sub(_plain_port, authority)
     if not _AUTHORITY.fullmatch(authority):
         return None
     return f"{scheme}://{authority}{_NOT_IN_PATH.sub(_encode, path)}{_NOT_IN_QUERY.sub(_encode, query or '')}"
+
+
+def _plain_port(port: re.Match[str]) -> str:
+    """Write a port without leading zeros, and none behind a colon as none (URL Standard, "port state")."""
+    return f":{port[1].lstrip('0') or '0'}" if port[1] else ""
 
 
 def _encode(match: re.Match[str]) -> str:

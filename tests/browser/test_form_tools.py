@@ -311,6 +311,7 @@ CONTROLS = """<!doctype html><body><form id=all toolname=book tooldescription=Bo
   <input name=box type=checkbox><input name=boxes type=checkbox value=a><input name=boxes type=checkbox value=b>
   <input name=radio type=radio value=1><input name=radio type=radio value=2>
   <select name=one><option value=1>One<option value=2 disabled>Two</select>
+  <object name=object></object><output name=output></output>
   <select name=more multiple><option value=a>A<option value=b>B</select>
   <textarea name=area maxlength=4></textarea><input name=constructor>
   <input name=file type=file><input name=hidden type=hidden><input name=fixed readonly><input name=off disabled>
@@ -333,7 +334,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("time", "8 pm"), ("local", "2027-01-02T08:30:00Z"), ("local", "2027-01-02T08:30:00+01:00"), ("month", "2027-13"),
     ("week", "2027-W60"), ("color", "no color"), ("email", "nobody"), ("emails", "a@b.example, nobody"),
     ("url", "a.example"),
-    ("box", "on"), ("boxes", "a"), ("boxes", ["c"]), ("boxes", True), ("radio", "3"), ("one", "2"), ("one", "One"),
+    ("number", ""), ("number", " 3"), ("range", ""), ("boxes", ["a", "a"]), ("more", ["b", "b"]), ("object", "x"),
+    ("output", "x"), ("box", "on"), ("boxes", "a"), ("boxes", ["c"]), ("boxes", True), ("radio", "3"), ("one", "2"), ("one", "One"),
     ("more", "a"), ("more", ["c"]), ("area", "abcde"), ("file", "x"), ("hidden", "x"), ("fixed", "x"), ("off", "x"),
     ("go", "x"), ("toString", "x"),
 ]  # fmt: skip
@@ -377,6 +379,7 @@ async def test_a_refused_value_says_what_the_control_takes(host: Host, tmp_path:
         ("local", "2027-01-02T08:30:00Z", "a local date and time as YYYY-MM-DDTHH:MM, without a time zone"),
         ("one", "9", 'it takes "1"'),
         ("short", "abcd", "3 characters at most"),
+        ("box", "on", "it takes true or false"),
         ("nothing", 1, "The form has: text, short"),
     ):
         answer = (await call_tool(host, "book", {name: value}))["result"]

@@ -372,6 +372,8 @@ OTHERS = {
     "an empty place": b"HTTP/1.1 302 Moved\r\nLocation:\r\nContent-Length: 2\r\n\r\nhi",
     "no place": b"HTTP/1.1 302 Moved\r\nContent-Length: 2\r\n\r\nhi",
     "the same place twice": b"HTTP/1.1 302 M\r\nLocation: /only/a\r\nLocation: /only/a\r\nContent-Length: 0\r\n\r\n",
+    "two places": b"HTTP/1.1 302 M\r\nLocation: /only/a\r\nLocation: /only/b\r\nContent-Length: 0\r\n\r\n",
+    "an empty name": b"HTTP/1.1 302 M\r\nLocation: http://:@HOST/only/a\r\nContent-Length: 0\r\n\r\n",
     "a fragment": b"HTTP/1.1 302 M\r\nLocation: /only/a#b\r\nContent-Length: 0\r\n\r\n",
     "no scheme": b"HTTP/1.1 302 M\r\nLocation: //HOST/only/a\r\nContent-Length: 0\r\n\r\n",
     "a whole address": b"HTTP/1.1 302 M\r\nLocation: http://HOST/only/a?b\r\nContent-Length: 0\r\n\r\n",

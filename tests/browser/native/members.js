@@ -122,6 +122,33 @@ async () => {
   await see("aborted before it is registered", async () => { const end = new AbortController(); const done = context.registerTool(tool({ name: "brief" }), { signal: end.signal }); await 0; end.abort(new RangeError("brief")); return done; });
   await see("aborted later", async () => { const end = new AbortController(); await context.registerTool(tool({ name: "later" }), { signal: end.signal }); end.abort(); return [await listed("later"), await context.registerTool(tool({ name: "later" }))]; });
 
+  const aborts = async (label, act) => see(label, async () => { const end = new AbortController(), name = `ends${count++}`; await act(end, name); await tick(); return (await find(name))?.description ?? "gone"; });
+  await aborts("an abort event of the page", async (end, name) => { await context.registerTool(tool({ name }), { signal: end.signal }); end.signal.dispatchEvent(new Event("abort")); });
+  await aborts("an abort after an event of the page", async (end, name) => { await context.registerTool(tool({ name }), { signal: end.signal }); end.signal.dispatchEvent(new Event("abort")); end.abort(); });
+  await aborts("an abort whose event is stopped", async (end, name) => { end.signal.addEventListener("abort", (event) => event.stopImmediatePropagation()); await context.registerTool(tool({ name }), { signal: end.signal }); end.abort(); });
+  await aborts("registered anew in an earlier listener of the abort", async (end, name) => { end.signal.addEventListener("abort", () => context.registerTool(tool({ name, description: "anew" }))); await context.registerTool(tool({ name }), { signal: end.signal }); end.abort(); });
+  await aborts("registered anew in a later listener of the abort", async (end, name) => { await context.registerTool(tool({ name }), { signal: end.signal }); end.signal.addEventListener("abort", () => context.registerTool(tool({ name, description: "anew" }))); end.abort(); });
+  await aborts("a signal with a method of the page", async (end, name) => { end.signal.addEventListener = () => { throw new Error("mine"); }; await context.registerTool(tool({ name }), { signal: end.signal }); end.abort(); });
+  await aborts("a signal that follows another", async (end, name) => { await context.registerTool(tool({ name }), { signal: AbortSignal.any([end.signal]) }); end.abort(); });
+  const origins = { *[Symbol.iterator]() { yield "https://a.example"; yield { toString: () => "https://b.example/path" }; } };
+  const iterator = (next) => ({ [Symbol.iterator]: () => next });
+  for (const [label, list] of Object.entries({ origins, ends: { *[Symbol.iterator]() { yield "https://a.example"; throw new RangeError("mid"); } }, closes: { *[Symbol.iterator]() { try { yield Symbol.iterator; } finally { order.push("closed"); } } }, none: iterator(1), step: iterator({ next: () => 1 }), throws: iterator({ next() { throw new RangeError("next"); } }), no: { [Symbol.iterator]: null }, throwing: throwing(Symbol.iterator), like: { length: 1, 0: "https://a.example" }, bytes: new Uint8Array(1), boxed: new String("x") })) {
+    if (label !== "throwing") await see(`exposedTo as a list that ${label}`, () => context.registerTool(tool(), { exposedTo: list }));
+    await see(`fromOrigins as a list that ${label}`, async () => (await context.getTools({ fromOrigins: list })).length > 0);
+  }
+  await see("lists that were closed", () => order.splice(0));
+  for (const [label, inputSchema] of Object.entries({ date: new Date(0), boxed: new String("x"), number: { toJSON: () => 1 }, null: { toJSON: () => null }, list: [1], map: new Map(), revocable: new Proxy({ type: "object" }, {}) })) {
+    await context.registerTool(tool({ name: `schema-${label}`, inputSchema }));
+    await see(`listed with a schema that is a ${label}`, () => listed(`schema-${label}`));
+  }
+  for (const method of ["registerTool", "getTools", "executeTool"]) for (const receiver of [undefined, null, 1]) await see(`${method} called on ${receiver}`, () => context[method].call(receiver, tool()));
+  for (const more of [Object.create(tool({ name: "inherits", title: "T" })), Object.freeze(tool({ name: "frozen", annotations: Object.freeze({ readOnlyHint: true }) })), new Proxy(tool({ name: "proxy" }), {})]) {
+    await context.registerTool(more);
+    await see(`listed: ${more.name}`, () => listed(more.name));
+  }
+  await see("a handler that is an object", () => { const handler = { handleEvent() {} }; context.ontoolchange = handler; const kept = context.ontoolchange === handler; context.ontoolchange = null; return kept; });
+  await see("the order of members", () => { const found = []; for (const key in context) found.push(key); return found.slice(0, 6); });
+
   // getTools
   for (const [at, given] of [undefined, null, 1, "x", [], {}, { fromOrigins: undefined }, { fromOrigins: null }, { fromOrigins: "x" }, { fromOrigins: ["x"] }, { fromOrigins: ["http://a.example"] }, { fromOrigins: ["https://a.example"] }, { fromOrigins: {} }, throwing("fromOrigins")].entries()) await see(`getTools with ${at}`, async () => Array.isArray(await context.getTools(given)));
   for (const name of ["zeta", "alpha", "Beta", "_m"]) await context.registerTool(tool({ name, title: `Of ${name}` }));
@@ -147,6 +174,7 @@ async () => {
     ...Object.fromEntries(["", "nope", "data:x", "about:blank", "https://a", "blob:https://a/b", undefined, 1].map((origin) => [`origin ${origin}`, { ...own, origin }])),
   })) await see(`executeTool of ${label}`, () => context.executeTool(given, {}));
   await see("the origin null", () => context.executeTool({ ...own, origin: "null" }, {}));
+  for (const [label, input] of Object.entries({ null: { toJSON: () => null }, text: { toJSON: () => '{"a":1}' }, boxed: new Number(5), date: new Date(0), list: [1, [2]], map: new Map([[1, 2]]), prototype: JSON.parse('{"__proto__":{"x":1}}') })) await see(`input that becomes ${label}`, () => context.executeTool(echo, input));
   await see("order of executeTool", async () => { await context.executeTool(spy({ ...echo }, "tool."), spy({}, "input."), spy({}, "options.")); return order.splice(0); });
   for (const [at, given] of [undefined, null, 1, "x", [], {}, { signal: undefined }, { signal: null }, { signal: {} }, { signal: aborted() }, { signal: aborted("why") }, { signal: aborted(new RangeError("r")) }].entries()) await see(`executeTool with options ${at}`, () => context.executeTool(echo, {}, given));
   for (const [label, ...given] of [["unknown, input", { ...own, name: "nobody" }, circle], ["signal, input", own, circle, { signal: aborted("s") }], ["signal, unknown", { ...own, name: "nobody" }, {}, { signal: aborted("s") }], ["origin, input", { ...own, origin: "nope" }, circle], ["window, options", { ...own, window: 1 }, {}, 1], ["input, options", own, 1, 1]]) await see(`two errors of executeTool: ${label}`, () => context.executeTool(...given));
@@ -203,6 +231,8 @@ async () => {
   });
   for (const Event of [ToolActivatedEvent, ToolCancelEvent]) {
     await see(`new ${Event.name}()`, () => new Event());
+    await see(`new ${Event.name} of a Symbol`, () => new Event(Symbol.iterator));
+    await see(`new ${Event.name} for a Symbol`, () => new Event("x", { toolName: Symbol.iterator }));
     for (const given of [["x"], ["x", {}], ["x", null], ["x", { toolName: "n", bubbles: true }], ["x", { toolName: null }], ["x", { toolName: 1 }], ["x", 1], [1]]) await see(`new ${Event.name}(${show(given)})`, () => { const made = new Event(...given); return [made.type, made.toolName, made.bubbles, made.cancelable, String(made), made instanceof window.Event]; });
     await see(`toolName of another than a ${Event.name}`, () => Object.getOwnPropertyDescriptor(Event.prototype, "toolName").get.call({}));
   }

@@ -47,7 +47,7 @@ twin("text: marks, labels, and what the page wants it taken for", async (see) =>
     ["text/plain", [0xfe, 0xff, ...utf16("é", false)]], ["text/plain; charset=utf-16le", utf16("é", true)], ["text/plain; charset=none", utf8("é")], ["text/plain; charset=latin1", latin1("\x80\xe9")],
     ['text/plain; charset="iso-8859-1"', latin1("\xe9")], ["text/plain;charset=utf-8;charset=iso-8859-1", latin1("\xe9")], ["text/plain; charset=iso-8859-1", utf8("é"), "text/plain; charset=utf-8"],
     ["text/plain; charset=iso-8859-1", latin1("\xe9"), "text/plain"], ["text/plain", utf8("é"), "bogus"], ["text/plain; charset=iso-8859-1", latin1("\xe9"), "bogus;charset=utf-8"],
-    ["bogus", utf8("<a>é</a>")], ["", utf8("<a>é</a>")], ["text/plain; charset=shift_jis", [0x83, 0x65, 0x83, 0x58]], ["text/plain; charset=x-user-defined", [0x80, 0xff]],
+    ["bogus", utf8("<a>é</a>")], ["", utf8("<a>é</a>")], ["text/plain; charset=shift_jis", [0x83, 0x65, 0x83, 0x58]], ["text/plain; charset=iso-2022-kr", utf8("ab")], ["text/xml; charset=hz-gb-2312", utf8("<a>b</a>")], ["text/plain; charset=Replacement", []], ["text/plain", utf8("ab"), "text/plain; charset=iso-2022-cn-ext"], ["text/html; charset=csiso2022kr", utf8("<p>a")], ["text/html", utf8("<meta charset=iso-2022-kr><p>a")], ["text/plain; charset=x-user-defined", [0x80, 0xff]],
   ]) await readAll(see, type, bytes, override);
 });
 
@@ -109,9 +109,26 @@ twin("text: bodies that are of no type that is sent", async (see) => {
   for (const body of [shared, shared && new Uint8Array(shared), Symbol()]) {
     const xhr = new XMLHttpRequest();
     xhr.open("POST", "/api/echo");
-    see(await failure(() => xhr.send(body)));
+    see(await failure(() => xhr.send(body)), refusal(() => xhr.send(body)));
     xhr.abort();
   }
+  const resizable = new ArrayBuffer(2, { maxByteLength: 4 });
+  for (const body of [resizable, new Uint8Array(resizable), new DataView(resizable)]) {
+    const xhr = new XMLHttpRequest();
+    xhr.open("POST", "/api/echo");
+    see(refusal(() => xhr.send(body)));
+  }
+  const sent = new XMLHttpRequest();
+  sent.open("GET", "/api/json");
+  sent.send();
+  see(refusal(() => sent.send()), refusal(() => sent.setRequestHeader("a", "b")));
+  const handler = { handleEvent() {} };
+  sent.onload = handler;
+  see(sent.onload === handler);
+  for (const wrong of [1, "x", Symbol(), undefined]) see((sent.onload = wrong, sent.onload));
+  sent.onloadstart = () => false;
+  see(sent.dispatchEvent(new Event("loadstart", { cancelable: true })));
+  sent.abort();
 });
 
 twin("text: the headers of an answer, in their order", async (see) => {

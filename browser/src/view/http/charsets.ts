@@ -9,8 +9,27 @@ const PRESCAN_BYTES = 1024;
 
 const UTF_16 = /^utf-16/;
 
+/** The labels of encodings that no script may decode (Encoding, 4.2 "replacement"); `TextDecoder` takes none of them. */
+const REPLACED = /^\s*(csiso2022kr|hz-gb-2312|iso-2022-(cn(-ext)?|kr)|replacement)\s*$/i;
+
+/** Decodes any text to a single U+FFFD (Encoding, 14.1). */
+class ReplacementDecoder extends TextDecoder {
+  #started = false;
+
+  override get encoding(): string {
+    return "replacement";
+  }
+
+  override decode(bytes?: AllowSharedBufferSource): string {
+    if (this.#started || !bytes?.byteLength) return "";
+    this.#started = true;
+    return "\ufffd";
+  }
+}
+
 /** The decoder of an encoding by its label; undefined for an unknown label. */
-export const decoderOf = (label: string | undefined): TextDecoder | undefined => (label ? attempt(() => new TextDecoder(label)) : undefined);
+export const decoderOf = (label: string | undefined): TextDecoder | undefined =>
+  label ? attempt(() => (REPLACED.test(label) ? new ReplacementDecoder() : new TextDecoder(label))) : undefined;
 
 const toLatin1 = (bytes: Bytes): string => String.fromCharCode(...bytes.subarray(0, PRESCAN_BYTES));
 

@@ -2,7 +2,7 @@
 
 const { addEventListener } = EventTarget.prototype;
 
-type Handler = ((this: EventTarget, event: Event) => unknown) | null;
+type Handler = object | null;
 
 /** A handler keeps its place among the listeners until it is set to null. */
 export function defineHandler(prototype: EventTarget, type: string): void {
@@ -19,14 +19,15 @@ export function defineHandler(prototype: EventTarget, type: string): void {
     },
     set [`on${type}`](value: unknown) {
       const target = this as unknown as EventTarget;
-      const now = typeof value === "function" ? (value as Handler) : null;
+      // Any object, which is called if it is a function (Web IDL, [LegacyTreatNonObjectAsNull]).
+      const now = Object(value) === value ? (value as Handler) : null;
       const held = handlerOf(target);
       if (held && now) held.now = now;
       else if (held) {
         handlers.delete(target);
         target.removeEventListener(type, held);
       } else if (now) {
-        const made = { now, handleEvent: (event: Event) => made.now.call(target, event) };
+        const made = { now, handleEvent: (event: Event) => typeof made.now === "function" && made.now.call(target, event) === false && event.preventDefault() };
         handlers.set(target, made);
         target.addEventListener(type, made);
       }

@@ -49,9 +49,15 @@ const executeOn = (method: string): string => `execute '${method}' on`;
 const setOn = (property: string): string => `set the '${property}' property on`;
 const readFrom = (property: string): string => `read the '${property}' property from`;
 
+/** `value` as a text (Web IDL, `DOMString`). */
+function toText(value: unknown, method: string): string {
+  if (typeof value === "symbol") throw new TypeError(`Failed to ${executeOn(method)} 'XMLHttpRequest': Cannot convert a Symbol value to a string`);
+  return String(value);
+}
+
 /** `value` as a text whose characters are bytes (Web IDL, `ByteString`). */
 function byteString(value: unknown, method: string): string {
-  const text = `${value as string}`;
+  const text = toText(value, method);
   if (/[^\0-\xff]/.test(text)) throw new TypeError(`Failed to ${executeOn(method)} 'XMLHttpRequest': String contains non ISO-8859-1 code point.`);
   return text;
 }
@@ -65,10 +71,16 @@ const serialize = (node: Node): string => (node instanceof HTMLElement ? node.ou
 
 /** The body of `given`, which is no document: values of other types become text (Web IDL, `XMLHttpRequestBodyInit`). */
 function toBody(given: Exclude<XMLHttpRequestBodyInit, Document> | null): BodyInit | null {
-  const buffer = ArrayBuffer.isView(given) ? given.buffer : given;
-  if (/SharedArrayBuffer/.test(Object.prototype.toString.call(buffer))) throw new TypeError(`Failed to ${executeOn("send")} 'XMLHttpRequest': The provided value is shared memory (SharedArrayBuffer): send a copy.`);
-  const known = given === null || ArrayBuffer.isView(given) || [Blob, ArrayBuffer, FormData, URLSearchParams].some((type) => given instanceof type);
-  return known ? given : `${given as unknown as string}`;
+  const isView = ArrayBuffer.isView(given);
+  const buffer = isView ? given.buffer : given;
+  const kind = isView ? "ArrayBufferView" : "ArrayBuffer";
+  const refuse = (why: string): never => {
+    throw new TypeError(`Failed to ${executeOn("send")} 'XMLHttpRequest': ${why}`);
+  };
+  if (/SharedArrayBuffer/.test(Object.prototype.toString.call(buffer))) refuse(isView ? `The provided ${kind} value must not be shared.` : `Failed to convert value to '${kind}'.`);
+  if (buffer instanceof ArrayBuffer && (buffer as { resizable?: boolean }).resizable) refuse(`The provided ${kind} value must not be resizable.`);
+  const known = given === null || isView || [Blob, ArrayBuffer, FormData, URLSearchParams].some((type) => given instanceof type);
+  return known ? given : toText(given, "send");
 }
 
 /** The type that is sent with a text, which is UTF-8 (XMLHttpRequest, 3.5.6), as Chromium writes it. */
@@ -266,8 +278,7 @@ export function createXhr({ fetch, resolve, ...timers }: XhrDependencies): typeo
     }
 
     #mustBeOpen(method: string) {
-      if (this.#state !== 1) throwInvalidUse("InvalidStateError", executeOn(method), "The object's state must be OPENED.");
-      if (this.#sent) throwInvalidUse("InvalidStateError", executeOn(method), "The object's state must be OPENED: send() has already been called.");
+      if (this.#state !== 1 || this.#sent) throwInvalidUse("InvalidStateError", executeOn(method), "The object's state must be OPENED.");
     }
 
     #setState(state: number) {

@@ -51,8 +51,18 @@ export const toStrings: Convert<string[]> = (value, fail) => {
   const given = value as Iterable<unknown>;
   const iterator: unknown = given[Symbol.iterator];
   if (iterator === undefined || iterator === null) fail("The object must have a callable @@iterator property.");
-  if (typeof iterator !== "function") fail("@@iterator must be a callable.");
-  return [...given].map((one) => toUsvString(one, fail));
+  if (typeof iterator !== "function") return fail("@@iterator must be a callable.");
+  const found: string[] = [];
+  const steps: unknown = iterator.call(given);
+  if (!isObjectLike(steps)) return fail("Iterator object must be an object.");
+  const { next } = steps as Iterator<unknown>;
+  for (;;) {
+    const step: unknown = next.call(steps);
+    if (!isObjectLike(step)) return fail("Expected iterator.next() to return an Object.");
+    const { done, value: one } = step as IteratorResult<unknown>;
+    if (done) return found;
+    found.push(toUsvString(one, fail));
+  }
 };
 
 /** A platform object, checked by that getter, which throws for any other object (also one of another realm). */

@@ -5,7 +5,7 @@ import type { Params } from "../host/json-rpc";
 
 export type Control = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
 
-const NOT_SHOWN = /^(submit|button|reset|image|hidden|file|password|fieldset|output|object)$/;
+const NOT_SHOWN = /^(submit|button|reset|image|hidden|file|password)$/;
 /** `readonly` does not apply to these (HTML, 4.10.5.1), nor to `select`. */
 const ALWAYS_OPEN = /^(checkbox|radio|range|color|select.*)$/;
 const BOX = /^(checkbox|radio)$/;
@@ -19,7 +19,7 @@ export function controls(form: HTMLFormElement): Map<string, Control[]> {
   const found = new Map<string, Control[]>();
   for (const control of form.elements as unknown as Iterable<Control>) {
     const closed = !ALWAYS_OPEN.test(control.type) && (control as HTMLInputElement).readOnly;
-    if (control.name && !closed && !control.matches(":disabled") && !NOT_SHOWN.test(control.type)) found.set(control.name, [...(found.get(control.name) ?? []), control]);
+    if (control.name && !closed && control.matches("input,select,textarea") && !control.matches(":disabled") && !NOT_SHOWN.test(control.type)) found.set(control.name, [...(found.get(control.name) ?? []), control]);
   }
   for (const [name, all] of found) if (all.length > 1 && !all.every(({ type }) => BOX.test(type) && type === all[0]!.type)) found.delete(name);
   return found;

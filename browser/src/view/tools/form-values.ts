@@ -17,7 +17,7 @@ function rejectionOf(control: HTMLInputElement | HTMLTextAreaElement, given: str
   const plain = (text: string): string => (type === "textarea" ? text.replace(/\r\n?/g, "\n") : /^(email|url)$/.test(type) ? text.replace(/[ \t]/g, "") : text);
   const kept =
     type === "color" ? /^#[0-9a-f]{6}$/i.test(given) || value !== "#000000"
-    : /^(number|range)$/.test(type) ? given === "" || (value !== "" && Number(value) === Number(given))
+    : /^(number|range)$/.test(type) ? given !== "" && value !== "" && Number(value) === Number(given)
     : type in VALUE_FORMATS ? given === "" || value !== ""
     : plain(value) === plain(given);
   if (!kept) return `it takes ${VALUE_FORMATS[type] ?? "one line of text"}`;
@@ -34,9 +34,10 @@ export function invalidValue(name: string, all: Control[], value: unknown, valid
   const why = (reason: string): string => `Invalid value ${JSON.stringify(value)} for parameter ${name}: ${reason}`;
   const several = control.type === "select-multiple" || (control.type === "checkbox" && all.length > 1);
   if (several !== Array.isArray(value)) return why(several ? "it takes a list" : `it takes ${VALUE_FORMATS[control.type] ?? "one value"}`);
-  if (control.type === "checkbox" && !several) return typeof value === "boolean" ? undefined : why(VALUE_FORMATS["checkbox"]!);
+  if (control.type === "checkbox" && !several) return typeof value === "boolean" ? undefined : why(`it takes ${VALUE_FORMATS["checkbox"]}`);
   const values = several ? (value as unknown[]) : [value];
   if (!values.every((one) => /^(string|number|boolean)$/.test(typeof one))) return why(`it takes ${VALUE_FORMATS[control.type] ?? "text"}`);
+  if (new Set(values.map(String)).size < values.length) return why("it takes each value once");
   if (control instanceof HTMLSelectElement || isGroup(all)) {
     const known = choicesOf(all);
     const wrong = values.find((one) => !known.has(String(one)));

@@ -35,6 +35,21 @@ interface ListedTool {
 interface PageDefinition {
   schema: string | undefined;
   hints: { [hint: string]: boolean } | undefined;
+  signal: AbortSignal | undefined;
+}
+
+const { addEventListener } = EventTarget.prototype;
+
+/** Calls `run` once `signal` is aborted, which no listener of the page can stop or imitate (DOM, 3.2 "add an algorithm"). */
+function onAbort(signal: AbortSignal | undefined, run: () => void): void {
+  if (!signal) return;
+  let done = false;
+  const listen = (): void => {
+    if (done || !signal.aborted) return;
+    done = true;
+    run();
+  };
+  for (const one of [signal, AbortSignal.any([signal])]) addEventListener.call(one, "abort", listen);
 }
 
 type Client = { signal: AbortSignal; requestUserInteraction?: (ask: () => unknown) => unknown };
@@ -98,7 +113,10 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     const signal = option("signal", toAbortSignal);
 
     if (!NAME.test(name)) throw invalidStateError("Invalid tool name");
-    if (registry.get(name)) throw invalidStateError("Duplicate tool name");
+    const registered = registry.get(name);
+    // In a listener of the abort that ends it.
+    if (registered && givens.get(registered)?.signal?.aborted) registry.remove(registered);
+    else if (registered) throw invalidStateError("Duplicate tool name");
     if (!description) throw invalidStateError("Description is required");
     const schema = given && toJson(given, "invalid input schema", fail);
     signal?.throwIfAborted();
@@ -121,9 +139,9 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
         return run.call(tool, input, client);
       },
     };
-    givens.set(added, { schema, hints });
+    givens.set(added, { schema, hints, signal });
     registry.add(added);
-    signal?.addEventListener("abort", () => registry.remove(added), { once: true });
+    onAbort(signal, () => registry.remove(added));
     return { added, signal };
   }
 
@@ -145,16 +163,16 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
   function run(name: string, here: boolean, input: string, signal: AbortSignal | undefined): Promise<string> {
     return new Promise((resolve, reject) => {
       const controller = new AbortController();
-      signal?.addEventListener("abort", () => {
-        reject(signal.reason);
+      onAbort(signal, () => {
+        reject(signal!.reason);
         task(() => controller.abort());
-      }, { once: true });
+      });
       task(() => {
         if (signal?.aborted) return;
         const tool = here && registry.get(name);
         if (!tool) return reject(unknownError(UNKNOWN));
         const value: unknown = JSON.parse(input);
-        if (typeof value !== "object") {
+        if (!isObjectLike(value)) {
           target.dispatchEvent(new ToolActivatedEvent("toolactivated", { toolName: name }));
           return reject(unknownError("Failed to parse input arguments"));
         }
@@ -178,7 +196,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     /** Begins an operation, with at least `least` arguments. */
     static #begin(target: unknown, operation: string, given: unknown[], least = 0): Fail {
       const fail = createFail(operation);
-      if (!(#here in (target as object))) fail("Illegal invocation");
+      if (!(#here in Object(target))) fail("Illegal invocation");
       if (given.length < least) fail("1 argument required, but only 0 present.");
       if (!active) throw invalidStateError("The document is not active.");
       return fail;
@@ -192,7 +210,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
         const { added, signal } = add(tool, given[1], ModelContext.#begin(this, "registerTool", given, 1));
         made = added;
         await new Promise<void>((resolve, reject) => {
-          signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+          onAbort(signal, () => reject(signal!.reason));
           task(resolve);
         });
       })();
@@ -202,7 +220,8 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     async getTools(...given: unknown[]): Promise<ListedTool[]> {
       const fail = ModelContext.#begin(this, "getTools", given);
       demandSecure(dictionary(given[0], "ModelContextGetToolOptions", fail)("fromOrigins", toStrings) ?? [], "fromOrigins");
-      return registry.all().map(describeTool).sort((one, other) => (one.name < other.name ? -1 : 1));
+      // As in Chromium, a tool whose schema is no object in JSON is not listed.
+      return registry.all().map(describeTool).filter(({ inputSchema }) => inputSchema === undefined || isObjectLike(inputSchema)).sort((one, other) => (one.name < other.name ? -1 : 1));
     }
 
     async executeTool(tool: unknown, ...more: unknown[]): Promise<string | null> {
@@ -242,7 +261,12 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
   }
   const { prototype } = ModelContext;
   for (const type of ["toolchange", "toolactivated", "toolcancel"]) defineHandler(prototype, type);
-  for (const name of ["executeTool", "getTools", "registerTool"]) Object.defineProperty(prototype, name, { enumerable: true });
+  // In the browser's order: its attributes come first.
+  for (const name of ["executeTool", "getTools", "registerTool"] as const) {
+    const found = Object.getOwnPropertyDescriptor(prototype, name);
+    Reflect.deleteProperty(prototype, name);
+    Object.defineProperty(prototype, name, { ...found, enumerable: true });
+  }
   defineClass(ModelContext, "ModelContext");
   const target = new ModelContext(KEY);
   // All of them: tools of the page's own client are listed here, too.

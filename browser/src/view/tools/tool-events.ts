@@ -13,10 +13,12 @@ function toolEvent(className: string): new (type: string, init?: { toolName?: st
     #toolName: string;
     constructor(type: string, init?: { toolName?: string } & EventInit) {
       if (!arguments.length) throw new TypeError(`Failed to construct '${className}': 1 argument required, but only 0 present.`);
-      const member = dictionary(init, `${className}Init`, (why) => {
+      const fail = (why: string): never => {
         throw new TypeError(`Failed to construct '${className}': ${why}`);
-      });
-      super(type, init);
+      };
+      const text = toDomString(type, fail);
+      const member = dictionary(init, `${className}Init`, fail);
+      super(text, init);
       this.#toolName = member("toolName", toDomString) ?? "";
     }
     get toolName(): string {
