@@ -335,7 +335,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("week", "2027-W60"), ("color", "no color"), ("email", "nobody"), ("emails", "a@b.example, nobody"),
     ("url", "a.example"),
     ("number", ""), ("number", " 3"), ("range", ""), ("boxes", ["a", "a"]), ("more", ["b", "b"]), ("object", "x"),
-    ("output", "x"), ("box", "on"), ("boxes", "a"), ("boxes", ["c"]), ("boxes", True), ("radio", "3"), ("one", "2"), ("one", "One"),
+    ("output", "x"), ("box", "on"), ("boxes", "a"), ("boxes", ["c"]), ("boxes", True), ("radio", "3"), ("one", "2"),
+    ("one", "One"),
     ("more", "a"), ("more", ["c"]), ("area", "abcde"), ("file", "x"), ("hidden", "x"), ("fixed", "x"), ("off", "x"),
     ("go", "x"), ("toString", "x"),
 ]  # fmt: skip
