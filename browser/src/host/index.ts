@@ -4,3 +4,4 @@ export { BridgeError, type BridgeView, type ViewEvents } from "./bridge-view";
 export { mountApp, type Ending, type MountedApp, type MountOptions } from "./view";
 export type { ToolNotice } from "./tool-notices";
 export * from "./element";
+export * from "./items";

@@ -7,6 +7,7 @@ import type {
   McpUiUpdateModelContextRequest,
 } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { JsonObject } from "../../mux";
+import type { SurfaceEvent } from "../items/surface";
 import type { DisplayMode } from "./options";
 
 /** In the detail of a cancelable event: the host's own answer, instead of the default. */
@@ -21,6 +22,10 @@ export interface McpAppEvents {
   "mcp-app-size-changed": McpUiSizeChangedNotification["params"];
   "mcp-app-request-display-mode": { mode: DisplayMode; from: DisplayMode } & Respond<DisplayMode>;
   "mcp-app-display-mode-changed": { mode: DisplayMode; from: DisplayMode };
+  "mcp-app-before-open": SurfaceEvent;
+  "mcp-app-open": SurfaceEvent;
+  "mcp-app-before-close": SurfaceEvent;
+  "mcp-app-close": SurfaceEvent;
   "mcp-app-message": McpUiMessageRequest["params"] & Respond<boolean>;
   "mcp-app-update-model-context": McpUiUpdateModelContextRequest["params"] & Respond<boolean>;
   "mcp-app-open-link": { url: string } & Respond<boolean>;
@@ -44,6 +49,8 @@ export type ErrorCode = "bad-attribute" | "not-opened" | "timeout" | "ended" | "
 /** The events whose default the host may prevent. */
 export const CANCELABLE: ReadonlySet<EventName> = new Set([
   "mcp-app-request-display-mode",
+  "mcp-app-before-open",
+  "mcp-app-before-close",
   "mcp-app-message",
   "mcp-app-update-model-context",
   "mcp-app-open-link",

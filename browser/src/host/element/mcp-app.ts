@@ -10,6 +10,8 @@ import type { Handlers } from "./handlers";
 import { buildMcpHostContext, plainContext, watchHostContext } from "./host-context";
 import { ATTRIBUTES, DISPLAY_MODES, parseAttribute, parseMode, parseSeconds, parseTools, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
 import { AppSession, type Source } from "./session";
+import { Surface } from "../items/surface";
+import type { SurfaceLabels } from "../items/surface-view";
 import { Shell } from "./shell";
 import { PageToolsTransport } from "./tools-transport";
 
@@ -62,14 +64,20 @@ export class McpApp extends Base implements Handlers {
 
   /** The reason for which the tool call was cancelled. */
   cancelled: string | undefined;
+  /** The last arguments that were sent while the model wrote them. */
+  partialInput: Record<string, unknown> | undefined;
 
   private readonly values = new Map<AttributeName, unknown>();
   private readonly listened = new Set<string>();
   private readonly shell: Shell;
+  private readonly surface: Surface;
   private session: AppSession | undefined;
   private watching: AbortController | undefined;
   private declared: readonly DisplayMode[] | undefined;
   private mode: DisplayMode = "inline";
+  /** The app was shown, or has a tile: from now on, a change of `display-mode` opens or closes it. */
+  private begun = false;
+  private words: Partial<SurfaceLabels> | undefined;
   private outdated = false;
   private updating = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -78,7 +86,10 @@ export class McpApp extends Base implements Handlers {
 
   constructor() {
     super();
-    this.shell = new Shell(this.attachShadow({ mode: "open" }), () => this.retry());
+    const root = this.attachShadow({ mode: "open" });
+    this.shell = new Shell(root, () => this.retry());
+    this.surface = new Surface({ content: this.shell.content, events: this, onplaced: (mode) => this.receiveMode(mode) });
+    root.append(this.surface.element);
   }
 
   /** The tools that the page may call are those with the visibility `app`; without a list, the server decides. */
@@ -89,13 +100,24 @@ export class McpApp extends Base implements Handlers {
     this.take("tools", () => parseTools(given));
   }
 
-  /** The mode in which the app is shown now; setting it asks for another. */
+  /**
+   * The mode in which the app is shown now. Before the element is shown, setting it gives an app in a panel or in the
+   * workspace its tile; later it opens the app there, or closes it.
+   */
   get displayMode(): DisplayMode {
     return this.mode;
   }
   set displayMode(given: string) {
-    this.take("display-mode", () => parseMode("display-mode", given));
-    this.applyMode();
+    if (this.take("display-mode", () => parseMode("display-mode", given))) this.changeMode();
+  }
+
+  /** The words on the tile, and on the buttons of the panel and the workspace; in English by default. */
+  get labels(): Partial<SurfaceLabels> | undefined {
+    return this.words;
+  }
+  set labels(labels: Partial<SurfaceLabels> | null | undefined) {
+    this.words = labels ?? undefined;
+    this.surface.describe({ labels: this.words ?? {} });
   }
 
   /** Members of the context that replace the measured ones; a change is sent without showing the app anew. */
@@ -137,6 +159,7 @@ export class McpApp extends Base implements Handlers {
 
   connectedCallback(): void {
     for (const { property } of Object.values(ATTRIBUTES)) this.upgradeProperty(property);
+    this.surface.connect();
     this.outdated = true;
     this.scheduleUpdate();
   }
@@ -144,6 +167,7 @@ export class McpApp extends Base implements Handlers {
   /** The browser has ended the frame already, unless it was moved by `moveBefore`. */
   disconnectedCallback(): void {
     this.endSession((session) => session.drop());
+    this.surface.disconnect();
     this.watching?.abort();
     this.watching = undefined;
   }
@@ -155,13 +179,14 @@ export class McpApp extends Base implements Handlers {
   }
 
   attributeChangedCallback(name: AttributeName, before: string | null, text: string | null): void {
-    if (before === text || NATIVE.has(name)) return;
+    if (before === text) return;
+    if (NATIVE.has(name)) return this.describeSurface();
     if (name === "host-context" || name === "display-mode" || name === "tools" || name === "timeout") {
       let value: unknown;
       if (!this.take(name, () => (value = parseAttribute(name, text)))) return;
       if (name === "host-context") this.hostContext = value;
       if (name === "tools") this.tools = value;
-      if (name === "display-mode") this.applyMode();
+      if (name === "display-mode") this.changeMode();
       return;
     }
     this.take(name, () => parseAttribute(name, text));
@@ -186,6 +211,7 @@ export class McpApp extends Base implements Handlers {
 
   /** Send the arguments that the model has written so far; only for a `tool-call-id`, and before `tool-input`. */
   sendToolInputPartial(args: Record<string, unknown>): void {
+    this.partialInput = args;
     this.session?.tellPartial(args as JsonObject);
   }
 
@@ -245,15 +271,15 @@ export class McpApp extends Base implements Handlers {
     const answer = await consult(this, "mcp-app-request-display-mode", { mode, from });
     if (answer === "prevented") return this.mode;
     const wanted = answer ?? mode;
-    if (this.availableDisplayModes.includes(wanted)) this.displayMode = wanted;
-    return this.mode;
+    return this.availableDisplayModes.includes(wanted) ? this.surface.open(wanted, "page") : this.mode;
   }
 
   /** The context as the app has it, or will. */
   currentContext(): McpUiHostContext {
     const fills = this.mode !== "inline" || this.sizing === "fill";
     const placement = { displayMode: this.mode, availableDisplayModes: this.availableDisplayModes, fills };
-    const { displayMode, availableDisplayModes, ...measured } = buildMcpHostContext(this, placement);
+    const measuredAt = this.mode === "inline" ? this : this.shell.content;
+    const { displayMode, availableDisplayModes, ...measured } = buildMcpHostContext(measuredAt, placement);
     const own = this.hostContext;
     this.shell.setTheme(own.theme ?? measured.theme);
     return { ...measured, ...this.toolInfo(), ...own, displayMode, availableDisplayModes } as McpUiHostContext;
@@ -281,10 +307,11 @@ export class McpApp extends Base implements Handlers {
 
   private afterChange(name: AttributeName): void {
     if (name === "tool-input" || name === "tool-result") return this.session?.tellCall();
-    if (name === "display-modes" || name === "sizing") this.applyMode();
+    if (name === "display-modes" || name === "sizing") this.offerModes();
+    if (name === "mcp-app-id") this.describeSurface();
     const remounts = "remounts" in ATTRIBUTES[name] || name === "tool-call-id";
     if (!remounts || !this.isConnected) return;
-    if (name === "tool-call-id") this.cancelled = undefined;
+    if (name === "tool-call-id") this.cancelled = this.partialInput = undefined;
     this.outdated = true;
     this.scheduleUpdate();
   }
@@ -296,6 +323,9 @@ export class McpApp extends Base implements Handlers {
     queueMicrotask(() => {
       this.updating = false;
       if (!this.isConnected || !this.outdated) return;
+      if (!this.begun) this.begin();
+      // Behind a tile, nothing is loaded before the person opens it.
+      if (!this.surface.isShown) return;
       this.outdated = false;
       void this.show();
     });
@@ -305,7 +335,6 @@ export class McpApp extends Base implements Handlers {
     this.endSession((former) => void former.close());
     const showing = (this.showing += 1);
     this.declared = undefined;
-    this.applyMode();
     this.watch();
     if (!this.title) this.report("bad-attribute", "title: the app's title is required");
     this.shell.showLoading(this.label);
@@ -313,14 +342,14 @@ export class McpApp extends Base implements Handlers {
       const source = this.findSource();
       await startGate(async () => {
         if (showing !== this.showing) return;
-        await this.begin(source, showing);
+        await this.beginSession(source, showing);
       });
     } catch (error) {
       if (showing === this.showing) this.fail("not-opened", error instanceof Error ? error.message : String(error));
     }
   }
 
-  private async begin(source: Source, showing: number): Promise<void> {
+  private async beginSession(source: Source, showing: number): Promise<void> {
     const isCurrent = (): boolean => showing === this.showing;
     const session = (this.session = new AppSession(this, this.shell, source, {
       onpage: () => isCurrent() && this.shell.showApp(),
@@ -355,9 +384,11 @@ export class McpApp extends Base implements Handlers {
   }
 
   private receiveInitialize({ appInfo, appCapabilities = {}, protocolVersion = "" }: InitializeParams): void {
-    const modes = Array.isArray(appCapabilities.availableDisplayModes) ? appCapabilities.availableDisplayModes : [];
-    this.declared = DISPLAY_MODES.filter((mode) => modes.includes(mode));
-    this.applyMode();
+    const { availableDisplayModes: modes } = appCapabilities;
+    // The gateway's own apps are web pages, at home in windows of any size; most of them declare nothing.
+    const isWebPage = modes === undefined && this.app !== undefined;
+    this.declared = isWebPage ? DISPLAY_MODES : DISPLAY_MODES.filter((mode) => Array.isArray(modes) && modes.includes(mode));
+    this.offerModes();
     this.session?.setHostContext(this.currentContext());
     announce(this, "mcp-app-initialize", { appInfo: appInfo ?? null, appCapabilities, protocolVersion });
     this.appCapabilities = appCapabilities;
@@ -399,26 +430,59 @@ export class McpApp extends Base implements Handlers {
     announce(this, "mcp-app-error", { code, message });
   }
 
-  private applyMode(): void {
+  /** The element is shown for the first time: where, is its own decision. */
+  private begin(): void {
+    this.describeSurface();
+    this.changeMode();
+    this.begun = true;
+  }
+
+  /** `display-mode` changed: before the first showing it is the place of the app, later a wish of the host. */
+  private changeMode(): void {
     const wanted = (this.values.get("display-mode") as DisplayMode | undefined) ?? "inline";
     const mode = this.availableDisplayModes.includes(wanted) ? wanted : "inline";
+    if (this.begun) this.surface.open(mode, "host");
+    else this.surface.describe({ home: mode });
+  }
+
+  /** The app's modes, or the host's, are others now. */
+  private offerModes(): void {
+    this.shell.setFrame({ fills: this.mode !== "inline" || this.sizing === "fill" });
+    if (this.declared) this.surface.offer(this.availableDisplayModes);
+    this.updateContext();
+  }
+
+  private describeSurface(): void {
+    const { title, ariaLabel, mcpAppId } = this;
+    this.surface.describe({ title: title || this.label, label: ariaLabel && ariaLabel !== title ? ariaLabel : null, id: mcpAppId ?? null });
+  }
+
+  /** The app is somewhere else now. */
+  private receiveMode(mode: DisplayMode): void {
     const from = this.mode;
     this.mode = mode;
     this.setAttribute("data-mode", mode);
     this.shell.setFrame({ fills: mode !== "inline" || this.sizing === "fill" });
+    if (this.outdated) this.scheduleUpdate();
     if (mode === from) return;
     this.updateContext();
+    if (this.session) this.watch();
     announce(this, "mcp-app-display-mode-changed", { mode, from });
   }
 
+  /** The app prefers a border around itself. */
+  setBorder(bordered: boolean): void {
+    this.surface.describe({ bordered });
+  }
+
   private updateContext(): void {
-    if (this.session && this.isConnected) this.session.setHostContext(this.currentContext());
+    if (this.session && this.isConnected && this.surface.isShown) this.session.setHostContext(this.currentContext());
   }
 
   private watch(): void {
     this.watching?.abort();
     this.watching = new AbortController();
-    watchHostContext(this, () => this.updateContext(), this.watching.signal);
+    watchHostContext(this.shell.content, () => this.updateContext(), this.watching.signal);
   }
 
   private toolInfo(): Pick<McpUiHostContext, "toolInfo"> {

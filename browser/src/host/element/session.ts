@@ -95,7 +95,7 @@ export class AppSession implements PageTools {
       },
       onproxyready: () => announce(element, "mcp-app-sandbox-proxy-ready", {}),
       onpage: ({ meta }, address) => {
-        this.shell.setFrame({ bordered: meta.prefersBorder === true });
+        element.setBorder(meta.prefersBorder === true);
         if (source.kind === "gateway") source.gateway.remember(source.app, address);
         this.events.onpage();
         announce(element, "mcp-app-sandbox-resource-ready", { uri: this.resource });
@@ -111,6 +111,7 @@ export class AppSession implements PageTools {
       onToolsChanged: () => this.tellToolsChanged(),
       onended: (ending) => this.end(ending),
     });
+    if (element.partialInput && element.toolInput === undefined) this.tellPartial(element.partialInput as JsonObject);
     this.tellCall();
     await this.mounted.show();
   }

@@ -9,14 +9,9 @@ const STYLES = `
   color-scheme: inherit;
 }
 :host([hidden]) { display: none; }
-:host([data-mode=fullscreen]) { position: fixed; inset: 0; z-index: var(--mcp-app-z-index, 1000); background: Canvas; }
-:host([data-mode=pip]) {
-  position: fixed; right: 1rem; bottom: 1rem; z-index: var(--mcp-app-z-index, 1000);
-  width: min(26rem, 100vw - 2rem); height: min(20rem, 100vh - 2rem); background: Canvas;
-  border-radius: 12px; overflow: hidden; box-shadow: 0 6px 32px #0005;
-}
+.content { position: relative; min-height: inherit; outline: none; }
+.content[slot=panel], .content[slot=workspace] { overflow: auto; }
 .stage { height: 100%; }
-.stage.bordered { border: 1px solid color-mix(in srgb, currentColor 18%, transparent); border-radius: 10px; overflow: hidden; }
 .stage iframe { height: var(--mcp-app-height, 15rem); background: transparent; }
 .stage.fills iframe { height: 100% !important; min-height: 100%; }
 .note, dialog { font: 14px/1.45 system-ui, sans-serif; }
@@ -59,6 +54,8 @@ export function visibleText(text: string): string {
 let sheet: CSSStyleSheet | undefined;
 
 export class Shell {
+  /** All of it, which stands wherever the app is shown. */
+  readonly content: HTMLElement;
   /** The parent of the app's frame. */
   readonly stage: HTMLElement;
   private readonly root: ShadowRoot;
@@ -79,7 +76,9 @@ export class Shell {
     this.stage = part("div", "stage");
     this.loading = part("div", "note loading", "status");
     this.error.hidden = this.loading.hidden = true;
-    root.append(this.error, this.stage, this.loading);
+    this.content = part("div", "content");
+    this.content.tabIndex = -1;
+    this.content.append(this.error, this.stage, this.loading);
   }
 
   showLoading(title: string): void {
@@ -112,10 +111,9 @@ export class Shell {
     this.stage.style.colorScheme = theme ?? "";
   }
 
-  /** Whether the frame has a border (`prefersBorder`), and all of the element's height. */
-  setFrame({ bordered, fills }: { bordered?: boolean; fills?: boolean }): void {
-    if (bordered !== undefined) this.stage.classList.toggle("bordered", bordered);
-    if (fills !== undefined) this.stage.classList.toggle("fills", fills);
+  /** Whether the frame has all of the height. */
+  setFrame({ fills }: { fills: boolean }): void {
+    this.stage.classList.toggle("fills", fills);
   }
 
   /** Ask the person; false for a no, for Escape, and after `signal` has aborted. One question at a time: others are false. */

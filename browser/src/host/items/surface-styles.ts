@@ -10,7 +10,7 @@ export const surfaceStyles = `
   --radius: var(--mcp-app-radius, 14px);
   display: block;
   min-width: 0;
-  color: var(--text);
+  height: 100%;
   font: var(--mcp-app-font, 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif);
   text-align: start;
 }
@@ -22,7 +22,11 @@ button { font: inherit; color: inherit; cursor: pointer; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 h2:focus { outline: none; }
 
-.card { position: relative; border: 1px solid var(--line); border-radius: var(--radius); background: var(--surface); overflow: clip; }
+.bar, .tile, dialog, .workspace, .problem { color: var(--text); }
+.card { display: flex; flex-direction: column; position: relative; height: 100%; border: 1px solid var(--line); border-radius: var(--radius); background: var(--surface); overflow: clip; }
+.card.plain { border: 0; border-radius: 0; background: none; overflow: visible; }
+.card .bar { flex: none; }
+::slotted([slot=inline]) { flex: 1 1 auto; min-height: 0; }
 .bar { display: flex; align-items: center; gap: 4px; min-height: 40px; padding-block: 3px; padding-inline: 14px 6px; border-block-end: 1px solid var(--line); }
 .bar h2, .bar .name { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .card .bar .name { color: var(--muted); font-size: 13px; }
@@ -44,6 +48,7 @@ dialog, .workspace { flex-direction: column; padding: 0; border: 1px solid var(-
 dialog[open], .workspace:popover-open { display: flex; }
 dialog { width: calc(100vw - 48px); max-width: 1280px; height: calc(100dvh - 48px); max-height: none; margin: auto; border-radius: var(--radius); box-shadow: 0 24px 64px #0006; }
 dialog::backdrop { background: light-dark(#0f121a80, #000a); }
+.guard { position: absolute; width: 1px; height: 1px; padding: 0; border: 0; background: none; outline: none; }
 .workspace { position: fixed; inset: 0 0 0 auto; width: clamp(360px, 46vw, 860px); height: auto; margin: 0; }
 .workspace[data-docked] { border-width: 0; border-inline-start-width: 1px; padding-block: env(safe-area-inset-top) env(safe-area-inset-bottom); padding-inline-end: env(safe-area-inset-right); }
 :host(:dir(rtl)) .workspace[data-docked] { inset: 0 auto 0 0; }

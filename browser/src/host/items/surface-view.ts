@@ -1,6 +1,6 @@
 /** The elements of a surface: the card in the flow, the tile, the panel and the workspace. One of them shows the content. */
 import type { DisplayMode } from "./item";
-import type { Place } from "./open-apps";
+import { modeAt, type Place } from "./open-apps";
 import { adoptStyles, icon, make, setAttributes, type IconName } from "./dom";
 import { surfaceStyles } from "./surface-styles";
 
@@ -12,6 +12,8 @@ export interface SurfaceLabels {
   toPanel: string;
   toWorkspace: string;
   toInline: string;
+  toStart: string;
+  toEnd: string;
 }
 
 export const LABELS: SurfaceLabels = {
@@ -21,6 +23,8 @@ export const LABELS: SurfaceLabels = {
   toPanel: "Open in a panel",
   toWorkspace: "Open beside the conversation",
   toInline: "Back to the conversation",
+  toStart: "To the start of the panel",
+  toEnd: "To the end of the panel",
 };
 
 export interface SurfaceActions {
@@ -43,6 +47,9 @@ export interface SurfaceState {
   isViewing: boolean;
   /** The modes that the app can change to. */
   modes: readonly DisplayMode[];
+  /** The app in the flow has a border; it always has one around the buttons for its modes. */
+  bordered: boolean;
+  labels: SurfaceLabels;
 }
 
 let surfaces = 0;
@@ -57,12 +64,10 @@ export class SurfaceView {
   private readonly names: HTMLElement[] = [];
   private readonly state = make("span", { class: "state", part: "tile-state" });
   private readonly actions: SurfaceActions;
-  private readonly labels: SurfaceLabels;
-  private readonly tools: { mode: DisplayMode; at: Place | null; button: HTMLButtonElement }[] = [];
+  private readonly tools: { label: keyof SurfaceLabels; mode: DisplayMode | null; button: HTMLButtonElement }[] = [];
 
-  constructor(host: HTMLElement, actions: SurfaceActions, labels: SurfaceLabels) {
+  constructor(host: HTMLElement, actions: SurfaceActions) {
     this.actions = actions;
-    this.labels = labels;
     const root = host.attachShadow({ mode: "open" });
     adoptStyles(root, surfaceStyles);
     this.tile = make(
@@ -74,7 +79,7 @@ export class SurfaceView {
     this.cardBar = make("div", { class: "bar", part: "bar" }, this.name(make("span", { class: "name" })), ...this.modeButtons(null));
     this.card = make("div", { class: "card", part: "card" }, this.cardBar, make("slot", { name: "inline" }));
     const number = (surfaces += 1);
-    this.panel = make("dialog", { part: "panel" }, ...this.body("panel", number));
+    this.panel = make("dialog", { part: "panel" }, this.guard("toEnd", () => this.focusLast()), ...this.body("panel", number), this.guard("toStart", () => this.focusFirst()));
     this.workspace = make(
       "section",
       { class: "workspace", part: "workspace", popover: "manual" },
@@ -90,15 +95,20 @@ export class SurfaceView {
     const inFlow = place === null && !hasTile;
     this.card.hidden = !inFlow;
     this.tile.hidden = inFlow;
-    this.state.textContent = isViewing ? this.labels.viewing : this.labels.open;
+    this.state.textContent = isViewing ? state.labels.viewing : state.labels.open;
     setAttributes(this.tile, { "data-viewing": isViewing, "aria-expanded": String(isViewing), "aria-description": state.label });
     for (const region of [this.panel, this.workspace]) {
       const heading = region.querySelector("h2")!.id;
       setAttributes(region, { "aria-label": state.label, "aria-labelledby": state.label === null ? heading : null });
     }
-    for (const { mode, at, button } of this.tools) button.hidden = !state.modes.includes(mode) || (at !== null && hasTile && mode === "inline");
-    const others = state.modes.some((mode) => mode !== "inline");
-    this.cardBar.hidden = !others;
+    for (const { label, mode, button } of this.tools) {
+      setAttributes(button, { title: state.labels[label], "aria-label": state.labels[label] });
+      // To the flow, an app with a tile does not return: it closes.
+      button.hidden = mode !== null && (!state.modes.includes(mode) || (mode === "inline" && hasTile));
+    }
+    const hasBar = state.modes.some((mode) => mode !== "inline");
+    this.cardBar.hidden = !hasBar;
+    this.card.classList.toggle("plain", !hasBar && !state.bordered);
   }
 
   /** Focus what names the app at `place`: its region is announced, and the next key reaches its buttons. */
@@ -107,34 +117,48 @@ export class SurfaceView {
     region.querySelector("h2")?.focus();
   }
 
+  /**
+   * Keeps the focus in the panel, and sends it to the other end. A modal dialog alone lets it go on to the browser's
+   * buttons, and Chromium from there into frames behind the dialog.
+   */
+  private guard(label: keyof SurfaceLabels, redirect: () => void): HTMLButtonElement {
+    const button = make("button", { class: "guard", type: "button" });
+    button.addEventListener("focus", redirect);
+    this.tools.push({ label, mode: null, button });
+    return button;
+  }
+
+  private focusFirst(): void {
+    [...this.panel.querySelectorAll<HTMLElement>(".tool")].find((button) => !button.hidden)?.focus();
+  }
+
+  private focusLast(): void {
+    const content = this.panel.querySelector("slot")!.assignedElements()[0];
+    (content?.querySelector("iframe") ?? this.panel.querySelector<HTMLElement>("[data-action=close]"))?.focus();
+  }
+
   private body(place: Place, number: number): Node[] {
     const heading = this.name(make("h2", { id: `${place}-${number}`, tabindex: "-1" }));
-    const close = this.button("close", this.labels.close, () => this.actions.dismiss());
-    close.dataset["action"] = "close";
+    const close = this.button("close", "close", null, () => this.actions.dismiss());
     const bar = make("header", { class: "bar", part: "bar" }, heading, ...this.modeButtons(place), close);
     return [bar, make("slot", { name: place })];
   }
 
   /** Buttons for the other modes. */
   private modeButtons(at: Place | null): HTMLButtonElement[] {
-    const all: [DisplayMode, IconName, string][] = [
-      ["inline", "inline", this.labels.toInline],
-      ["pip", "workspace", this.labels.toWorkspace],
-      ["fullscreen", "panel", this.labels.toPanel],
+    const all: [DisplayMode, IconName, keyof SurfaceLabels][] = [
+      ["inline", "inline", "toInline"],
+      ["pip", "workspace", "toWorkspace"],
+      ["fullscreen", "panel", "toPanel"],
     ];
-    const here: DisplayMode = at === null ? "inline" : at === "panel" ? "fullscreen" : "pip";
-    return all.flatMap(([mode, sign, label]) => {
-      if (mode === here) return [];
-      const button = this.button(sign, label, () => this.actions.choose(mode));
-      button.dataset["action"] = mode;
-      this.tools.push({ mode, at, button });
-      return [button];
-    });
+    const others = all.filter(([mode]) => mode !== modeAt(at));
+    return others.map(([mode, sign, label]) => this.button(sign, label, mode, () => this.actions.choose(mode)));
   }
 
-  private button(sign: IconName, label: string, act: () => void): HTMLButtonElement {
-    const button = make("button", { class: "tool", part: "button", type: "button", title: label, "aria-label": label }, icon(sign));
+  private button(sign: IconName, label: keyof SurfaceLabels, mode: DisplayMode | null, act: () => void): HTMLButtonElement {
+    const button = make("button", { class: "tool", part: "button", type: "button", "data-action": mode ?? "close" }, icon(sign));
     button.addEventListener("click", act);
+    this.tools.push({ label, mode, button });
     return button;
   }
 

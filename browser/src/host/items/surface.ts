@@ -20,14 +20,19 @@ export interface SurfaceOptions {
   content: HTMLElement;
   /** The element at which the events are dispatched. */
   events: EventTarget;
+  /** The content was placed elsewhere, in this mode. */
+  onplaced: (mode: DisplayMode) => void;
+}
+
+export interface SurfaceDescription {
   title: string;
-  label?: string | null;
-  id?: string | null;
-  /** The mode at first, in which the app opens from its tile; inline has none. */
-  mode?: DisplayMode;
-  labels?: Partial<SurfaceLabels> | undefined;
-  /** The content is needed for the first time, or its mode changed. */
-  onplaced?: (mode: DisplayMode) => void;
+  /** The name for assistive technology, if it is not the title. */
+  label: string | null;
+  id: string | null;
+  /** The mode in which the tile opens the app; with inline, the app stands in the flow without a tile. */
+  home: DisplayMode;
+  bordered: boolean;
+  labels: Partial<SurfaceLabels>;
 }
 
 export class Surface implements OpenApp {
@@ -35,11 +40,7 @@ export class Surface implements OpenApp {
   readonly element = document.createElement("div");
   private readonly options: SurfaceOptions;
   private readonly view: SurfaceView;
-  private title: string;
-  private label: string | null;
-  private ownId: string | null;
-  /** The mode in which the tile opens the app. */
-  private home: DisplayMode;
+  private described: SurfaceDescription = { title: "", label: null, id: null, home: "inline", bordered: false, labels: {} };
   /** The mode that is wanted; where the workspace has no space, the panel has it. */
   private wanted: DisplayMode = "inline";
   private place: Place | null = null;
@@ -50,26 +51,18 @@ export class Surface implements OpenApp {
 
   constructor(options: SurfaceOptions) {
     this.options = options;
-    this.title = options.title;
-    this.label = options.label ?? null;
-    this.ownId = options.id ?? null;
-    this.home = options.mode ?? "inline";
-    this.view = new SurfaceView(
-      this.element,
-      {
-        choose: (mode) => void (mode === "inline" ? this.close("person") : this.open(mode, "person")),
-        dismiss: () => void this.close("person"),
-        dismissed: () => this.place === "panel" && !this.view.panel.open && this.leave("person"),
-      },
-      { ...LABELS, ...options.labels },
-    );
+    this.view = new SurfaceView(this.element, {
+      choose: (mode) => void (mode === "inline" ? this.close("person") : this.open(mode, "person")),
+      dismiss: () => void this.close("person"),
+      dismissed: () => this.place === "panel" && !this.view.panel.open && this.leave("person"),
+    });
     this.element.append(options.content);
     this.view.tile.addEventListener("click", () => void this.activateTile());
     this.render();
   }
 
   get id(): string | null {
-    return this.ownId;
+    return this.described.id;
   }
 
   /** The mode in which the app is shown now. */
@@ -79,7 +72,7 @@ export class Surface implements OpenApp {
 
   /** Whether the app is in sight: it stands in the flow, or is open. */
   get isShown(): boolean {
-    return this.place !== null || this.home === "inline";
+    return this.place !== null || this.described.home === "inline";
   }
 
   /** The surface is in the document. */
@@ -96,11 +89,8 @@ export class Surface implements OpenApp {
   }
 
   /** Change the words, the id, or the mode in which the tile opens the app. */
-  describe({ title, label, id, mode }: { title?: string; label?: string | null; id?: string | null; mode?: DisplayMode }): void {
-    this.title = title ?? this.title;
-    if (label !== undefined) this.label = label;
-    if (id !== undefined) this.ownId = id;
-    if (mode !== undefined) this.home = mode;
+  describe(changes: Partial<SurfaceDescription>): void {
+    this.described = { ...this.described, ...changes };
     this.render();
   }
 
@@ -110,7 +100,7 @@ export class Surface implements OpenApp {
    */
   offer(modes: readonly DisplayMode[]): void {
     this.modes = modes;
-    if (this.home !== "inline" && !modes.includes(this.home)) this.home = "inline";
+    if (!modes.includes(this.described.home)) this.described = { ...this.described, home: "inline" };
     if (this.place && !modes.includes(this.wanted)) this.leave("undeclared");
     this.render();
   }
@@ -160,7 +150,7 @@ export class Surface implements OpenApp {
 
   private activateTile(): void {
     if (this.place) this.view.focusHeading(this.place);
-    else this.open(this.home === "inline" ? "fullscreen" : this.home, "person");
+    else this.open(this.described.home, "person");
   }
 
   /** The app closes now. */
@@ -177,7 +167,7 @@ export class Surface implements OpenApp {
   private returnFocus(): void {
     if (!this.view.tile.hidden) this.view.tile.focus();
     else if (this.returnTo?.isConnected && this.returnTo !== document.body) this.returnTo.focus();
-    else this.options.content.focus();
+    else (this.options.content.querySelector("iframe") ?? this.options.content).focus();
   }
 
   private move(place: Place | null, takesFocus: boolean): void {
@@ -193,7 +183,7 @@ export class Surface implements OpenApp {
     this.stopFollowing = this.followSpace(place);
     lockScroll(this, place === "panel");
     setPlace(this, place);
-    this.options.onplaced?.(this.mode);
+    this.options.onplaced(this.mode);
     if (place && takesFocus) this.view.focusHeading(place);
   }
 
@@ -209,11 +199,13 @@ export class Surface implements OpenApp {
   }
 
   private render(): void {
-    const { title, label, place } = this;
-    const hasTile = this.home !== "inline";
+    const { place } = this;
+    const { title, label, id, home, bordered, labels } = this.described;
+    const hasTile = home !== "inline";
     this.options.content.slot = place ?? (hasTile ? "closed" : "inline");
     const modes = this.modes.filter((mode) => mode !== "pip" || hasSpace());
-    this.view.update({ title, label, place, hasTile, isViewing: place !== null || isViewed(this.ownId), modes });
+    const isViewing = place !== null || isViewed(id);
+    this.view.update({ title, label, place, hasTile, isViewing, modes, bordered, labels: { ...LABELS, ...labels } });
   }
 
   private ask(name: string, mode: DisplayMode, reason: CloseReason | OpenReason): boolean {
@@ -225,7 +217,7 @@ export class Surface implements OpenApp {
   }
 
   private event(name: string, cancelable: boolean, mode: DisplayMode, reason: CloseReason | OpenReason): CustomEvent<SurfaceEvent> {
-    return new CustomEvent(name, { bubbles: true, composed: true, cancelable, detail: { id: this.ownId, mode, reason } });
+    return new CustomEvent(name, { bubbles: true, composed: true, cancelable, detail: { id: this.id, mode, reason } });
   }
 }
 
