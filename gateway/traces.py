@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -184,12 +184,16 @@ CLIENT: Final[ContextVar[str | None]] = ContextVar("client", default=None)
 
 @dataclass(slots=True)
 class RequestFacts:
-    """The facts of a request for the access log; the exchange adds its app and trace. `since` is monotonic."""
+    """The facts of a request for the access log; the exchange adds its app and trace. `since` is monotonic.
+
+    `mask` returns what masks the tokens of its caller's pages.
+    """
 
     client: str | None
     since: float
     app: str | None = None
     trace: str | None = None
+    mask: Callable[[], Callable[[str], str] | None] = lambda: None
 
 
 SEEN: Final[ContextVar[RequestFacts | None]] = ContextVar("seen", default=None)

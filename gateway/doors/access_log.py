@@ -43,13 +43,14 @@ def write(
     trace: str | None,
 ) -> None:
     """Write the line of a request. `target` is cut at its query; `trace` is its header `traceparent`."""
+    path, mask = target.partition("?")[0].partition("#")[0], seen.mask()
     came = read_trace(trace, None) if seen.trace is None and trace else None
     line: dict[str, Json] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "logger": "access",
         "method": method[:32],
         "host": host[:256],
-        "path": target.partition("?")[0].partition("#")[0][:LONGEST_PATH],
+        "path": (path if mask is None else mask(path))[:LONGEST_PATH],
         "status": status,
         "bytes": size,
         "seconds": round(time.perf_counter() - seen.since, 6),

@@ -57,7 +57,7 @@ class ApprovalStep:
 
     async def park(self, ask: Ask, caller: Caller, record: Record, request: Request | None = None) -> Question:
         """Ask a person, or join the open question about the same call. Raises `Refusal`."""
-        question = (await self.approvals.park(ask, caller, request)).question
+        question = (await self.approvals.park(_masked(ask, record.mask()), caller, request)).question
         record.note(approval=question.id)
         record.leads(question.id)
         return question
@@ -115,6 +115,15 @@ class ApprovalStep:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS, status=202)
         record.note(answered_by=parked.answered_by)
         await self.approvals.dispatch(parked, *now())
+
+
+def _masked(ask: Ask, mask: Callable[[str], str] | None) -> Ask:
+    """Return the call as people see it, wherever they are asked: without tokens of the caller's pages."""
+    if mask is None:
+        return ask
+    body = mask(ask.body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    headers = tuple((name, mask(value)) for name, value in ask.headers)
+    return replace(ask, message=mask(ask.message), target=mask(ask.target), headers=headers, body=body)
 
 
 def digest_of(*parts: str) -> str:

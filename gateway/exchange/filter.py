@@ -29,6 +29,11 @@ SHORTEST: Final = 8
 
 _WIDEST: Final = len(r"\u0041")
 
+NESTED: Final = 3
+"""Levels of percent-encoding that are looked through: a URL in a URL encodes its parameters again."""
+
+_ENCODED: Final = re.compile(rb"%[0-9A-Fa-f]{2}|[^%]+|%")
+
 
 class SecretRedactor:
     """Masks `values`; `heard` are those that were found."""
@@ -54,6 +59,27 @@ class SecretRedactor:
         if not self._secrets or len(text) < SHORTEST:  # no form of a secret is shorter than it
             return text
         return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
+    def shown(self, text: str) -> str:
+        """Mask a text for people and records as `text` does, and also where it is percent-encoded."""
+        text = self.text(text)
+        if self._secrets and "%" in text:
+            data = text.encode("utf-8", "surrogateescape")
+            for depth in range(1, NESTED + 1):
+                data = self._mask_encoded(data, depth)
+            text = data.decode("utf-8", "surrogateescape")
+        return text
+
+    def _mask_encoded(self, data: bytes, depth: int) -> bytes:
+        """Mask what a secret is percent-encoded to `depth` times."""
+        plain, starts = data, list(range(len(data) + 1))
+        for _ in range(depth):
+            plain, starts = _percent_decode(plain, starts)
+        kept, at = list[bytes](), 0
+        for match in re.finditer(b"|".join(map(re.escape, self._secrets)), plain):
+            kept.append(data[at : starts[match.start()]])
+            at = starts[match.end()]
+        return MASK.encode().join([*kept, data[at:]])
 
     def headers(self, headers: Headers) -> Headers:
         """Mask the values of header fields."""
@@ -85,6 +111,20 @@ class SecretRedactor:
                 near = _disguise(secret).finditer(data, max(0, end - _WIDEST * len(secret)))
                 end = next((match.start() for match in near if match.start() < end < match.end()), end)
         return end
+
+
+def _percent_decode(data: bytes, starts: list[int]) -> tuple[bytes, list[int]]:
+    """Return the decoded bytes, and where each of them begins in the text, as `starts` says for those of `data`."""
+    plain, begins = bytearray(), list[int]()
+    for match in _ENCODED.finditer(data):
+        part = match[0]
+        if len(part) == 3 and part.startswith(b"%"):
+            plain.append(int(part[1:], 16))
+            begins.append(starts[match.start()])
+        else:
+            plain += part
+            begins += starts[match.start() : match.end()]
+    return bytes(plain), [*begins, starts[-1]]
 
 
 @lru_cache(maxsize=64)

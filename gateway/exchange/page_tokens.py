@@ -26,7 +26,7 @@ from gateway.exchange.filter import SHORTEST, SecretRedactor, replace_values
 from gateway.exchange.record import Record
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.model import Caller, CanonicalRequest, Json
+from gateway.model import Caller, CanonicalRequest, Headers, Json
 from gateway.policy import AppAuthorization, BackendSpec
 from gateway.policy.destinations import canonical_origin
 from gateway.stores.sealing import SealBroken
@@ -54,6 +54,9 @@ BOUNDS: Final = (
         uncounted="a token that is sent again is remembered again",
     ),
 )
+
+_WORDS: Final = frozenset({"undefined", "[object Object]"})
+"""Values that scripts write in place of a token that they do not have."""
 
 _PREFIX: Final = "wgv1_"
 _HANDLE = re.compile(rf"(?:([\w-]+\.[\w-]+)\.)?{_PREFIX}([0-9a-f]{{12}})_([\w-]+)", re.ASCII)
@@ -87,16 +90,26 @@ class PageTokens:
         record.note(authorization="dropped" if value is None else str(spec.authorization))
         if value is None:
             return InjectedFields(dropped=True)
-        secrets = _secrets(value)
         if spec.authorization is AppAuthorization.PASS:
-            self._remember(caller, secrets)
             return InjectedFields(((FIELD, value),))  # the page holds it: its backend may answer with it
-        return InjectedFields(((FIELD, value),), secrets)
+        return InjectedFields(((FIELD, value),), _secrets(value))
+
+    def notice(self, headers: Headers, caller: Caller) -> None:
+        """Remember the token that a proven view sends, before anything of its request is shown or recorded.
+
+        Also if it is dropped: a page that sends one may have it in a URL or a body, too.
+        """
+        for name, value in headers:
+            if caller.proven and name.lower() == FIELD:
+                self._remember(caller, _secrets(value))
 
     def redactor(self, caller: Caller) -> Callable[[str], str] | None:
         """Return a function that masks the tokens that this caller's pages recently sent; None without any."""
         passed = self._passed.get((caller.principal.person, caller.app))
-        return SecretRedactor(passed).text if passed else None
+        if not passed:
+            return None
+        forms = [secret.replace(" ", "+") for secret in passed if " " in secret]  # as forms are encoded
+        return SecretRedactor([*passed, *forms]).shown
 
     def open_body(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller) -> tuple[bytes, tuple[str, ...]]:
         """Return the body to send, with the tokens of its handles where the route has a `vault`, and these tokens."""
@@ -208,7 +221,7 @@ def _secrets(value: str) -> tuple[str, ...]:
     if scheme.strip().lower() == "basic":
         with suppress(ValueError):
             found.append(base64.b64decode(token, validate=True).decode("utf-8").partition(":")[2])
-    return tuple(text for text in found if len(text) >= SHORTEST)
+    return tuple(text for text in found if len(text) >= SHORTEST and text not in _WORDS)
 
 
 def _escape(canonical: CanonicalRequest) -> Callable[[str], str]:

@@ -205,6 +205,7 @@ class Exchange:
             return own
         if app.pages and request.page is None:
             request = with_page(request)
+        self._sender.notice_token(request, caller)
         policy = app.policy
         safe, after = request.method.upper() in SAFE_METHODS, parked.question.id if parked is not None else None
         record = self._recorder.start("http", caller, safe=safe, came=_arrival_trace(request), after=after)

@@ -11,8 +11,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Final, Protocol
-from urllib.parse import unquote, unquote_plus
 
 from anyio import CancelScope
 
@@ -74,6 +74,19 @@ class Measure:
             metrics.count_refusal(app, door, reason)
         metrics.request_seconds.add(seconds, kind, app)
         metrics.step_seconds.add_all(kind, timing)
+
+
+def _mask(value: Json, mask: Callable[[str], str]) -> Json:
+    """Return the value with all texts in it masked."""
+    match value:
+        case str():
+            return mask(value)
+        case list():
+            return [_mask(one, mask) for one in value]
+        case dict():
+            return {mask(name): _mask(one, mask) for name, one in value.items()}
+        case _:
+            return value
 
 
 def _word(fields: Mapping[str, Json], name: str) -> str:
@@ -175,6 +188,10 @@ class Record:
             self.reported += refused
             self.note(reported=[*self.reported])
 
+    def mask(self) -> Callable[[str], str] | None:
+        """Return what masks the tokens that pages of the caller recently sent; None without any."""
+        return self._recorder.redactor(self.caller)
+
     def mark(self, step: str) -> None:
         """End the step `step` now; a repeated step adds to its duration."""
         now = time.perf_counter()
@@ -259,7 +276,7 @@ class Recorder:
         self.tells_all = on_failure is OnFailure.REFUSE or hooks.hear_records
         """True if every intent is written: if none may be missing, or a plugin receives entries."""
         self.redactor: Callable[[Caller], Callable[[str], str] | None] = lambda _: None
-        """Returns what masks the tokens of this caller's pages: a page may put its token into a URL."""
+        """Returns what masks the tokens of this caller's pages: a page may put its token into a URL or a body."""
 
     def start(
         self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None, after: str | None = None
@@ -274,6 +291,7 @@ class Recorder:
         span = self._tracer.start(kind, known or current() or came)
         if (seen := SEEN.get()) is not None:
             seen.app, seen.trace = caller.app or seen.app, span.trace.id
+            seen.mask = partial(self.redactor, caller)
         record = Record(self, self._randomness.id(), kind, caller, safe, span)
         if kind == "tool":
             self.leads(record.id, record.span.trace)
@@ -337,14 +355,10 @@ class Recorder:
         if self._hooks.hear_records:
             await self._hooks.audit_record(line)
 
-    def _masked(self, record: Record) -> dict[str, Json]:
-        """Return the fields to write, without tokens in the URL, also if they are percent-encoded there."""
-        fields, mask = record.fields.copy(), self.redactor(record.caller)
-        url = fields.get("url")
-        if mask is not None and isinstance(url, str):
-            forms = (url, unquote(url), unquote_plus(url))
-            fields["url"] = next((shown for form in forms if (shown := mask(form)) != form), url)
-        return fields
+    def _masked(self, record: Record) -> Mapping[str, Json]:
+        """Return the fields to write, without tokens of the caller's pages."""
+        mask = record.mask()
+        return record.fields.copy() if mask is None else {name: _mask(one, mask) for name, one in record.fields.items()}
 
     def _works(self) -> None:
         self._failing = False

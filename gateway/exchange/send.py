@@ -29,6 +29,7 @@ from gateway.model import (
     Headers,
     Json,
     Outbound,
+    Request,
     Response,
     SocketBackend,
     StreamingBackend,
@@ -222,6 +223,11 @@ class Sender:
             return page.inject(decided, spec, caller, record)
 
         return inject
+
+    def notice_token(self, request: Request, caller: Caller) -> None:
+        """Remember the token that a page sends, so that it is masked in what is recorded and shown of its requests."""
+        if self._page_tokens is not None:
+            self._page_tokens.notice(request.headers, caller)
 
     async def ready(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
         """Return once the account is connected; wait for its person if their client can be told. Raises `Refusal`."""

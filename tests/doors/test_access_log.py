@@ -24,7 +24,11 @@ async def test_each_request_is_one_line(tmp_path: Path) -> None:
         async with http.get(f"{plain}/healthz", headers={"host": "evil.example"}) as answer:
             assert answer.status == 421
         async with http_door(gateway, modern=True) as mcp:
-            assert (await mcp.ask({"url": "/api/called", "method": "POST", "body": "{}"})).status == 200
+            token = {"authorization": "Bearer a-secret-of-the-page"}
+            called = {"url": "/api/called", "method": "POST", "body": "{}", "headers": token}
+            assert (await mcp.ask(called)).status == 200
+        async with http.get(f"{plain}/api/a-secret-of-the-page/%61-secret-of-the-page", headers=site) as answer:
+            assert answer.status == 200
         gateway.process.terminate()
         code, output = await wait_exit(gateway.process)
         traces = {
@@ -40,7 +44,8 @@ async def test_each_request_is_one_line(tmp_path: Path) -> None:
     assert len(health) < second["bytes"] < 1000
     assert (first["app"], first["client"], len(first["principal"])) == ("target", "127.0.0.1", 16)
     assert first["trace"] == next(trace for url, trace in traces.items() if "fast" in url)
-    assert lines[-1]["trace"] == traces["/api/called"]
+    assert lines[-2]["trace"] == traces["/api/called"]
+    assert lines[-1]["path"] == "/api/***/***"
     assert "a-secret" not in output
 
 

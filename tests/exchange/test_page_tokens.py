@@ -10,10 +10,8 @@ from urllib.parse import quote, unquote
 import pytest
 from msgspec import structs
 
-from gateway.exchange.decided_request import decide_request
 from gateway.exchange.page_tokens import CALLERS, REMEMBERED, PageTokens
 from gateway.model import Caller, Headers, Outbound, Principal, Request, Response
-from gateway.policy import parse_policy
 from gateway.stores.sealing import KeyFile, KeyRing
 from tests.exchange.house import JSON, PAGE, House, building
 
@@ -27,6 +25,8 @@ routes:
   - {{path: /login, methods: [POST], backend: api, {vault}}}
   - {{path: /refresh, methods: [POST], backend: api, {vault}}}
   - {{path: /other/**, methods: [GET], backend: other}}
+  - {{path: "/asked/{{name:encoded}}", methods: [POST], backend: api, confirm: {{message: "Send {{params.name}}?"}}}}
+  - {{path: /denied/**, deny: "not here"}}
   - {{path: /**, methods: [GET, POST], backend: api, stream: true, redirects: same-route}}
 """
 VAULT = "vault: [$.access_token, $.refresh_token]"
@@ -100,6 +100,50 @@ async def test_a_token_in_a_url_is_not_recorded(passing: House, url: str) -> Non
     written = passing.journal.path.read_text("utf-8")
     assert TOKEN not in written
     assert quote(TOKEN, safe="") not in written
+
+
+TWICE = quote(quote(TOKEN, safe=""), safe="")
+FORMS = (TOKEN, quote(TOKEN, safe=""), quote(TOKEN, safe="").lower(), TWICE, TOKEN.replace("/", "\\/"))
+
+
+@pytest.mark.parametrize("authorization", ["pass", "drop"])
+async def test_a_person_is_asked_without_the_token(tmp_path: Path, authorization: str) -> None:
+    """In no form, wherever the page put it, also at its first request; what is sent is what the page wrote."""
+    encoded, values = quote(TOKEN, safe=""), ", ".join(f'"a {form} b"' for form in FORMS)
+    body = f'{{"{TOKEN}": [{values}]}}'
+    url = f"/asked/{encoded}?next={quote(f'/x?token={encoded}', safe='')}&a=%2F"
+    headers = (*bearer(TOKEN), *JSON, ("x-copy", TOKEN))
+    async with building(tmp_path, policy(authorization)) as house:
+        pending = await house.exchange.run(Request("POST", url, headers, body.encode()), PAGE)
+        assert pending.status == 202
+        (question,) = [one.question for one in house.approvals.open()]
+        shown = f"{question} {pending.body.decode()} {pending.url} {house.journal.path.read_text('utf-8')}"
+        assert [form for form in FORMS if form in shown] == []
+        assert question.message == "Send ***?"
+        assert question.target == "/asked/***?next=%2Fx%3Ftoken%3D***&a=%2F"
+        assert dict(question.headers)["x-copy"] == "***"
+        assert json.loads(question.body) == {"***": ["a *** b"] * len(FORMS)}
+        await house.approvals.answer(question.id, True, "a person")
+        answer = await house.exchange.resume(question.id, PAGE, wait=60)
+        assert answer.status == 200
+        assert house.shop.sent[-1].body.decode() == body
+        assert unquote(house.shop.sent[-1].url).startswith(f"http://api.test/asked/{TOKEN}?")
+        written = house.journal.path.read_text("utf-8")
+    assert [form for form in FORMS if form in written] == []
+
+
+async def test_a_refused_request_is_recorded_without_the_token(passing: House) -> None:
+    """Its URL and the text of its refusal, of the first request that has it."""
+    answer = await passing.exchange.run(Request("GET", f"/denied/{TOKEN}?t={TWICE}", bearer(TOKEN)), PAGE)
+    assert answer.status == 403
+    assert passing.outcome()["url"] == "/denied/***?t=***"
+    assert TOKEN not in passing.journal.path.read_text("utf-8")
+
+
+async def test_a_word_in_place_of_a_token_is_none(passing: House) -> None:
+    """Scripts write `undefined` before a login, which is no secret of later records."""
+    await passing.exchange.run(Request("GET", "/undefined", bearer("undefined")), PAGE)
+    assert passing.outcome()["url"] == "/undefined"
 
 
 async def test_where_it_is_dropped_the_page_is_told(tmp_path: Path) -> None:
@@ -241,21 +285,14 @@ async def test_an_answer_in_which_no_token_can_be_found_is_not_shown(vaulting: H
 
 
 @pytest.mark.bound("tokens of pages that are masked in tool results")
-async def test_a_few_tokens_of_a_few_callers_are_remembered(tmp_path: Path) -> None:
+def test_a_few_tokens_of_a_few_callers_are_remembered(tmp_path: Path) -> None:
     """The most recently used ones, for the results of the page's tools."""
-    ring = KeyRing(KeyFile(tmp_path / "gateway.key"))
-    tokens = PageTokens(ring)
-    spec = parse_policy(policy("pass"), "policy.yaml").backends["api"]
-    async with building(tmp_path, policy("pass")) as house:
-        for number in range(REMEMBERED + 1):
-            record = house.recorder.start("http", PAGE, safe=True)
-            request = Request("GET", "/me", bearer(f"token-number-{number}"))
-            decided = await decide_request(parse_policy(policy("pass"), "p.yaml"), request, PAGE, record, 1.0)
-            tokens.inject(decided, spec, PAGE, record)
-        redact = tokens.redactor(PAGE)
-        assert redact is not None
-        assert redact("token-number-8 token-number-0") == "*** token-number-0"
-        for number in range(CALLERS):
-            caller = structs.replace(PAGE, app=f"app-{number}")
-            tokens.inject(decided, spec, caller, record)
-        assert tokens.redactor(PAGE) is None
+    tokens = PageTokens(KeyRing(KeyFile(tmp_path / "gateway.key")))
+    for number in range(REMEMBERED + 1):
+        tokens.notice(bearer(f"token-number-{number}"), PAGE)
+    redact = tokens.redactor(PAGE)
+    assert redact is not None
+    assert redact("token-number-8 token-number-0") == "*** token-number-0"
+    for number in range(CALLERS):
+        tokens.notice(bearer("another-token"), structs.replace(PAGE, app=f"app-{number}"))
+    assert tokens.redactor(PAGE) is None
