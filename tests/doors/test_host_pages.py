@@ -224,11 +224,12 @@ async def test_a_token_of_a_page_is_good_for_its_origin_and_bridge_alone(tmp_pat
         for asked in ([], ["nothing"], "cart"):
             async with http.post(f"{world.console}/bridge/tickets", json={"apps": asked}, headers=headers) as answer:
                 assert answer.status == (200 if asked == [] else 400)
-        async with http.ws_connect(f"{world.console}/bridge", headers={"origin": CANVAS}) as socket:
+        spoken = ["webmcp-gateway.v1"]
+        async with http.ws_connect(f"{world.console}/bridge", protocols=spoken, headers={"origin": CANVAS}) as socket:
             await socket.send_str(mux.encode(mux.Hello(ticket)))
             assert json.loads(await socket.receive_str(timeout=60))["error"]["code"] == "bad-ticket"
         with pytest.raises(aiohttp.WSServerHandshakeError):
-            await http.ws_connect(f"{world.console}/bridge", headers={"origin": EVIL})
+            await http.ws_connect(f"{world.console}/bridge", protocols=spoken, headers={"origin": EVIL})
 
 
 REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
