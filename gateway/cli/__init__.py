@@ -74,6 +74,7 @@ main = CommandGroup(
         "serve": "gateway.cli.serve:serve",
         "stdio": "gateway.cli.stdio.command:stdio",
         "dev": "gateway.cli.serve:dev",
+        "connect": "gateway.cli.connect:connect",
         "pack": "gateway.cli.pack:pack",
         "policy": "gateway.cli:policy_commands",
         "approvals": "gateway.cli.approvals:approvals",

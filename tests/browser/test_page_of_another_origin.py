@@ -37,7 +37,8 @@ auth:
 PAGE = """<!doctype html><html lang=en><meta charset=utf-8><title>Company chat</title>
 <script type="module" src="{gateway}/host/mcp-app.js"></script>
 <mcp-app gateway="{gateway}" app="cart" title="Fennel"></mcp-app>
-<script>document.querySelector("mcp-app").getToken = async () => (await fetch("/token", {{method: "POST"}})).text()</script>
+<script>const app = document.querySelector("mcp-app");
+app.getToken = () => fetch("/token", {{ method: "POST" }}).then((answer) => answer.text());</script>
 """
 
 

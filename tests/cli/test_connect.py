@@ -1,0 +1,206 @@
+"""`connect`: what each host needs, and the host's file after it was written, or was not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from gateway.cli import lock, main
+from gateway.cli.connect import HOSTS
+from gateway.jsontext.editing import read_jsonc
+from tests.world import free_port
+
+HOME = Path("/home/ada")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's home folder with a configured gateway."""
+    for name in ("XDG_CONFIG_HOME", "APPDATA", "WEBMCP_GATEWAY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.platform", "linux")
+    configure(tmp_path)
+    return tmp_path
+
+
+def configure(folder: Path, auth: str = "[none]", port: int = 18080) -> None:
+    """Write the gateway's configuration."""
+    (folder / "page.html").write_text("<!doctype html><title>x</title>")
+    (folder / "policy.yaml").write_text("version: 1\n")
+    apps = "apps: {cart: {source: page.html, policy: policy.yaml}}"
+    (folder / "gateway.yaml").write_text(f"server: {{listen: 127.0.0.1:{port}}}\nauth: {auth}\n{apps}\n")
+
+
+def connect(*arguments: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(main, ["connect", *arguments])
+
+
+PLACES = {
+    "claude-desktop": (
+        ".config/Claude/claude_desktop_config.json",
+        "Library/Application Support/Claude/claude_desktop_config.json",
+        "Roaming/Claude/claude_desktop_config.json",
+    ),
+    "claude-code": (".claude.json",) * 3,
+    "vscode": (
+        ".config/Code/User/mcp.json",
+        "Library/Application Support/Code/User/mcp.json",
+        "Roaming/Code/User/mcp.json",
+    ),
+    "cursor": (".cursor/mcp.json",) * 3,
+    "goose": (".config/goose/config.yaml", ".config/goose/config.yaml", "Roaming/Block/goose/config/config.yaml"),
+}
+
+
+def test_each_host_has_its_file_where_its_system_keeps_it() -> None:
+    """Linux, macOS and Windows; ChatGPT has none."""
+    for host, places in PLACES.items():
+        for system, place in zip(("linux", "darwin", "win32"), places, strict=True):
+            where = HOSTS[host].place
+            assert where is not None
+            assert where(system, HOME, {"APPDATA": str(HOME / "Roaming")}) == HOME / place
+    assert HOSTS["chatgpt"].place is None
+
+
+def test_a_file_is_made_once_and_then_stays(home: Path) -> None:
+    """Readable by its owner alone; a second run changes nothing, and makes no backup."""
+    for host, (place, *_) in PLACES.items():
+        shown = connect(host)
+        assert shown.exit_code == 0, shown.output
+        for expected in (f"added webmcp-gateway to {home / place}", f"{home / place} has it already"):
+            done = connect(host, "--write")
+            assert (done.exit_code, done.output.splitlines()[0]) == (0, expected)
+        assert stat.S_IMODE((home / place).stat().st_mode) == 0o600
+        assert (home / place).read_text() == shown.stdout
+        assert [one.name for one in (home / place).parent.iterdir() if "backup" in one.name] == []
+    entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["webmcp-gateway"]
+    assert entry == {"url": "http://localhost:18080/mcp"}
+
+
+VSCODE = '{\n\t// mine\n\t"servers": {\n\t\t"a": {"url": "http://a"}, // first\n\t},\n}\n'
+GOOSE = "# mine\nGOOSE_MODEL: x  # the best\nextensions:\n  # built in\n  developer:\n    enabled: true\n\nlast: 1\n"
+
+
+def test_what_is_in_a_file_stays_and_is_kept_beside_it(home: Path) -> None:
+    """Comments, order, mode, and a link to the file; the former content is in a backup with the same mode."""
+    real = home / "real.json"
+    real.write_text(VSCODE)
+    real.chmod(0o640)
+    place = home / ".config/Code/User/mcp.json"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(real)
+    done = connect("vscode", "--write", "--app", "cart")
+    assert done.exit_code == 0, done.output
+    now = real.read_text()
+    assert place.is_symlink()
+    assert "// mine" in now
+    assert "// first" in now
+    assert read_jsonc(now) == {
+        "servers": {"a": {"url": "http://a"}, "cart": {"type": "http", "url": "http://localhost:18080/mcp/cart"}}
+    }
+    [backup] = home.glob("real.json.*.backup")
+    assert backup.read_text() == VSCODE
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (real, backup)} == {0o640}
+    goose = home / "goose.yaml"
+    goose.write_text(GOOSE)
+    for app in ("cart", "cart"):
+        assert connect("goose", "--write", "--file", str(goose), "--app", app, "--name", "shop").exit_code == 0
+    lines = iter(goose.read_text().splitlines())
+    assert all(line in lines for line in GOOSE.splitlines())  # in this order
+    found = yaml.safe_load(goose.read_text())
+    assert found["extensions"]["shop"]["uri"] == "http://localhost:18080/mcp/cart"
+    assert (found["extensions"]["developer"], found["last"]) == ({"enabled": True}, 1)
+    assert connect("goose", "--write", "--file", str(goose), "--name", "shop").exit_code == 0
+    found = yaml.safe_load(goose.read_text())
+    assert found["extensions"]["shop"]["uri"] == "http://localhost:18080/mcp"
+    assert list(found["extensions"]) == ["shop", "developer"]
+    assert len(list(home.glob("goose.yaml.*.backup"))) == 2
+
+
+BAD = {
+    "not JSON": b'{"mcpServers": {',
+    "a list": b"[]",
+    "another value": b'{"mcpServers": []}',
+    "not UTF-8": b'{"a": "\xff"}',
+    "too large": b" " * (2**26),
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=list(BAD))
+def test_a_bad_file_is_named_and_left_as_it_is(home: Path, content: bytes) -> None:
+    """With no backup, and no other file."""
+    place = home / ".cursor/mcp.json"
+    place.parent.mkdir()
+    place.write_bytes(content)
+    done = connect("cursor", "--write")
+    assert done.exit_code == 2
+    assert str(place) in done.output
+    assert place.read_bytes() == content
+    assert list(place.parent.iterdir()) == [place]
+
+
+def test_a_file_that_cannot_be_edited_is_left_as_it_is(home: Path) -> None:
+    """A folder in its place, YAML in one line or that is no mapping."""
+    for text in ("extensions: {developer: {enabled: true}}\n", "- 1\n", "a: [\n", "extensions: [1]\n"):
+        (home / "goose.yaml").write_text(text)
+        done = connect("goose", "--write", "--file", str(home / "goose.yaml"))
+        assert (done.exit_code, (home / "goose.yaml").read_text()) == (2, text), done.output
+    (home / "folder").mkdir()
+    assert connect("cursor", "--write", "--file", str(home / "folder")).exit_code == 2
+
+
+def test_a_host_is_told_how_to_identify_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference to the token where the host has them; the token itself only in a file that a process needs."""
+    configure(home, "[token]")
+    for host, reference in (("claude-code", "${W}"), ("vscode", "${env:W}"), ("cursor", "${env:W}"), ("goose", "${W}")):
+        shown = connect(host)
+        assert f"Bearer {reference.replace('W', 'WEBMCP_GATEWAY_TOKEN')}" in shown.stdout
+        assert "token create" in shown.stderr
+    assert connect("claude-desktop", "--write").exit_code == 2
+    monkeypatch.setenv("WEBMCP_GATEWAY_TOKEN", "wmg_secret")
+    assert connect("claude-desktop", "--write").exit_code == 0
+    place = home / PLACES["claude-desktop"][0]
+    assert json.loads(place.read_text())["mcpServers"]["webmcp-gateway"]["env"] == {
+        "WEBMCP_GATEWAY_TOKEN": "wmg_secret"
+    }
+    monkeypatch.delenv("WEBMCP_GATEWAY_TOKEN")
+    configure(home, "[{type: oauth, issuer: 'http://localhost:9', network: private}]")
+    assert "Bearer" not in connect("cursor").stdout
+    assert "Add custom connector" in connect("claude-desktop").output
+    assert connect("claude-desktop", "--write").exit_code == 2
+    chat = connect("chatgpt").output
+    assert "OAuth" in chat
+    assert "public https" in chat
+    for wrong in (["nothing"], ["cursor", "--app", "x"], ["cursor", "--name", "a b"], ["chatgpt", "--write"]):
+        assert connect(*wrong).exit_code == 2
+    assert connect("cursor", "--url", "ftp://x").exit_code == 2
+    assert "https://g.example/mcp/cart" in connect("cursor", "--url", "https://g.example/mcp/", "--app", "cart").stdout
+
+
+async def test_the_written_process_serves_the_gateway(home: Path) -> None:
+    """As Claude Desktop starts it, with nothing of the shell's environment."""
+    configure(home, port=free_port())
+    assert connect("claude-desktop", "--write").exit_code == 0
+    entry = json.loads((home / PLACES["claude-desktop"][0]).read_text())["mcpServers"]["webmcp-gateway"]
+    parameters = StdioServerParameters(command=entry["command"], args=entry["args"], cwd="/")
+    with open(os.devnull, "w") as silent:
+        async with Client(stdio_client(parameters, errlog=silent)) as client:
+            assert "open_cart" in {tool.name for tool in (await client.list_tools()).tools}
+    process = lock.process(home)
+    assert process is not None
+    os.kill(process, signal.SIGTERM)
+    while lock.running_url(home) is not None:
+        await asyncio.sleep(0.05)
