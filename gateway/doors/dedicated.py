@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import re
 import secrets
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -43,14 +45,14 @@ EACH: Final = 32
 """Documents of one principal that may wait."""
 
 WHOLE: Final = 256 * 1024 * 1024
-"""Characters of all that wait."""
+"""Bytes of all that wait."""
 
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
         "documents for dedicated origins that no browser has fetched yet",
         f"{EACH} per principal, {size(WHOLE)} in all, each for {LIFETIME:g} s",
-        "the principal's oldest is dropped; `-32000` when all are too large",
+        "the oldest of that principal, or of the largest holder, is dropped; `-32000` for a larger one",
     ),
 )
 
@@ -99,6 +101,11 @@ class Document:
     html: str
     policy: str
     ends: float
+
+    @property
+    def size(self) -> int:
+        """The memory that the page takes, in bytes."""
+        return sys.getsizeof(self.html)
 
 
 class PreparePage(Protocol):
@@ -175,16 +182,31 @@ class DedicatedDoor:
 
     def _keep(self, document: Document) -> str:
         self._forget_expired()
-        mine = [key for key, one in self._waiting.items() if one.principal == document.principal]
+        owner = document.principal.id
+        if document.size > WHOLE:
+            _WAITING.report(owner)
+            raise Refusal(Reason.RATE_LIMITED, "The page is too large to be shown.")
+        mine = [key for key, one in self._waiting.items() if one.principal.id == owner]
         if len(mine) >= EACH:
-            _WAITING.report(document.principal.id)
+            _WAITING.report(owner)
             del self._waiting[mine[0]]
-        if sum(len(one.html) for one in self._waiting.values()) + len(document.html) > WHOLE:
-            _WAITING.report(document.principal.id)
-            raise Refusal(Reason.RATE_LIMITED, "Too many pages wait to be shown. Try again in a minute.")
+        held = Counter[str]()
+        for one in self._waiting.values():
+            held[one.principal.id] += one.size
+        held[owner] += document.size
+        while held.total() > WHOLE:
+            _WAITING.report(owner)
+            self._drop_oldest(held)
         once = base64url(secrets.token_bytes(32))
         self._waiting[digest(once)] = document
         return once
+
+    def _drop_oldest(self, held: Counter[str]) -> None:
+        """Drop the oldest document of the largest holder with any."""
+        owners = {one.principal.id for one in self._waiting.values()}
+        largest = max(owners, key=lambda owner: held[owner])
+        oldest = next(key for key, one in self._waiting.items() if one.principal.id == largest)
+        held[largest] -= self._waiting.pop(oldest).size
 
     def _forget_expired(self) -> None:
         now = self._clock()

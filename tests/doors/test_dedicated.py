@@ -285,7 +285,7 @@ def test_each_app_and_person_has_an_origin_of_its_own() -> None:
 
 @pytest.mark.bound("documents for dedicated origins that no browser has fetched yet")
 def test_documents_that_nobody_fetches_are_bounded() -> None:
-    """Of one person the oldest goes, and none when all are too large; time frees them."""
+    """Of one person the oldest goes, and of the largest holder when all are too large; time frees them."""
     clock = [0.0]
     made = door(clock)
     show = made.show("one")
@@ -294,6 +294,12 @@ def test_documents_that_nobody_fetches_are_bounded() -> None:
     assert len(made._waiting) == EACH
     with pytest.raises(Refusal):
         show(LOCAL_OTHER, "x" * (WHOLE + 1), {})
+    large = WHOLE // 8
+    for _ in range(EACH):
+        show(LOCAL_OTHER, "x" * large, {})
+    show(LOCAL, "é" * large, {})
+    held = [(one.principal, len(one.html)) for one in made._waiting.values()]
+    assert held == [(LOCAL, 1)] * (EACH - 1) + [(LOCAL_OTHER, large)] * 6 + [(LOCAL, large)]
     clock[0] = 61.0
     show(LOCAL_OTHER, "x", {})
     assert len(made._waiting) == 1
