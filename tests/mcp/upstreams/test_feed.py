@@ -11,7 +11,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.changes import feed as module
-from gateway.mcp.upstreams.changes.feed import ACKNOWLEDGED, ChangeListener, Feed
+from gateway.mcp.upstreams.changes.feed import ACKNOWLEDGED, LONGEST, ChangeListener, Feed
+from gateway.mcp.upstreams.transport.notifications import LARGEST_CHANGE
 
 A, B = "a://1", "b://1"
 
@@ -118,6 +119,30 @@ async def test_a_principal_follows_so_many_resources(
     assert (mine.uris, too.uris, other.uris) == ({A, B}, set(), {A, B})
     await feed.remove(upstream, mine)
     await feed.subscribe(upstream, too, A, B)
+
+
+@pytest.mark.bound("subscribed resources of an upstream")
+@pytest.mark.parametrize("modern", [True, False])
+async def test_a_resource_with_a_long_address_is_not_followed(made: Made, *, modern: bool) -> None:
+    """Beside others it is left out; alone it is an error, and the upstream never sees it."""
+    upstream, feed = made(modern)
+    one, long = follows(feed), "a://" + "x" * LONGEST
+    with pytest.raises(MCPError, match="at most 4096 characters"):
+        await feed.subscribe(upstream, one, long)
+    await feed.subscribe(upstream, one, A, long)
+    await feed.unsubscribe(upstream, one, long)
+    assert one.uris == {A}
+    assert long not in str(upstream.asked)
+
+
+async def test_a_large_notification_is_not_passed_to_every_follower(made: Made) -> None:
+    """It would be queued for each of them."""
+    _, feed = made(True)
+    told: list[tuple[str, dict[str, Any]]] = []
+    feed.add(ChangeListener(lambda *given: told.append(given)))
+    for amount in (LARGEST_CHANGE - 20, LARGEST_CHANGE):
+        feed.pass_on("notifications/other", {"more": "x" * amount})
+    assert [len(params["more"]) for _, params in told] == [LARGEST_CHANGE - 20]
 
 
 async def test_what_is_asked_of_one_resource_keeps_its_order(made: Made) -> None:

@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 from mcp import MCPError
 
+from gateway.bounds import report_exceeded
 from gateway.mcp.upstreams.changes import following
 from gateway.mcp.upstreams.changes.feed import KINDS, UPDATED
 from gateway.mcp.upstreams.changes.following import BACKLOG, MOST, ListenStreams, News
 from gateway.model import LOCAL
+
+TOOLS = KINDS["toolsListChanged"]
 
 
 async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
@@ -41,6 +44,28 @@ async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
         f"test://{MOST - 1}",
         "test://last",
     ]
+
+
+@pytest.mark.bound("queued notifications for a client")
+async def test_what_is_queued_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is dropped, and what is taken makes room; the news of a list is always queued."""
+    monkeypatch.setattr(following, "QUEUED", 1000)
+    news = News()
+    reports: list[str] = []
+    with report_exceeded(lambda bound, *_: reports.append(bound.what)):
+        for number in range(4):
+            news.tell("notifications/other", {"number": number, "more": "x" * 300})
+    assert reports == ["queued notifications for a client"]
+    news.tell(UPDATED, {"uri": "a"})
+    news.tell(TOOLS, {})
+    assert [(await news.get())[1].get("number") for _ in range(3)] == [0, 1, 2]
+    news.tell(UPDATED, {"uri": "a", "more": "x" * 900})
+    assert [await news.get(), await news.get()] == [(UPDATED, {"uri": "a", "more": "x" * 900}), (TOOLS, {})]
+    news.tell("notifications/other", {"more": "x" * 985})
+    news.tell(TOOLS, {})
+    assert [(await news.get())[0], (await news.get())[0]] == ["notifications/other", TOOLS]
+    news.tell("notifications/other", {"more": "x" * 980})
+    assert (await news.get())[1] == {"more": "x" * 980}
 
 
 @pytest.mark.bound("change streams of an upstream")

@@ -20,9 +20,11 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.bounds import Area, Bound, Shares
 from gateway.errors import Refusal
+from gateway.jsontext.writing import plain_json
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.transport.handshake import INFO, envelope, headers
 from gateway.mcp.upstreams.transport.link import FIRST_WAIT, LONGEST_WAIT, STEADY, Link, LinkSession
+from gateway.mcp.upstreams.transport.notifications import LARGEST_CHANGE
 
 log = logging.getLogger(__name__)
 
@@ -45,20 +47,21 @@ MAX_URIS = 1000
 ALL_URIS = 16 * 1024
 """Subscribed resources of all principals on one connection."""
 
+LONGEST, DEEPEST = 4096, 64
+"""Limits on a resource's address, in characters and parts: no longer one is followed, and enclosing resources are
+matched within them."""
+
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
         "subscribed resources of an upstream",
         f"{MAX_URIS:,} per principal, {ALL_URIS:,} in all, of each connection; beyond half of it, a small share "
-        "per principal",
+        f"per principal; {LONGEST:,} characters each",
         "an error",
     ),
 )
 
 (_FOLLOWED,) = BOUNDS
-
-LONGEST, DEEPEST = 4096, 64
-"""Limits on a resource's address, in characters and parts, within which enclosing resources are matched."""
 
 _BORDER: Final = re.compile("[/?#]")
 
@@ -121,10 +124,15 @@ class Feed:
         """Send the follower updates of those of the resources `uris` that the upstream accepts.
         They are then among its `uris`. Raises `MCPError` if all are refused, `UpstreamLost`, `Refusal`.
         """
-        async with self._alone(*uris):
+        short = [uri for uri in uris if len(uri) <= LONGEST]
+        if len(short) < len(uris):
+            _FOLLOWED.report(follower.owner or None)
+        if uris and not short:
+            raise MCPError(types.INVALID_PARAMS, f"A resource is followed if its URI has at most {LONGEST} characters.")
+        async with self._alone(*short):
             if follower not in self.followers:
                 return  # it was removed meanwhile
-            new = set(uris) - follower.uris
+            new = set(short) - follower.uris
             if not self._places.take(follower.owner, len(new)):
                 _FOLLOWED.report(follower.owner or None)
                 raise MCPError(-32603, "Too many resources of this upstream are followed already.")
@@ -137,7 +145,7 @@ class Feed:
                 self._leave(follower, *new)
                 raise
             self._leave(follower, *refused)
-            if refused and follower.uris.isdisjoint(uris):
+            if refused and follower.uris.isdisjoint(short):
                 raise next(iter(refused.values()))
 
     @asynccontextmanager
@@ -203,6 +211,9 @@ class Feed:
         elif method in KINDS.values():
             self._notify_change(method, params)
         elif method not in (ACKNOWLEDGED, "notifications/message", "notifications/progress"):
+            if len(plain_json(params)) > LARGEST_CHANGE:
+                log.warning("a notification of more than %d bytes is not passed on: %s", LARGEST_CHANGE, method[:100])
+                return
             for follower in list(self.followers):
                 follower.tell(method, params)
 

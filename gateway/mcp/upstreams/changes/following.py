@@ -12,8 +12,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
-from gateway.bounds import Area, Bound
+from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.writing import plain_json
 from gateway.mcp.standing_streams import SessionChannel
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog.listing import account_is_missing
@@ -28,6 +29,9 @@ BACKLOG = 256
 
 MOST = 2 * feed.MAX_URIS
 """Limit of list and resource notifications in the queue: an upstream may report ever new parts of a resource."""
+
+QUEUED = 8 * 1024 * 1024
+"""Bytes of all of them."""
 
 MAX_STREAMS = 1024
 
@@ -44,7 +48,7 @@ BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
         "queued notifications for a client",
-        f"{BACKLOG} per client; the latest per list and resource, {MOST:,}",
+        f"{BACKLOG} per client; the latest per list and resource, {MOST:,}; {size(QUEUED)} together",
         "further ones are dropped",
     ),
 )
@@ -60,26 +64,29 @@ class News:
 
     def __init__(self, channel: SessionChannel | None = None) -> None:
         self._waiting: dict[tuple[str, object], Message] = {}
+        self._size = 0
         self._some = asyncio.Event()
         self._changed = channel.announcer(self.take) if channel is not None else self._some.set
 
     def tell(self, method: str, params: Message) -> None:
         """Add a notification; must not block."""
         if method == feed.UPDATED:
-            key = (method, str(params.get("uri")))
-            if key in self._waiting or self._has_room(MOST):
-                self._waiting[key] = params
+            self._put((method, str(params.get("uri"))), params, MOST)
         elif method in feed.KINDS.values():
-            self._waiting[method, None] = params
-        elif self._has_room(BACKLOG):
-            self._waiting[method, object()] = params
+            self._put((method, None), params, MOST)
+        else:
+            self._put((method, object()), params, BACKLOG)
         self._changed()
 
-    def _has_room(self, most: int) -> bool:
-        if len(self._waiting) < most:
-            return True
-        _NEWS.report()
-        return False
+    def _put(self, key: tuple[str, object], params: Message, most: int) -> None:
+        """Queue a notification, or update the queued one with this key; there may be `most` then."""
+        known = self._waiting.get(key)
+        grown = self._size + _bytes_of(params) - (0 if known is None else _bytes_of(known))
+        full = (known is None and len(self._waiting) >= most) or grown > QUEUED
+        if full and key[1] is not None:  # those of lists are few
+            _NEWS.report()
+            return
+        self._waiting[key], self._size = params, grown
 
     async def get(self) -> tuple[str, Message]:
         """Return the oldest notification, once there is one."""
@@ -91,7 +98,15 @@ class News:
     def take(self) -> tuple[str, Message] | None:
         """Return the oldest notification, if there is one."""
         key = next(iter(self._waiting), None)
-        return (key[0], self._waiting.pop(key)) if key is not None else None
+        if key is None:
+            return None
+        params = self._waiting.pop(key)
+        self._size -= _bytes_of(params)
+        return key[0], params
+
+
+def _bytes_of(params: Message) -> int:
+    return len(plain_json(params))
 
 
 class ListenStreams:

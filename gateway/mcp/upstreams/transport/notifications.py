@@ -71,7 +71,8 @@ CHANGES = ("/list_changed", "/updated")
 """Suffixes of notifications for all followers of a change, whichever stream carries them."""
 
 LARGEST_CHANGE = 64 * 1024
-"""Bytes of the largest of these that is passed on unchanged; of larger ones only the `uri` is."""
+"""Bytes of the largest of these that is passed on unchanged; of larger ones only the `uri` is. Larger notifications of
+other kinds reach only the client of their call."""
 
 Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
 
