@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -293,11 +292,6 @@ async def in_one_task(manager: AbstractAsyncContextManager[None]) -> AsyncIterat
     await task
 
 
-log = logging.getLogger(__name__)
-
-SHOWN = 10
-"""Warnings of an app that are logged when it is packed."""
-
 BODY = 16 * 1024 * 1024
 """Bytes of the largest request body at a door if no policy allows more."""
 
@@ -305,7 +299,7 @@ BODY = 16 * 1024 * 1024
 class Serving:
     """Prepares apps. `face` makes a mount, `proxies` returns the upstreams, `load_keys` loads the encryption keys.
 
-    `live` logs notes for the app's author. `room` is the memory shared by all request bodies, `in_turn` the turns of
+    `room` is the memory shared by all request bodies, `in_turn` the turns of
     large ones. `admits` are the access rules.
     """
 
@@ -322,7 +316,6 @@ class Serving:
         proxies: Callable[[], Mapping[str, Proxy]],
         face: Callable[[str], McpMount],
         load_keys: Callable[[], None],
-        live: bool,
         room: Shares,
         in_turn: RoundRobin,
         admits: Admits,
@@ -339,7 +332,6 @@ class Serving:
         self._proxies = proxies
         self._face = face
         self._load_keys = load_keys
-        self._live = live
         self._room = room
 
     def start(self, apps: Mapping[str, App]) -> tuple[dict[str, Running], list[Notice], list[App]]:
@@ -360,6 +352,7 @@ class Serving:
             except StartError as error:
                 place = place_of(self._config, f"apps.{id}")
                 broken.append(Notice(NoticeKind.BROKEN, Problem(str(self._config.path), *place, str(error)), id))
+        self._packer.drop(apps)
         return served, broken, waiting
 
     def of(self, app: App) -> Running:
@@ -411,14 +404,6 @@ class Serving:
             if isinstance(source, Path)
             else self._packer.shell(app, _origin(app, source), origins.app(app.id))
         )
-        for note in resource.notes if self._live else ():
-            log.info("app %s: %s", app.id, note)
-        for problem in resource.unread:
-            log.error("app %s: %s", app.id, problem)
-        for problem in resource.warnings[: None if self._live else SHOWN]:
-            log.warning("app %s: %s", app.id, problem)
-        if (more := len(resource.warnings) - SHOWN) > 0 and not self._live:
-            log.warning("app %s: %d more are listed by `webmcp-gateway pack`", app.id, more)
         if app.domain:
             resource = replace(resource, meta={**resource.meta, "domain": app.domain})
         packed = PublishedApp(app.id, app.title, resource, self._snapshot(app.id), keeps)

@@ -219,7 +219,6 @@ class Components:
             proxies=lambda: self.upstreams.proxies,
             face=self.build_face,
             load_keys=self.accounts.ring.load,
-            live=self.live,
             room=self.bodies.room,
             in_turn=self.connections.in_turn,
             admits=admits,

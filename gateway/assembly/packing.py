@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -36,8 +37,13 @@ KEPT_BYTES: Final = 256 * 1024 * 1024
 LARGEST: Final = 64 * 1024 * 1024
 """Bytes of the files of one app that are read to compare them; the result of a larger app is not kept."""
 
+SHOWN: Final = 10
+"""Warnings of an app that are logged when it is packed."""
+
 BATCH_SECONDS: Final = 1.0
 """Seconds after which the apps that were packed meanwhile are taken in together."""
+
+log = logging.getLogger(__name__)
 
 
 class Packer:
@@ -58,14 +64,19 @@ class Packer:
 
     def pack(self, app: App, source: Path) -> Resource:
         """Return the packed app. Raises `DocumentError` if it has no page."""
-        known, resource = self._ahead.pop(app.id, (None, None))
+        known, resource = self._ahead.get(app.id, (None, None))
         if known is app and resource is not None:
             return resource
         return self._load(app, source) or self._pack(app, source)
 
+    def drop(self, apps: Iterable[str]) -> None:
+        """Drop what was packed ahead for these apps: they are taken in, or never will be."""
+        for id in apps:
+            self._ahead.pop(id, None)
+
     def shell(self, app: App, origin: str, site: str) -> Resource:
         """Return the shell of an app whose pages a backend renders."""
-        return make_shell(
+        resource = make_shell(
             app=app.id,
             title=app.title,
             runtime=self._built.runtime,
@@ -79,6 +90,8 @@ class Packer:
             permissions=app.permissions,
             external=app.policy.external,
         )
+        self._log(app, resource)
+        return resource
 
     def waits(self, apps: Mapping[str, App]) -> list[App]:
         """Return the apps that are packed while the gateway runs; those whose results are kept are ready at once."""
@@ -126,6 +139,7 @@ class Packer:
                         async with asyncio.timeout(rest):
                             batch.append(await done.get())
                 yield batch
+                self.drop(app.id for app in batch)
                 self.left -= len(batch)
         finally:
             stopped.set()
@@ -152,6 +166,7 @@ class Packer:
             checked=self._live,
             dedicated=app.dedicated,
         )
+        self._log(app, resource)
         if key is not None:
             self._keep(key, resource)
         return resource
@@ -197,9 +212,22 @@ class Packer:
             if digest != _digest(text):
                 return None
             os.utime(path)
-            return _read(parse_json(text), app)
+            resource = _read(parse_json(text), app)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        self._log(app, resource)
+        return resource
+
+    def _log(self, app: App, resource: Resource) -> None:
+        """Log what is wrong with a packed app, and to its author what was done with it."""
+        for note in resource.notes if self._live else ():
+            log.info("app %s: %s", app.id, note)
+        for problem in resource.unread:
+            log.error("app %s: %s", app.id, problem)
+        for problem in resource.warnings[: None if self._live else SHOWN]:
+            log.warning("app %s: %s", app.id, problem)
+        if (more := len(resource.warnings) - SHOWN) > 0 and not self._live:
+            log.warning("app %s: %d more are listed by `webmcp-gateway pack`", app.id, more)
 
     def _keep(self, key: str, resource: Resource) -> None:
         """Write a result for the next start; a disk that is full is no reason to serve nothing."""

@@ -73,6 +73,27 @@ async def test_many_apps_come_in_while_the_gateway_runs(tmp_path: Path) -> None:
         await until(mended)
 
 
+async def test_each_warning_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At each start, though an app that cannot be packed makes those be taken in alone that were packed with it."""
+    server = Server()
+    many(tmp_path, server.port)
+    for name in NAMES:
+        (tmp_path / name / ("index.html" if name != "c" else "none.html")).write_text("<p>x<img src=missing.png>")
+    for left in (6, 1):
+        caplog.clear()
+        async with gateway(tmp_path, server) as (client, waiting):
+            assert waiting == left
+
+            async def served(client: aiohttp.ClientSession = client) -> bool:
+                return await titles(client, server.port) == ["A", "B", "D", "E", "F"]
+
+            await until(served)
+        told = [
+            record.getMessage().partition(":")[0] for record in caplog.records if "missing.png" in record.getMessage()
+        ]
+        assert sorted(told) == ["app a", "app b", "app d", "app e", "app f"]
+
+
 async def test_what_was_packed_is_kept_by_its_content(tmp_path: Path) -> None:
     """The next start packs only what has changed, or whose kept result is damaged; only the gateway's user reads it."""
     many(tmp_path, 1)

@@ -79,7 +79,7 @@ async def test_an_author_hears_of_scripts_that_no_browser_can_read(
     (source / "index.html").write_text("<!doctype html>\n<script>let a = ;</script>", "utf-8")
     async with running(tmp_path, source=source) as world:
         await world.gateway.stop()
-        with caplog.at_level("INFO", "gateway.assembly.apps"):
+        with caplog.at_level("INFO", "gateway.assembly.packing"):
             await world.gateway.start(build_app(read_config(tmp_path), live=live))
         async with world.client(headers=CLIENT) as client, client.get(f"{world.console}/api/state") as answer:
             assert [app["id"] for app in (await answer.json())["apps"]] == ["cart"]
