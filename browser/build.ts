@@ -103,6 +103,8 @@ const bundles: Record<string, InlineConfig> = {
   xhr: part("parts/xhr-part", "xhr"),
   /** with `WebSocket`, */
   sockets: part("parts/sockets-part", "sockets"),
+  /** with modules that the packer has not linked, */
+  modules: part("../libraries/modules-part", "modules"),
   /** with workers or WebAssembly, */
   workers: part("parts/workers-part", "workers"),
   /** with `alert`, `confirm` or `prompt`, */

@@ -16,7 +16,7 @@ from gateway.apps.elements import HELD, Packing
 from gateway.apps.files import INDEX, Folder, Splice, own_files, splice
 from gateway.apps.markup import parse
 from gateway.apps.node import ASKS, WORD, location_changes
-from gateway.apps.page_scripts import CLASSIC, WAITS, hold_back
+from gateway.apps.page_scripts import CLASSIC, IMPORT, WAITS, hold_back
 from gateway.apps.scripts import as_element_text, match_of
 from gateway.apps.vendor import read_vendored
 from gateway.errors import DocumentError, Problem
@@ -259,6 +259,7 @@ PARTS = {
     ),
     **dict.fromkeys(_MAKES_CODE, ("code/code.js", "tools/tools.js")),
     **dict.fromkeys(("alert(", "confirm(", "prompt("), ("dialogs/dialogs.js",)),
+    IMPORT: ("modules/modules.js",),
     WAITS: ("late/late.js",),
     HELD: ("alone/alone.js",),
     ASKS: ("location/location.js",),
@@ -270,7 +271,7 @@ PARTS = {
 In order: the last one wraps what earlier ones define.
 """
 
-UNGUESSED = frozenset({ASKS, PAGES, WAITS, EXTERNAL})
+UNGUESSED = frozenset({ASKS, PAGES, WAITS, IMPORT, EXTERNAL})
 """The strings among them that occur only in packed pages."""
 
 STORAGE_PART = "storage/storage.js"
@@ -342,7 +343,8 @@ def pack(
     pages = beside.write(lambda text: text)
     data = [text for one in packings for text in one.scripts.texts]
     whole = "\n".join([*(one.whole() for one in made), *data, *([PAGES] if pages else [])])
-    if own_location is not None and WORD in whole and any(word in whole for word in _MAKES_CODE):
+    fetches = IMPORT in whole
+    if own_location is not None and (fetches or (WORD in whole and any(word in whole for word in _MAKES_CODE))):
         whole += ASKS  # so do scripts that are made from a text
     if all(word in whole for word in _CLOSED.split()):
         whole += _CLOSED
@@ -350,17 +352,18 @@ def pack(
         whole += EXTERNAL
     if _FETCH.search(_PLAIN_FETCH.sub("", whole)):
         whole += _OPTIONS
-    # Scripts of the backend cannot be searched here.
-    unseen = any(one.scripts.waits for one in packings)
+    # Scripts of the backend cannot be searched here, nor modules that the page fetches.
+    waits = any(one.scripts.waits for one in packings)
     if secret:
         whole += SECRET_ROUTES
-    words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word not in UNGUESSED))]
+    guessed = frozenset(parts or {}) - UNGUESSED if waits or fetches else frozenset()
+    words = [word for word in parts or {} if word != WAITS and (word in whole or word in guessed)]
     if not words and not any(one.scripts.any for one in packings):
         words = [word for word in parts or {} if word == _TOOLS]  # for scripts from elsewhere, such as a console's
     asked = [script for word in words for script in (parts or {})[word]]
     runtime = with_parts(runtime, asked, parts or {})
     kept = [storage] if storage is not None else []
-    starters = (parts or {}).get(WAITS, ()) if unseen and not kept else kept
+    starters = (parts or {}).get(WAITS, ()) if waits and not kept else kept
     if starters:
         runtime = ";".join([runtime, *starters])
         pages = beside.write(lambda text: hold_back(text, 0))

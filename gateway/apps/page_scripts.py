@@ -10,12 +10,22 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.apps import exact_text
-from gateway.apps.files import VENDORED_AGAIN, Folder, Reference, Splice, Text, has_digest, is_embedded, splice
+from gateway.apps.files import (
+    VENDORED_AGAIN,
+    Folder,
+    Reference,
+    Splice,
+    Text,
+    has_digest,
+    is_embedded,
+    own_files,
+    splice,
+)
 from gateway.apps.markup import Element, Page, parse
 from gateway.apps.node import LinkedScripts, Module, link, node, run
 from gateway.apps.scripts import (
@@ -74,7 +84,7 @@ WAITS = "webmcp-gateway-waits"
 """The type of such a script, which no browser runs, and the attribute with its kind: a module, deferred, or neither."""
 
 OF_BACKEND = "webmcp-gateway-"
-"""The prefix of its `src` if it is a file of the backend, which the runtime loads."""
+"""The prefix of its `src`, for a file of the backend that the runtime loads, and of its own `type`."""
 
 RUN = frozenset({"", "text/javascript", "application/javascript", "application/x-javascript", "text/ecmascript"})
 """The types of classic scripts."""
@@ -99,10 +109,11 @@ def _waiting(element: Element) -> list[Splice]:
     # Of two attributes of one name the first counts (HTML, 13.2.5.33).
     kind = "module" if _type(element) == "module" else "defer" if _is_deferred(element) else ""
     place = element.start + len("<script")
-    found = [Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"')]
-    if (source := element.attributes.get("src")) is not None:
-        found.append(Splice(source.start, source.start, OF_BACKEND))
-    return found
+    held = (element.attributes[name] for name in ("src", "type") if name in element.attributes)
+    return [
+        Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"'),
+        *(Splice(one.start, one.start, OF_BACKEND) for one in held),
+    ]
 
 
 def _is_deferred(element: Element) -> bool:
@@ -115,6 +126,9 @@ _LOADED = '<script>document.currentScript.previousElementSibling.dispatchEvent(n
 """Follows a script with a load handler: an inline script fires no load event."""
 
 _DEFERRED = "webmcp-gateway-deferred"
+IMPORT: Final = "webmcpGatewayImport"
+"""The function of the page that imports what is not linked; the part of the runtime that defines it is large."""
+
 CLASSIC = RUN | {_DEFERRED, exact_text.TYPE}
 """The types of classic scripts in a packed page."""
 
@@ -268,7 +282,9 @@ class PageScripts:
         text, code = script.text, script.source
         statements = find_imports(code)
         found = named_imports(statements) if not element.inert else []
-        self.warnings += import_problems(text, statements, linked={word.start for word, _ in found})
+        late = late_imports(statements) if not element.inert else []
+        linked = {word.start for word in (*late, *(word for word, _ in found))}
+        self.warnings += import_problems(text, statements, linked=linked)
         self._classic.append(script)
         changes: list[Splice] = []
         for word, name in found:
@@ -284,8 +300,7 @@ class PageScripts:
             # It begins with a word: behind a line without a semicolon, a parenthesis would call that line's value.
             changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
             self._stand_behind(element, script, word, f"{shared}.resolve(()=>import({name.text}))")
-        late = late_imports(statements) if self._module_names and not element.inert else []
-        if late:
+        if late and self._module_names:
             shared = self._shared_promise()
             changes += [
                 Splice(word.start, word.end, f"Object(name=>{shared}.promise.then(part=>part(name)))") for word in late
@@ -294,7 +309,24 @@ class PageScripts:
             path = f"new URL(name,{plain_json(self._home)}).pathname"
             part = f"{shared}.resolve(name=>({{{files}}})[{path}]?.()??import(name))"
             self._finding += script, self._stand_behind(element, script, late[0], part)
+        elif late and self._has_more_modules:
+            # It begins with a word, as above.
+            own = plain_json(urljoin(self._home, self._folder.url(script.path)))
+            call = f"Object(globalThis.{IMPORT}?.({own})??(name=>import(name)))"
+            changes += [Splice(word.start, word.end, call) for word in late]
+            self._finding.append(script)
         return splice(code, changes)
+
+    @cached_property
+    def _has_more_modules(self) -> bool:
+        """Return whether the folder has scripts that no element of the page names: one may be imported."""
+        named = {unquote(urlsplit(one.get("src") or "").path).rpartition("/")[2] for one in self._page.elements}
+        scripts = (path for path in own_files(self._folder.root).values() if path.suffix in (".js", ".mjs"))
+        return any(path.name not in named for path in scripts)
+
+    def _imports_more(self, module: Module) -> bool:
+        """Return whether a module may import a file whose name is known only at run time."""
+        return self._has_more_modules and bool(late_imports(find_imports(module.source)))
 
     def _shared_promise(self) -> str:
         """Return the expression for the promise that a classic script and the module behind it share."""
@@ -333,7 +365,7 @@ class PageScripts:
 
     def link_changes(self) -> list[Splice]:
         """Return the changes for module scripts: each unchanged, or linked, with shared imports in the first."""
-        self._linked = any(module.needs_linking() for _, module in self._modules)
+        self._linked = any(module.needs_linking() or self._imports_more(module) for _, module in self._modules)
         if not self._linked:
             return [self._module(element, one.source, one) for element, one in self._modules if one.code is None]
         try:
@@ -362,7 +394,7 @@ class PageScripts:
             problem
             for script in scripts
             for problem in blocked_problems(
-                script.text, script.source, asking=asking, finding=script in self._finding, dedicated=dedicated
+                script.text, script.source, asking=asking, finding=self._has_more_modules or script in self._finding, dedicated=dedicated
             )
         ]
 

@@ -245,7 +245,7 @@ def _is_late_import(found: list[ScriptToken], index: int, token: ScriptToken) ->
         depth += {"(": 1, ")": -1}.get(found[at].text, 0)
         if depth == 0:  # `import(name) { … }` defines a method of that name
             is_method = [one.text for one in found[at + 1 : at + 2]] == ["{"]
-            return at > index + 2 and not is_method and found[index + 2].kind is not TokenKind.LITERAL
+            return at > index + 2 and not is_method and not _is_named_import(found, index, found[index])
     return False
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from gateway.apps.pack import EXTERNAL, PERMISSIONS, UNGUESSED, external_sites, head_of, with_parts
-from gateway.apps.page_scripts import WAITS
+from gateway.apps.page_scripts import IMPORT, WAITS
 from gateway.apps.scripts import as_element_text
 from gateway.jsontext.writing import compact_json_utf8
 from gateway.model import Json, Resource
@@ -49,7 +49,7 @@ def make_shell(
     `storage` is the script that keeps their storage at the gateway, if the app is configured so. `permissions` are
     those that any page may use.
     """
-    words = [word for word in parts if word not in UNGUESSED or (external and word == EXTERNAL)]
+    words = [word for word in parts if word not in UNGUESSED or word == IMPORT or (external and word == EXTERNAL)]
     asked = [part for word in words for part in parts[word]]
     starters = [storage] if storage is not None else [*parts.get(WAITS, ())]
     about: dict[str, Json] = {"app": app, "title": title, "base": "/"}

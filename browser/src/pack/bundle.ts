@@ -4,7 +4,7 @@
  * Run by `node bundle.mjs --lines`: reads a `Job` as JSON from each line, and writes `Bundled` as JSON in a line.
  */
 import { isUtf8 } from "node:buffer";
-import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
 import { createInterface } from "node:readline";
 import { type ProgramNode, rollup, type Plugin } from "@rollup/wasm-node";
@@ -53,10 +53,6 @@ const WORKER_FILE =
   "starts a worker of another file, which the page fetches for it; most hosts block workers but the gateway's own, " +
   "so let the page go on without";
 
-const COMPUTED_IMPORT =
-  "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its name, " +
-  "or build the app with a bundler";
-
 const NO_UTF_8 = "this is not UTF-8, as modules are: browsers replace such characters; save it as UTF-8";
 
 /** Code that may start a worker, or import a file whose name is not written there. */
@@ -73,12 +69,15 @@ async function bundle(job: Job): Promise<Bundled> {
 async function link(job: Job, reads: (code: string) => boolean): Promise<Bundled | undefined> {
   let unread = false;
   let missed = false;
+  let computed: "path" | "unknown" | undefined;
   const root = realpathSync(job.root);
   const bundled: Bundled = { codes: [], styles: [], problems: [], foreign: [] };
   const vendored = new Map(Object.entries(job.vendored ?? {}).map(([url, file]) => [url, realpathSync(file)]));
   const origins = new Map(Array.from(vendored, ([url, file]) => [file, url]));
   const displayName = (file: string): string => relative(root, file).split(sep).join("/");
   const inline = (id: string) => (id.startsWith(INLINE) ? job.scripts[Number(id.slice(INLINE.length))] : undefined);
+
+  const urlOf = (id: string): string => origins.get(id) ?? new URL(displayName(inline(id)?.file ?? id), job.home).href;
 
   /** The file of `source`, imported by the file or inline script `importer`. */
   function resolveFile(source: string, importer: string): string {
@@ -182,7 +181,7 @@ async function link(job: Job, reads: (code: string) => boolean): Promise<Bundled
         if (!source) continue;
         const name = nameOf(source);
         if (name === undefined) {
-          if (isPath(source)) report(id, code, node.start, COMPUTED_IMPORT);
+          if (computed !== "path") computed = isPath(source) ? "path" : "unknown";
           continue;
         }
         try {
@@ -195,7 +194,7 @@ async function link(job: Job, reads: (code: string) => boolean): Promise<Bundled
       return { code: withoutPreloads(code, id), map: null };
     },
     resolveImportMeta(property, { moduleId }) {
-      const href = origins.get(moduleId) ?? new URL(displayName(inline(moduleId)?.file ?? moduleId), job.home).href;
+      const href = urlOf(moduleId);
       if (property === "url") return JSON.stringify(href);
       return property === "resolve" ? resolver(namesIn(job, href), href) : null;
     },
@@ -224,12 +223,13 @@ async function link(job: Job, reads: (code: string) => boolean): Promise<Bundled
     const linked = await rollup({ input: entries, plugins: [linking], treeshake: false, shimMissingExports: true, onLog: reportShimmed });
     const { output } = await linked.generate({ format: "es" });
     bundled.codes = [output[0].code];
-    if (output.length > 1 || entries.length > 1) {
+    const fetches = computed === "path" || (computed === "unknown" && hasMoreModules(root, linked.watchFiles));
+    if (output.length > 1 || entries.length > 1 || fetches) {
       const ids = new Map<string | null, string>();
-      const named = ({ facadeModuleId: id }: { facadeModuleId: string | null }) => ids.get(id) ?? (ids.set(id, `${ids.size}.js`), ids.get(id)!);
+      const named = ({ facadeModuleId: id }: { facadeModuleId: string | null }) => ids.get(id) ?? (ids.set(id, `webmcp-gateway-${ids.size}.js`), ids.get(id)!);
       const apart = await linked.generate({ format: "system", preserveModules: true, entryFileNames: named, hoistTransitiveImports: false });
       const chunks = apart.output.filter((each) => each.type === "chunk");
-      bundled.codes = joinChunks(chunks, entries.map((id) => chunks.find((each) => each.facadeModuleId === id)!.fileName));
+      bundled.codes = joinChunks(chunks, entries.map((id) => chunks.find((each) => each.facadeModuleId === id)!.fileName), urlOf, fetches ? { imports: job.imports, scopes: job.scopes } : undefined);
     }
   } catch (error) {
     if (unread) return undefined;
@@ -310,11 +310,16 @@ function nameOf(source: NonNullable<Node["source"]>): string | undefined {
   return source.type === "TemplateLiteral" && quasis?.length === 1 ? quasis[0]?.value.cooked : undefined;
 }
 
-/** Whether a name that is composed at run time is a path; the value of a variable is unknown, and may never be used. */
+/** Whether a name that is composed at run time contains a part of a path; the value of a variable is unknown, and may never be used. */
 function isPath(source: { [key: string]: unknown }): boolean {
-  const { left, quasis } = source as { left?: NonNullable<Node["source"]>; quasis?: { value: { cooked: string } }[] };
-  if (source["type"] === "BinaryExpression" && left) return left.type === "Literal" ? left.value !== "" : isPath(left as never);
-  return Boolean(quasis?.[0]?.value.cooked);
+  const { left, right, quasis, value } = source as { left?: Node; right?: Node; quasis?: { value: { cooked: string } }[]; value?: unknown };
+  if (source["type"] === "BinaryExpression") return isPath(left!) || isPath(right!);
+  return quasis ? quasis.some((one) => one.value.cooked) : Boolean(value);
+}
+
+/** Whether the folder has scripts beside those that are linked, which may be imported. */
+function hasMoreModules(root: string, linked: string[]): boolean {
+  return readdirSync(root, { recursive: true, withFileTypes: true }).some((one) => one.isFile() && /\.m?js$/.test(one.name) && !linked.includes(join(one.parentPath, one.name)));
 }
 
 /** Whether a `new …` starts a worker with a literal script URL. */

@@ -82,7 +82,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     // Others are data, or for browsers without modules.
     if (kind === "script") return noModule || (type && !/module|script$/i.test(type)) ? undefined : kind;
     if (kind !== "sheet" || /stylesheet/i.test(rel)) return kind;
-    return /preload/i.test(rel) ? "ahead" : undefined;
+    return /\bpreload/i.test(rel) ? "ahead" : undefined;
   }
 
   /** Applies the link's properties to its sheet. */

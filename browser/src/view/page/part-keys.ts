@@ -17,3 +17,22 @@ export interface Databases {
   watch(changed: (name: string, text: string | null) => void, failed: (name: string, why: unknown) => void): void;
   restore(name: string, text: string): Promise<void>;
 }
+
+/** The window's property by which modules are imported that are not linked in the page; code names it to get its part. */
+export const IMPORT = "webmcpGatewayImport";
+/** The window's property with the modules that the packer has linked. */
+export const PACKED = "webmcpGatewayPacked";
+
+/** Modules in a page, for the parts that start its scripts; called with the URL of a script, it is the script's `import`. */
+export interface Importing {
+  (base: string): (specifier: unknown, options?: unknown) => Promise<unknown>;
+  /** Adds the import maps of the page. */
+  readMaps(): void;
+  /**
+   * Prepares a module script, and resolves to the function that runs it. Rejects if a file is missing, or with a
+   * SyntaxError of its own code.
+   */
+  prepare(url: string, code: string | undefined, integrity: string): Promise<() => void>;
+  /** The text of a classic script at `base`, whose `import()` works. */
+  classic(code: string, base: string): string;
+}

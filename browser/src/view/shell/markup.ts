@@ -171,10 +171,12 @@ export function preparePage(html: string, { head, admits }: Preparation): Prepar
         if (own !== one.value) write(one, own);
       }
       if (name === "link" && one.name === "href" && LOADED.test(attributes.get("rel")?.value ?? "") && isOfBackend(one.value)) {
-        const type = attributes.get("type");
-        const held = OURS + encodeURI(type?.value ?? "");
-        if (type) write(type, held);
-        else changes.push([one.start, one.start, `type="${encode(held)}" `]);
+        // Of an unknown type, or for an unknown purpose, browsers load nothing.
+        const deciding = /modulepreload/i.test(attributes.get("rel")!.value) ? "as" : "type";
+        const decides = attributes.get(deciding);
+        const held = OURS + encodeURI(decides?.value ?? "");
+        if (decides) write(decides, held);
+        else changes.push([one.start, one.start, `${deciding}="${encode(held)}" `]);
       }
       const placeholder = HAS_FILE[`${name} ${one.name}`];
       if (placeholder && isOfBackend(one.value)) write(one, placeholder + encodeURI(one.value));
@@ -190,7 +192,8 @@ export function preparePage(html: string, { head, admits }: Preparation): Prepar
       }
       const kind = type === "module" ? type : source && (attributes.has("defer") || attributes.has("async")) ? "defer" : "";
       changes.push([tag.start + 7, tag.start + 7, ` type="${WAITS}" ${WAITS}="${kind}"`]);
-      if (source) rename(source);
+      // Of two attributes of one name the second is lost.
+      for (const one of [source, attributes.get("type")]) if (one) rename(one);
     } else if (name === "base" && attributes.has("href")) {
       base ??= attributes.get("href")!.value;
       rename(attributes.get("href")!);

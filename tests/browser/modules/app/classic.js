@@ -1,0 +1,2 @@
+window.classic = (name) => import(`./js/plugins/${name}/${name}.js`)
+;[1].map(() => 1)

@@ -1,0 +1,1 @@
+import { state } from "shared"; state.count += 100; export default "hallo " + location.pathname;

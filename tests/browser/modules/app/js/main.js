@@ -1,0 +1,15 @@
+import { state } from "./shared.js";
+state.count += 1;
+const found = [];
+const note = async (run) => found.push(await run().catch((error) => [error.constructor.name, /fetch/.exec(error.message)?.[0]]));
+for (const name of ["en", "de"]) await note(async () => (await import("./lang/" + name + ".js")).default);
+const path = `./lang/${["en"][0]}.js`;
+await note(async () => (await import(path)).hello());
+await note(() => import(`./lang/${"none"}.js`));
+await note(() => import(new URL("lang/broken.js", import.meta.url).href));
+await note(async () => Object.keys(await classic("draw")).join());
+await note(async () => (await import(`./${"shared"}.js`)).state.count);
+await note(async () => (await import(["./lang/en", "js"].join("."))).hello());
+const { default: words } = await import(`./words.${"json"}`, { with: { type: "json" } });
+window.seen = [...found, state.count, words.a];
+window.over = Promise.resolve();

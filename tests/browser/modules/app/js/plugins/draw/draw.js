@@ -1,0 +1,1 @@
+export * from './tools.js'; export const draw = 1;

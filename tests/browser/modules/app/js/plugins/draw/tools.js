@@ -1,0 +1,1 @@
+export const pen = 1, brush = 2;

@@ -1,0 +1,2 @@
+seen.push(["classic", document.currentScript.getAttribute("src")]);
+window.classicImport = import("./lib/counter.js");

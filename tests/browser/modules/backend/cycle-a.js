@@ -1,0 +1,1 @@
+import { b } from "./cycle-b.js"; export function a() { return "a" + b(); } seen.push(["in a", b()]);

@@ -1,0 +1,1 @@
+import { a } from "./cycle-a.js"; export const b = () => "b"; seen.push(["in b", typeof a, a.length]); export { a as fromA };

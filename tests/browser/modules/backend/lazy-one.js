@@ -1,0 +1,1 @@
+export default () => "lazy"; export const named = (() => {}).name + (class {}).name; export { default as self } from "./lazy-one.js";

@@ -1,0 +1,1 @@
+export const other = "mapped by scope"; export const bump2 = 1; export default 1;

@@ -1,0 +1,1 @@
+import { count } from "./lib/counter.js"; seen.push(["named", count, import.meta.url.split("/").pop()]);

@@ -1,0 +1,1 @@
+import { nothing } from "./lib/counter.js"; seen.push("never");

@@ -1,0 +1,1 @@
+seen.push("throws"); throw new Error("thrown by a module");

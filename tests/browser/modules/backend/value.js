@@ -1,0 +1,1 @@
+export const value = await new Promise((go) => setTimeout(go, 50, "one"));
