@@ -394,7 +394,11 @@ class PageScripts:
             problem
             for script in scripts
             for problem in blocked_problems(
-                script.text, script.source, asking=asking, finding=self._has_more_modules or script in self._finding, dedicated=dedicated
+                script.text,
+                script.source,
+                asking=asking,
+                finding=self._has_more_modules or script in self._finding,
+                dedicated=dedicated,
             )
         ]
 

@@ -13,8 +13,8 @@ from yarl import URL
 
 from gateway.bounds import Area, Bound
 from gateway.exchange.decided_request import DecidedRequest
-from gateway.model import Caller, Headers, person_of
-from gateway.policy import BackendSpec, Cookies
+from gateway.model import Caller, Headers, PageContext, Request, person_of
+from gateway.policy import SAFE_METHODS, BackendSpec, Cookies
 
 JARS: Final = 10_000
 """Jars that are kept; then the least recently used one of the principal with most is evicted."""
@@ -51,6 +51,38 @@ _HTTP_ONLY = re.compile(r";\s*httponly\s*(?:;|=|$)", re.IGNORECASE)
 _DOMAIN = re.compile(r";\s*domain\s*=\s*[^;\s]", re.IGNORECASE)
 
 
+ANY_SITE: Final = frozenset({"strict", "lax", "none"})
+"""The values of `SameSite` with which cookies are sent to the page's own site,"""
+
+_LINKED: Final = frozenset({"lax", "none"})
+"""with the navigation of a whole window to it from another site,"""
+
+_ELSEWHERE: Final = frozenset({"none"})
+"""and with any other request of another site (RFC 6265bis, 5.8.3)."""
+
+
+def allowed_sites(request: Request, method: str) -> frozenset[str]:
+    """Return the values of `SameSite` with which cookies are sent with a request, by its Fetch Metadata.
+
+    A request of a view has none, or those of the shell: it is one of the app's own pages.
+    """
+    fields = {name.lower(): value for name, value in request.headers if name.lower().startswith("sec-fetch-")}
+    page = request.page or PageContext(
+        mode=fields.get("sec-fetch-mode", ""),
+        destination=fields.get("sec-fetch-dest", ""),
+        site=fields.get("sec-fetch-site", ""),
+    )
+    if page.site != "cross-site":
+        return ANY_SITE
+    leads = page.mode == "navigate" and page.destination == "document" and method in SAFE_METHODS
+    return _LINKED if leads else _ELSEWHERE
+
+
+def _site(written: str | None) -> str:
+    """Return the value of `SameSite` that applies: `Lax` if there is none that browsers know."""
+    return written if written in ANY_SITE else "lax"
+
+
 @dataclass(frozen=True, slots=True)
 class JarKey:
     """The key of a jar: a principal in an app at one origin with one version of a credential.
@@ -72,15 +104,20 @@ class CookieJars:
         self._jars: OrderedDict[JarKey, CookieJar] = OrderedDict()
         self._count = Counter[str]()
 
-    def cookies(self, key: JarKey, url: str) -> Headers:
-        """Return the `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4)."""
+    def cookies(self, key: JarKey, url: str, allowed: frozenset[str] = ANY_SITE) -> Headers:
+        """Return the `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4).
+
+        `allowed` are the values of `SameSite` with which cookies are sent.
+        """
         jar = self._jars.get(key)
         if jar is None:
             return ()
         self._jars.move_to_end(key)
         # The jar decodes quoted values; backends get them back as they sent them.
         written = {(kept.key, kept.value): kept.coded_value for kept in jar}
-        sent = jar.filter_cookies(URL(url, encoded=True)).values()
+        sites = {(kept.key, kept.value): str(kept["samesite"]).lower() for kept in jar if allowed is not ANY_SITE}
+        matching = jar.filter_cookies(URL(url, encoded=True)).values()
+        sent = [one for one in matching if allowed is ANY_SITE or _site(sites.get((one.key, one.value))) in allowed]
         pairs = [f"{cookie.key}={written.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in sent]
         return (("cookie", "; ".join(pairs)),) if pairs else ()
 

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, InjectedFields, MissingAccounts
 from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
-from gateway.exchange.cookies import CookieJars, JarKey, jar_key
+from gateway.exchange.cookies import CookieJars, JarKey, allowed_sites, jar_key
 from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
 from gateway.exchange.page_tokens import NAME, PageTokens
 from gateway.exchange.pages import origin_of, page_answer, page_fields, page_url
@@ -258,7 +258,8 @@ class Sender:
         if jar is not None:
             if page is not None and page.cookies:
                 self._jars.keep_of_page(jar, url, page.cookies)
-            cookies = self._jars.cookies(jar, url)
+            allowed = allowed_sites(way.decided.request, way.decided.canonical.method)
+            cookies = self._jars.cookies(jar, url, allowed)
             secrets = dict.fromkeys(self._jars.secrets(jar), JAR) | secrets
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()

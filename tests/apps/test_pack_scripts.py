@@ -379,7 +379,8 @@ def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None
     waits = ' type="webmcp-gateway-waits" webmcp-gateway-waits="'
     assert body(packed) == (
         f'<script{waits}">one()</script><SCRIPT{waits}" id=a webmcp-gateway-TYPE="text/javascript">two()</SCRIPT>'
-        f'<script{waits}module" webmcp-gateway-type=module>three()</script><script type="application/json">{{}}</script>'
+        f'<script{waits}module" webmcp-gateway-type=module>three()</script>'
+        '<script type="application/json">{}</script>'
     )
 
 

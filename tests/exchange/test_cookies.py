@@ -10,6 +10,7 @@ from msgspec import structs
 from gateway.credentials import Token
 from gateway.exchange.cookies import COOKIES, CookieJars, JarKey
 from gateway.exchange.oauth_tokens import Ownership
+from gateway.exchange.pages import page_of_browser
 from gateway.model import LOCAL, Caller, Outbound, Request, Response, Secret
 from gateway.policy import Cookies
 from tests.exchange.house import JSON, PAGE, House, Shop, building
@@ -270,3 +271,33 @@ async def test_nobody_empties_the_jars_of_others(monkeypatch: pytest.MonkeyPatch
     jars.keep(replace(KEY, principal="bob"), URL, (("set-cookie", "a=1"),))
     assert bool(jars.cookies(ann, URL))
     assert sum(bool(jars.cookies(key, URL)) for key in churned) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "site", "mode", "destination", "sent"),
+    [
+        ("GET", "cross-site", "navigate", "document", "lax=2; none=3; plain=4; odd=5"),
+        ("GET", "cross-site", "navigate", "iframe", "none=3"),
+        ("POST", "cross-site", "navigate", "document", "none=3"),
+        ("GET", "cross-site", "no-cors", "image", "none=3"),
+        ("GET", "same-site", "navigate", "document", "strict=1; lax=2; none=3; plain=4; odd=5"),
+        ("POST", "", "navigate", "document", "strict=1; lax=2; none=3; plain=4; odd=5"),
+    ],
+)
+@pytest.mark.parametrize("has_pages", [True, False])
+async def test_what_another_site_leads_to_carries_fewer_cookies(
+    tmp_path: Path, method: str, site: str, mode: str, destination: str, sent: str, has_pages: bool
+) -> None:
+    """A link carries `Lax` and `None`, anything else `None` alone (RFC 6265bis, 5.8.3); no attribute means `Lax`."""
+    fields = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": destination}
+    headers = tuple((name, value) for name, value in fields.items() if value)
+    page = page_of_browser(headers) if has_pages else None
+    async with building(tmp_path, cookies=Cookies.JAR) as house:
+        house.shop.answer = cookie_answer(
+            *("strict=1; SameSite=Strict", "lax=2; SameSite=lax", "none=3; SameSite=None"),
+            "plain=4",
+            "odd=5; SameSite=x",
+        )
+        await house.exchange.run(ITEMS, PAGE)
+        request = structs.replace(ITEMS, method=method, headers=headers, page=page, body=b"{}" * (method == "POST"))
+        assert {*(await cookie(house, request=request) or "").split("; ")} == {*sent.split("; ")}
