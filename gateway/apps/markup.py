@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html.entities import html5
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final
@@ -30,6 +31,20 @@ _SCRIPT = {
     "escaped": re.compile(f"-->|<script{_BEHIND_NAME}|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
     "double escaped": re.compile(f"-->|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
 }
+_PLAIN_TAG: Final = (
+    r"<(?:/(?:{names})|(?:{names})(?:[\t\n\f\r ]+(?:class|title|lang|dir|role|align|valign|width|height|colspan|"
+    r"rowspan|scope|data-[a-z-]+|aria-[a-z-]+)=\"[^\"]*\")*)[\t\n\f\r ]*>"
+).format(
+    names="(?:a|b|i|p|u|s|q|em|strong|small|sub|sup|span|div|br|hr|ul|ol|li|dl|dt|dd|h[1-6]|code|pre|kbd|samp|var|abbr|"
+    "cite|time|mark|del|ins|label|table|caption|thead|tbody|tfoot|tr|td|th|section|article|header|footer|main|nav|"
+    "aside|figure|figcaption|blockquote|address|details|summary|option|font|center|tt)"
+)
+"""A tag of HTML that neither refers to a file nor runs anything: of 2.6 million tags most are such."""
+_PLAIN_NAME = re.compile(r"</?([a-z0-9]+)", re.IGNORECASE | re.ASCII)
+_ONE_PLAIN = re.compile(_PLAIN_TAG, re.IGNORECASE | re.ASCII)
+_PLAIN = re.compile(rf"{_PLAIN_TAG}(?:[^<]*{_PLAIN_TAG})*+", re.IGNORECASE | re.ASCII)
+_NESTING = re.compile(r"<(?:svg|math|template)", re.IGNORECASE | re.ASCII)
+"""Begins the elements on whose nesting it depends what other tags are."""
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 """Names are case-insensitive in ASCII only."""
 
@@ -219,6 +234,13 @@ class Tree:
             self._push(name, tag)
         return name
 
+    def start_plain(self, name: str) -> None:
+        """Open an element of HTML that is no template, outside of SVG and MathML."""
+        if name not in _VOID:
+            for known in _kinds(name):
+                self._places[known].append(len(self._open))
+            self._open.append(_OpenElement(name, html_within=False, inert=False))
+
     def end(self, name: str) -> None:
         """Close the elements that an end tag closes."""
         if self.foreign and name in ("br", "p"):
@@ -254,7 +276,7 @@ class Tree:
         within = name in _HTML_WITHIN or (
             name == "math:annotation-xml" and _value(tag, "encoding") in ("text/html", "application/xhtml+xml")
         )
-        for known in (name, *_kinds(name)):
+        for known in _kinds(name):
             self._places[known].append(len(self._open))
         self._open.append(_OpenElement(name, within, inert))
         self._inert += inert
@@ -262,18 +284,16 @@ class Tree:
     def _pop_to(self, at: int) -> None:
         while len(self._open) > at:
             gone = self._open.pop()
-            for known in (gone.name, *_kinds(gone.name)):
+            for known in _kinds(gone.name):
                 self._places[known].pop()
             self._inert -= gone.inert
 
 
-def _kinds(name: str) -> Iterator[str]:
-    if ":" not in name:
-        yield _HTML
-    if name in _SCOPES:
-        yield _SCOPE
-    if name in _BLOCKS or name in _SCOPES:
-        yield _BLOCK
+@lru_cache(maxsize=1024)
+def _kinds(name: str) -> tuple[str, ...]:
+    """Return the name and the kinds of an element."""
+    blocks = (_BLOCK,) if name in _BLOCKS or name in _SCOPES else ()
+    return (name, *(() if ":" in name else (_HTML,)), *((_SCOPE,) if name in _SCOPES else ()), *blocks)
 
 
 def _leaves(tag: Tag) -> bool:
@@ -322,7 +342,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The elements of an HTML file in order. `head` is the offset of the beginning of the head."""
+    """The elements of an HTML file in order, except plain ones. `head` is the offset of the beginning of the head."""
 
     text: Text
     elements: list[Element] = field(default_factory=list)
@@ -344,6 +364,7 @@ class _MarkupReader:
     def __init__(self, whole: str) -> None:
         self._whole = whole
         self._tree = Tree()
+        self._nests = _NESTING.search(whole) is not None
         self._style: Element | None = None
         self._rank = 0
         self._in_head = False
@@ -354,6 +375,9 @@ class _MarkupReader:
         at: int | None = 0
         while at is not None and (start := self._whole.find("<", at)) >= 0:
             self._in_head = self._in_head or bool(self._whole[at:start].strip(SPACE))
+            if (end := self._plain(start)) is not None:
+                self._in_head, at = True, end
+                continue
             found = read_tag(self._whole, start, cdata=self._tree.foreign)
             if isinstance(found, Tag):
                 at = self._end(found) if found.closes else self._start(found)
@@ -361,6 +385,20 @@ class _MarkupReader:
                 self._before_head(self._whole[start : start + len("<!doctype")].lower(), found)
                 at = found
         self._end_style(len(self._whole))
+
+    def _plain(self, start: int) -> int | None:
+        """Return the end of plain tags of HTML that begin at `start`; None if there are none."""
+        if not self._nests:
+            plain = _PLAIN.match(self._whole, start)
+            return plain.end() if plain is not None else None
+        if self._tree.foreign or (plain := _ONE_PLAIN.match(self._whole, start)) is None:
+            return None
+        if (name := _PLAIN_NAME.match(self._whole, start)) is not None:
+            if self._whole[start + 1] == "/":
+                self._tree.end(name[1].lower())
+            else:
+                self._tree.start_plain(name[1].lower())
+        return plain.end()
 
     def _before_head(self, name: str, end: int | None) -> None:
         # The innermost is best: <head>, else <html>, else the doctype, else the beginning.

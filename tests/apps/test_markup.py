@@ -23,6 +23,24 @@ def test_elements_are_those_that_a_browser_makes(page: str) -> None:
     assert seen == PAGES[page]
 
 
+def steps(page: str) -> int:
+    """The steps that parsing takes."""
+    taken = 0
+
+    def step(*_: object) -> Any:
+        nonlocal taken
+        taken += 1
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        parse(Text("index.html", page))
+    finally:
+        sys.settrace(before)
+    return taken
+
+
 def _has_text(name: str) -> bool:
     return name in ("script", "style")
 
@@ -52,23 +70,13 @@ def test_the_head_begins_where_browsers_say(page: str, head: str) -> None:
 def test_a_page_of_many_open_elements_is_read_in_steps_as_many(page: Callable[[int], str]) -> None:
     """Parsing takes linear time: no end tag searches all open elements."""
 
-    def steps(count: int) -> int:
-        taken = 0
+    assert steps(page(400)) < 2.2 * steps(page(200))
 
-        def step(*_: object) -> Any:
-            nonlocal taken
-            taken += 1
-            return step
 
-        before = sys.gettrace()
-        sys.settrace(step)
-        try:
-            parse(Text("index.html", page(count)))
-        finally:
-            sys.settrace(before)
-        return taken
-
-    assert steps(400) < 2.2 * steps(200)
+def test_plain_tags_are_passed_over_at_once() -> None:
+    """A page of 2.6 million tags takes seconds: those that neither refer to a file nor run anything are one step."""
+    assert steps('<p class="x">a</p><b>' * 10_000 + "<script>1</script>") < 200
+    assert steps("<p>a</p><svg/><b>" * 1000) < steps("<p onclick>a</p><svg/><b onclick>" * 1000) / 1.5
 
 
 @pytest.mark.parametrize(
