@@ -68,6 +68,7 @@ class Doors:
             ResumeTokens(parts.accounts.ring.derive("views of host pages")),
             parts.entitlements.admits,
             parts.serving.borrow,
+            parts.forwarder,
             bodies=parts.bodies,
         )
         self._bridge = BridgeDoor(bridge_state, parts.connections.in_turn)

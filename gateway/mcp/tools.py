@@ -48,6 +48,11 @@ def open_tool(app: PackedApp) -> types.Tool:
     )
 
 
+def page_tool(tool: ViewTool) -> types.Tool:
+    """Return a tool of a live view under the page's own name, for the host page around it."""
+    return live_tool(tool).model_copy(update={"name": tool.page_name})
+
+
 def http_request() -> types.Tool:
     """Return the tool that carries every request of an app to its backend."""
     return types.Tool(

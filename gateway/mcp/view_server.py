@@ -6,7 +6,7 @@ import asyncio
 import base64
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, Self, TypeGuard
@@ -21,9 +21,10 @@ from gateway.contract import UploadedBody
 from gateway.errors import Reason, Refusal
 from gateway.mcp import results
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.mount_interfaces import MountClient, Push
+from gateway.mcp.mount_interfaces import Forwarder, MountClient, Push
 from gateway.mcp.results import GREETINGS, Aside, greet, version_of
-from gateway.model import Caller, Door, Json, Principal
+from gateway.mcp.tools import page_tool
+from gateway.model import Caller, Door, Json, Principal, ViewTool
 from gateway.traces import continue_trace
 
 Params = Mapping[str, Json]
@@ -285,6 +286,44 @@ class Send(Protocol):
     async def __call__(
         self, message: dict[str, Any], /, *, own: bool = False, leaving: Callable[[], object] = lambda: None
     ) -> None: ...
+
+
+PAGE: Final = f"{OURS}page"
+"""The `_meta` key by which a host page, and no app, asks for the tools of the page of its view."""
+
+
+class PageTools:
+    """The answers to a view, and to the host page around it about the tools of its page.
+
+    Such a call of a tool is the model's: it passes the policy of the app's tools, and taints the view.
+    """
+
+    def __init__(
+        self, answers: ViewServer, forwarder: Forwarder, tools: Callable[[], Awaitable[Sequence[ViewTool]]]
+    ) -> None:
+        self._answers = answers
+        self._forwarder = forwarder
+        self._tools = tools
+        self.methods = answers.methods
+
+    async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
+        """Return the result. Raises `MCPError`."""
+        meta = params.get("_meta")
+        if not isinstance(meta, dict) or meta.get(PAGE) is not True:
+            return await self._answers.answer(method, params, speaker)
+        caller = speaker.now()
+        if method == "tools/list":
+            return types.ListToolsResult(tools=[page_tool(tool) for tool in await self._tools()])
+        name, arguments = params.get("name"), params.get("arguments", {})
+        if method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict):
+            raise MCPError(types.INVALID_PARAMS, "A page has tools: `name` is a string, `arguments` is an object.")
+        with continue_trace(meta):
+            result = await self._forwarder.call(caller.principal, name, arguments, app=caller.app, view=caller.view)
+        return results.of_page(result)
+
+    async def follow(self, speaker: Speaker) -> None:
+        """Notify the view of changes until it disconnects; cancelled then."""
+        await self._answers.follow(speaker)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from playwright.async_api import FrameLocator, Page
 
 from tests.browser.far_end import PAGES, STATIC
+from tests.browser.stock_host import ROOT
 from tests.world import World, serving
 
 LISTEN = """
@@ -95,6 +100,21 @@ async def plain_host() -> AsyncIterator[PlainHost]:
         yield PlainHost(port, pages)
 
 
+SPEAK = """
+const appCapabilities = { availableDisplayModes: ["inline", "fullscreen"], ...window.declares };
+window.heard = [];
+window.methods = () => heard.map(({ method }) => method).filter((method) => method);
+addEventListener("message", ({ data }) => heard.push(data));
+ask("ui/initialize", { appInfo: { name: "app", version: "1" }, appCapabilities, protocolVersion: "2026-01-26" })
+  .then(({ result }) => {
+    window.told = result;
+    tell({ method: "ui/notifications/initialized", params: {} });
+    show("ready");
+  });
+Object.assign(window, { ask, tell, call });
+"""
+"""The script of an app that does what a test says, and keeps every message that it hears."""
+
 INSERT = """async ([properties, script]) => {
   await customElements.whenDefined("mcp-app");
   const app = Object.assign(document.createElement("mcp-app"), properties);
@@ -113,7 +133,37 @@ def app_in(page: Page, element: str = "mcp-app") -> FrameLocator:
     return page.frame_locator(f"{element} iframe").frame_locator("iframe")
 
 
+async def in_app(page: Page, expression: str, argument: Any = None, element: str = "mcp-app") -> Any:
+    """The value of a JavaScript expression in the app's own page, where `arg` is the argument."""
+    return await app_in(page, element).locator("body").evaluate(f"async (_, arg) => {expression}", argument)
+
+
 async def until(page: Page, condition: str, argument: Any = None) -> Any:
-    """Wait until a JavaScript expression holds on the host page; returns its value."""
-    handle = await page.wait_for_function(condition, arg=argument, timeout=60_000)
-    return await handle.json_value()
+    """Wait until a JavaScript expression holds on the host page; returns its value. Its policy may forbid `eval`."""
+    async with asyncio.timeout(60):
+        while not (value := await page.evaluate(condition, argument)):
+            await asyncio.sleep(0.05)
+    return value
+
+
+async def until_app(page: Page, expression: str, argument: Any = None, element: str = "mcp-app") -> Any:
+    """Wait until a JavaScript expression holds in the app's own page; returns its value."""
+    async with asyncio.timeout(60):
+        while not (value := await in_app(page, expression, argument, element)):
+            await asyncio.sleep(0.05)
+    return value
+
+
+@cache
+def bundle_client() -> Path:
+    """A script that sets `window.Client`, the MCP SDK's own client."""
+    folder = ROOT / "browser" / "node_modules" / ".cache"
+    folder.mkdir(exist_ok=True)
+    (folder / "client.ts").write_text(
+        'import { config } from "zod/v4";\nimport { Client } from "@modelcontextprotocol/client";\n'
+        "config({ jitless: true });\nObject.assign(window, { Client });\n",
+        "utf-8",
+    )
+    command = [ROOT / "browser/node_modules/.bin/rolldown", folder / "client.ts", "--file", folder / "client.js"]
+    subprocess.run([*map(str, command), "--format", "iife"], check=True, cwd=ROOT / "browser", capture_output=True)
+    return folder / "client.js"

@@ -428,6 +428,8 @@ async def test_a_page_that_speaks_json_rpc_alone_hears_nothing_else(page: Page) 
       (async () => {
         const appInfo = { name: "app", version: "1" };
         await ask("ui/initialize", { appInfo, appCapabilities: {}, protocolVersion: "2026-01-26" });
+        show("begun");
+        await new Promise((go) => (document.querySelector("#go").onclick = go));
         await wait(700);
         show("early " + heard.filter((message) => message.method).length);
         tell({ method: "ui/notifications/initialized", params: {} });
@@ -440,10 +442,12 @@ async def test_a_page_that_speaks_json_rpc_alone_hears_nothing_else(page: Page) 
         await page.goto(end.url("one"))
         await end.until(lambda: end.resumable)
         await page.wait_for_function("mounted.one")  # the view is at the gateway before the page has its handle
+        await out(page, "begun")
         await page.evaluate("mounted.one.setHostContext({ theme: 'dark' })")
         (view,) = end.resumable
         changed: dict[str, Json] = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
         await end.say(mux.Message(view, Channel.UI, changed))
+        await app_frame(page).locator("#go").click()
         await out(page, "early 0;")
         await out(page, "strange 0;ui/notifications/host-context-changed,ui/notifications/tool-input;")
         assert end.messages(Channel.WEBMCP) == []

@@ -8,7 +8,7 @@ import type {
   McpUiResourceMeta,
   McpUiUpdateModelContextRequest,
 } from "@modelcontextprotocol/ext-apps/app-bridge";
-import type { JsonObject } from "../mux";
+import { isObject, type JsonObject } from "../mux";
 import { BridgeError, type BridgeView, type CallOptions } from "./bridge-view";
 
 type Context = Parameters<NonNullable<AppBridge["oncalltool"]>>[1];
@@ -54,7 +54,7 @@ export function answerPage(apps: AppBridge, view: () => Pick<BridgeView, "call">
   for (const method of SERVER_METHODS) {
     if (options.methods?.has(method) === false) continue;
     const answer = async (params: object | undefined, context: Context): Promise<object> => {
-      const given = { ...params } as JsonObject;
+      const given = withoutMark({ ...params } as JsonObject);
       const own = await options.onrequest?.(method, given, context.mcpReq.signal);
       if (own) return own;
       const open = view();
@@ -65,6 +65,17 @@ export function answerPage(apps: AppBridge, view: () => Pick<BridgeView, "call">
   }
   apps.onloggingmessage = (params) => options.onlog?.(params);
   answerForPerson(apps, options);
+}
+
+/** The `_meta` key by which a host page asks the gateway for the tools of the page in its view. */
+export const OF_PAGE = "webmcp-gateway/page";
+
+/** The page's own request does not have the mark of the host. */
+function withoutMark(params: JsonObject): JsonObject {
+  const meta = params["_meta"];
+  if (!isObject(meta) || !(OF_PAGE in meta)) return params;
+  const { [OF_PAGE]: _, ...rest } = meta;
+  return { ...params, _meta: rest };
 }
 
 function setHandler(apps: AppBridge, method: ServerMethod, answer: (params: object | undefined, context: Context) => Promise<object>): void {

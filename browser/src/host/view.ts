@@ -1,9 +1,9 @@
 /** One app on a host page: a view on the bridge, a sandboxed iframe, and the two conversations between them. */
 import { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { McpUiAppCapabilities, McpUiHostContext, McpUiResourceMeta, McpUiSizeChangedNotification } from "@modelcontextprotocol/ext-apps/app-bridge";
-import type { JsonObject } from "../mux";
-import type { BridgeView, ViewEvents } from "./bridge-view";
-import { answerPage, capabilitiesOf, type GatewayRequests, type PersonAnswers } from "./page-requests";
+import { isObject, type JsonObject } from "../mux";
+import { BridgeError, type BridgeView, type CallOptions, type ViewEvents } from "./bridge-view";
+import { answerPage, capabilitiesOf, OF_PAGE, type GatewayRequests, type PersonAnswers } from "./page-requests";
 import { readPage, type Page } from "./page-resource";
 import { allowAttribute } from "./sandbox/rules";
 import { PageLink } from "./page-link";
@@ -143,6 +143,13 @@ export class MountedApp {
   /** The ui protocol of an initialized page, for the requests of this page to it. */
   get page(): AppBridge | null {
     return this.initialized ? this.apps : null;
+  }
+
+  /** Call the gateway about the tools of the page. */
+  callPageTools(method: "tools/list" | "tools/call", params: JsonObject, options: CallOptions): Promise<JsonObject> {
+    if (!this.open) throw new BridgeError(-32000, "connection-lost");
+    const meta = params["_meta"];
+    return this.open.call(method, { ...params, _meta: { ...(isObject(meta) ? meta : {}), [OF_PAGE]: true } }, options);
   }
 
   /** Open a view, and load its page. */
@@ -411,7 +418,8 @@ export class MountedApp {
 
   private receiveTools(message: JsonObject): void {
     this.open?.sendWebmcp(message);
-    if (message["method"] === "notifications/tools/list_changed") this.options.onToolsChanged?.();
+    const result = message["result"] as { tools?: unknown } | undefined;
+    if (message["method"] === "notifications/tools/list_changed" || Array.isArray(result?.tools)) this.options.onToolsChanged?.();
   }
 
   private passNotification(message: JsonObject): void {

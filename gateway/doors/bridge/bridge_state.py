@@ -17,6 +17,7 @@ from gateway.crypto import SigningKeys, digest
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams
+from gateway.mcp.mount_interfaces import Forwarder
 from gateway.mcp.view_server import ViewServer
 from gateway.model import Principal, Resource
 from gateway.ports.approvals import Approvals
@@ -156,6 +157,7 @@ class BridgeState:
     `borrow`: returns the server for views of an upstream's app without an entry, by upstream and resource.
     `resuming`: issues the tokens with which views are resumed.
     `admits`: whether a caller may use an app.
+    `forwarder`: calls the tools of pages, for host pages.
     """
 
     views: Views
@@ -167,6 +169,7 @@ class BridgeState:
     resuming: ResumeTokens
     admits: Admits = admit_all
     borrow: Callable[[str, str], ViewServer | None] = lambda _, __: None
+    forwarder: Forwarder | None = None
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))

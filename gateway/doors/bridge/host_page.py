@@ -27,8 +27,8 @@ from gateway.errors import MuxError, Refusal
 from gateway.jsontext.sizes import is_bulky, why
 from gateway.jsontext.writing import is_large
 from gateway.mcp import results
-from gateway.mcp.view_server import NO_SERVER, Beside, UiPeer, read_html
-from gateway.model import Caller, Channel, Door, Initiator, Json, Principal
+from gateway.mcp.view_server import NO_SERVER, Beside, PageTools, UiPeer, read_html
+from gateway.model import Caller, Channel, Door, Initiator, Json, Principal, ViewTool
 from gateway.views.view import View
 
 UNSENT = 128 * 1024
@@ -372,7 +372,14 @@ class HostPage:
         def turn() -> Awaitable[None]:
             return views.precedence.turn(view.principal.id)
 
+        async def tools() -> Sequence[ViewTool]:
+            if view.calls is not None:
+                await asyncio.gather(view.calls.catch_up(), return_exceptions=True)  # else it keeps its tools
+            return view.tools
+
         server = self._state.server_of(view.app, view.resource) or NO_SERVER
+        if self._state.forwarder is not None:
+            server = PageTools(server, self._state.forwarder, tools)
         page = self.hosted_at
         peer = UiPeer(server, caller, on_ui, self._aside, turn, view.principal.id, page)
         await ending.enter_async_context(peer)

@@ -108,8 +108,11 @@ export function plainContext(given: unknown, refuse: (problem: string) => void):
     const text = jsonOf(value);
     if (text === undefined) continue;
     if (typeof text !== "string") refuse(`host-context.${name}: ${text.problem}`);
-    else if ((size += text.length) > MAX_CONTEXT) refuse(`host-context.${name}: the context has more than ${MAX_CONTEXT} characters`);
-    else plain[name] = JSON.parse(text);
+    else if (size + text.length > MAX_CONTEXT) refuse(`host-context.${name}: the context has more than ${MAX_CONTEXT} characters`);
+    else {
+      size += text.length;
+      plain[name] = JSON.parse(text);
+    }
   }
   return plain;
 }

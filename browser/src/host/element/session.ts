@@ -178,9 +178,11 @@ export class AppSession implements PageTools {
     const page = this.mounted?.page;
     if (!page) throw new BridgeError(REFUSED, "The app is closed.");
     const signal = AbortSignal.any([options.signal, this.closing.signal]);
+    // The gateway calls the page's tools under their policy, as for a model.
+    if (this.source.kind === "gateway") return this.mounted!.callPageTools(method, params, { ...options, signal });
     if (!page.getAppCapabilities()?.tools) {
       if (this.handlerView) return this.handlerView.requestTools(method, params, AbortSignal.any([signal, AbortSignal.timeout(CALL_TIMEOUT)]));
-      throw new BridgeError(REFUSED, "This page offers no tools to its host; those that it registered are called through the gateway.");
+      throw new BridgeError(REFUSED, "This page offers no tools to its host.");
     }
     const { onprogress } = options;
     const how = { signal, timeout: CALL_TIMEOUT, resetTimeoutOnProgress: true, ...(onprogress && { onprogress: (one: object) => onprogress(one as JsonObject) }) };
