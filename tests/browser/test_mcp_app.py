@@ -306,10 +306,9 @@ async def test_an_element_that_is_moved_or_changed_shows_its_app_again(page: Pag
         await page.evaluate(f"document.body.append({APP})")
         await until(page, "log.filter((name) => name === 'initialized').length === 2")
         assert await in_app(page, "told.hostContext.locale") == "rm"
-        await page.evaluate(
-            f"{APP}.resourceHtml = arguments[0]" if False else f"(html) => {{ {APP}.resourceHtml = html }}",
-            host.app(SPEAK + "show('other');"),
-        )
+        await page.evaluate(f"(html) => {{ {APP}.resourceHtml = html }}", host.app(SPEAK + "show('other');"))
+        await until(page, "log.filter((name) => name === 'initialized').length === 3")
+        await until(page, f"{APP}.shadowRoot.querySelectorAll('iframe').length === 1")
         await expect(app_in(page).locator("#out")).to_contain_text("other")
         await until(page, f"{APP}.shadowRoot.querySelectorAll('iframe').length === 1")
 

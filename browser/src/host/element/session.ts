@@ -149,6 +149,8 @@ export class AppSession implements PageTools {
   async close(): Promise<void> {
     const { mounted } = this;
     this.stop();
+    // Out of sight, and out of the way of the next one.
+    if (mounted?.iframe) mounted.iframe.style.cssText += ";position:absolute;visibility:hidden";
     await mounted?.close();
   }
 
