@@ -1,0 +1,130 @@
+"""Runs the chat with all that it shows: shop, board, gateway and the chat as child processes, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from examples.cart_app.demo import (
+    AUTH_PORT,
+    GATEWAY_PORT,
+    SHOP,
+    SHOP_PORT,
+    Demo,
+    DemoError,
+    Part,
+    Signals,
+    check_port,
+    say,
+)
+from examples.chat_host.settings import Settings, SettingsError, read_settings
+
+HERE = Path(__file__).resolve().parent
+CART, BOARD = HERE.parent / "cart_app", HERE.parent / "board_app"
+BOARD_PORT = 9402  # as in the board's policy.yaml
+BUDGET = HERE.parents[1] / "tests/interop/node_modules/@modelcontextprotocol/server-budget-allocator/dist/index.js"
+"""A published MCP server with an app, which `make test-interop` installs; without it the chat has two apps."""
+
+
+def write_config(data: Path, budget: Path = BUDGET) -> Path:
+    """Copy gateway.yaml to `data` with absolute paths, and with the published server if it is installed."""
+    config: dict[str, Any] = yaml.safe_load((HERE / "gateway.yaml").read_text(encoding="utf-8"))
+    for app in config["apps"].values():
+        app |= {key: str((HERE / app[key]).resolve()) for key in ("source", "policy")}
+    node = shutil.which("node", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if budget.is_file() and node is not None:
+        config["upstreams"] = {"budget": {"command": [node, str(budget), "--stdio"]}}
+    path = data / "gateway.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return path
+
+
+def parts(data: Path, chat_port: int) -> list[Part]:
+    """Return the programs in dependency order. Raises `DemoError`."""
+    command = shutil.which("webmcp-gateway", path=str(Path(sys.executable).parent))
+    if command is None:
+        raise DemoError(f"There is no webmcp-gateway beside {sys.executable}: `make demo-chat` installs it.")
+    if not (BOARD / "web/dist/index.html").is_file():
+        raise DemoError("The board is not built: `make demo-chat` builds it (npm run build in examples/board_app/web).")
+    python = sys.executable
+    auth = [python, str(CART / "auth_server.py"), "--port", str(AUTH_PORT), "--keys", str(data / "keys.json")]
+    shop = [python, "-m", SHOP, "--port", str(SHOP_PORT), "--database", str(data / "shop.db")]
+    return [
+        Part("authorization server", AUTH_PORT, "/.well-known/oauth-authorization-server", auth),
+        Part("shop", SHOP_PORT, "/healthz", [*shop, "--issuer", f"http://localhost:{AUTH_PORT}"]),
+        Part("board", BOARD_PORT, "/api/board", [python, str(BOARD / "board.py"), "--port", str(BOARD_PORT)]),
+        Part("gateway", GATEWAY_PORT, "/readyz", [command, "serve", "--config", str(write_config(data))]),
+        Part("chat", chat_port, "/healthz", [python, "-m", "examples.chat_host.server", "--data", str(data / "chat")]),
+    ]
+
+
+def show_page(settings: Settings, open_browser: bool) -> None:
+    """Print the address and the model, and open the page if there is a display."""
+    frame = f"  +{'-' * (len(settings.url) + 8)}+"
+    model = {"scripted": "a scripted model (set OPENAI_API_KEY, ANTHROPIC_API_KEY or CHAT_BASE_URL for a real one)"}
+    say(f"\n{frame}\n  |    {settings.url}    |\n{frame}\n")
+    say(f"  The model is {model.get(settings.provider, f'{settings.model} at {settings.base_url}')}.")
+    say("  Ctrl-C ends everything.\n")
+    has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if open_browser and has_display:
+        webbrowser.open(settings.url)
+
+
+def run(data: Path, open_browser: bool) -> None:
+    """Start all parts, show the page, and stop on a signal. Raises `DemoError`."""
+    try:
+        settings = read_settings(os.environ, data)
+    except SettingsError as error:
+        raise DemoError(str(error)) from error
+    signals = Signals()
+    signals.listen()
+    demo = Demo(data, signals)
+    environ = {**os.environ, "SHOP_SECRET": secrets.token_urlsafe(32), "PYTHONUNBUFFERED": "1"}
+    try:
+        needed = parts(data, urlsplit(settings.url).port or 80)
+        for part in needed:
+            check_port(part)
+        say(f"Starting the chat and its apps; their files are in {data}")
+        for part in needed:
+            demo.start(part, environ)
+            if signals.count:
+                return
+        show_page(settings, open_browser)
+        demo.watch()
+    finally:
+        if demo.children:
+            say("\nEnding …", end="")
+        demo.end()
+        if demo.children:
+            say(" done.")
+
+
+def main() -> None:
+    """Read the command line, and run."""
+    parser = argparse.ArgumentParser(description="Start the demo chat, its apps and their gateway.")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep conversations and all else [a temporary folder]")
+    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
+    given = parser.parse_args()
+    try:
+        if given.data is not None:
+            given.data.mkdir(parents=True, exist_ok=True)
+            run(given.data.resolve(), not given.no_open)
+        else:
+            with tempfile.TemporaryDirectory(prefix="chat-demo-", ignore_cleanup_errors=True) as folder:
+                run(Path(folder), not given.no_open)
+    except DemoError as error:
+        sys.exit(f"\n{error}")
+
+
+if __name__ == "__main__":
+    main()
