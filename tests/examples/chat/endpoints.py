@@ -93,7 +93,14 @@ def anthropic_bytes(reply: Reply) -> bytes:
     def event(name: str, **more: object) -> bytes:
         return sse({"type": name, **more}, name)
 
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
+    message: dict[str, object] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_reason": None,
+    }
     made = event("message_start", message=message) + event("ping")
     made += event("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""})
     made += event("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "hm"})
@@ -111,8 +118,8 @@ def anthropic_bytes(reply: Reply) -> bytes:
                 made += event("content_block_delta", index=index, delta=delta)
         made += event("content_block_stop", index=index)
     calls = any(isinstance(part, Call) for part in reply.parts)
-    delta = {"stop_reason": reply.end or ("tool_use" if calls else "end_turn"), "stop_sequence": None}
-    return made + event("message_delta", delta=delta, usage={"output_tokens": 9}) + event("message_stop")
+    ended = {"stop_reason": reply.end or ("tool_use" if calls else "end_turn"), "stop_sequence": None}
+    return made + event("message_delta", delta=ended, usage={"output_tokens": 9}) + event("message_stop")
 
 
 @dataclass(slots=True)
