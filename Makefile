@@ -18,10 +18,11 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 SOURCES = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql proxies
+.PHONY: help demo demo-chat check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql proxies
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
+	@echo "make demo-chat  the same with a chat: a model, the cart and the board in one conversation"
 	@echo "make check  lint, types, layers and unit tests, in about two minutes"
 	@echo "make test   lint, types, layers, unit, integration and Chromium tests"
 	@echo "make soak   what takes minutes: many kills under load, records of a million lines"
@@ -57,6 +58,18 @@ $(VENV)/.built: $(VENV)/.installed $(BROWSER_SOURCES)
 
 demo: $(VENV)/.built
 	@exec $(BIN)/python examples/cart_app/demo.py
+
+BOARD = examples/board_app/web
+BOARD_SOURCES = $(shell find $(BOARD) \( -path $(BOARD)/node_modules -o -path $(BOARD)/dist \) -prune -o -type f -print 2>/dev/null)
+
+$(BOARD)/dist/index.html: $(VENV)/.installed $(BOARD_SOURCES)
+	@echo "Building the board"
+	@npm --prefix $(BOARD) ci --silent
+	@npm --prefix $(BOARD) run --silent build >/dev/null
+	@touch $@
+
+demo-chat: $(VENV)/.built $(BOARD)/dist/index.html
+	@exec $(BIN)/python -m examples.chat_host.demo
 
 chromium:
 	@scripts/chromium

@@ -21,6 +21,7 @@ from examples.chat_host.conversation import Conversation, Conversations, stop_al
 from examples.chat_host.gateway_client import Gateway
 from examples.chat_host.items import AppContext, Message
 from examples.chat_host.models.base import Model
+from examples.chat_host.page_token import PageTokens, TokenError
 from examples.chat_host.settings import Settings, SettingsError, read_settings
 from examples.chat_host.turn import Turn, new_id
 
@@ -43,6 +44,7 @@ class Chat:
     conversations: Conversations
     gateway: Gateway
     model: Model
+    tokens: PageTokens
 
     def status(self) -> dict[str, Any]:
         """Return what the page shows of model and gateway."""
@@ -89,6 +91,7 @@ def build_app(settings: Settings) -> web.Application:
         [
             web.get("/", show_page),
             web.get("/healthz", get_health),
+            web.post("/api/token", get_token),
             web.post("/api/conversations", create_conversation),
             web.get(f"{one}/events", stream_changes),
             web.post(f"{one}/messages", send_message),
@@ -105,7 +108,9 @@ async def _chat(app: web.Application, settings: Settings) -> AsyncIterator[None]
     settings.data.mkdir(parents=True, exist_ok=True)
     gateway = Gateway(f"{settings.gateway}/mcp", settings.console, settings.gateway_token)
     async with aiohttp.ClientSession() as http:
-        chat = Chat(settings, Conversations(settings.data), gateway, settings.build_model(http))
+        chat = Chat(
+            settings, Conversations(settings.data), gateway, settings.build_model(http), PageTokens(http, settings)
+        )
         gateway.on_change = chat.tell_status
         app[CHAT] = chat
         connection = asyncio.create_task(gateway.run())
@@ -137,6 +142,14 @@ async def show_file(request: web.Request) -> web.StreamResponse:
 async def get_health(request: web.Request) -> web.StreamResponse:
     """The chat is up; the gateway may come later."""
     return web.Response(text="ok")
+
+
+async def get_token(request: web.Request) -> web.StreamResponse:
+    """A token of the gateway for this page; empty if the gateway asks for none."""
+    try:
+        return web.json_response({"token": await request.app[CHAT].tokens.get()}, headers={"cache-control": "no-store"})
+    except TokenError as error:
+        raise web.HTTPBadGateway(text=str(error)) from error
 
 
 async def create_conversation(request: web.Request) -> web.StreamResponse:

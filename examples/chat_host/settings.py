@@ -43,7 +43,10 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`gateway` is the plain address of the gateway, `console` the origin of its own pages, `url` the chat's origin."""
+    """`gateway` is the plain address of the gateway, `console` the origin of its own pages, `url` the chat's origin.
+
+    `gateway_token` is the person's token, if the gateway asks for one; the client exchanges it for those of the page.
+    """
 
     data: Path
     gateway: str = GATEWAY
@@ -54,6 +57,8 @@ class Settings:
     model: str = ""
     key: str = field(default="", repr=False)
     gateway_token: str | None = field(default=None, repr=False)
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
     display_modes: Mapping[str, str] = field(default_factory=lambda: {"board": "fullscreen", "budget": "pip"})
     pace: float = 0.025
 
@@ -88,6 +93,8 @@ def read_settings(environ: Mapping[str, str], data: Path) -> Settings:
         model=environ.get("CHAT_MODEL") or model,
         key=key.strip(),
         gateway_token=environ.get("CHAT_GATEWAY_TOKEN") or None,
+        client_id=environ.get("CHAT_CLIENT_ID", ""),
+        client_secret=environ.get("CHAT_CLIENT_SECRET", ""),
     )
 
 

@@ -1,8 +1,115 @@
-/** The apps of the conversation. */
+/**
+ * The apps of the conversation, by the gateway's element.
+ *
+ * `renderMcpAppItem` makes an element of an `mcp_app` item: an app in the conversation, or a tile from which it opens in
+ * a panel or beside the conversation. All that the chat adds is here: which app is the current one, and what the person
+ * is asked.
+ */
+import { icon, make } from "./dom.js";
+import { theme } from "./theme.js";
+
+const MOST_TEXT = 8000;
+
 export class Apps {
-  constructor(answers) {
-    this.answers = answers;
+  /** `consent(title, text)` asks the person; `send(text, title)` and `context(title, text)` speak to the back end. */
+  constructor({ consent, send, context, token }) {
+    this.answers = { consent, send, context };
+    this.token = token;
+    this.shown = new Map(); // the id of the item -> its place and what it shows
+    this.current = new Map(); // the app -> the id of the item that shows it
+    this.library = null;
+    addEventListener("themechange", ({ detail }) => {
+      for (const { element } of this.shown.values()) element?.app?.sendHostContext({ theme: detail });
+    });
   }
-  show() {}
-  forget() {}
+
+  /** The gateway's console, from which the element is loaded once. */
+  connect(gateway) {
+    if (this.gateway) return;
+    this.gateway = gateway;
+    this.library = import(`${gateway}/host/mcp-app.js`);
+    this.library.catch(() => {
+      this.gateway = this.library = null; // the next time that the gateway is there
+    });
+  }
+
+  /** Show the app of a tool call at `place`, or bring it news of the call. */
+  async show(place, use, partial) {
+    if (!use.app || use.state === "failed") return this.forget(use.id);
+    const known = this.shown.get(use.id);
+    const entry = known ?? { place, element: null };
+    entry.item = itemOf(use, partial);
+    this.shown.set(use.id, entry);
+    if (!known) this.makeCurrent(use);
+    if (entry.element) entry.element.item = entry.item;
+    else if (this.current.get(keyOf(use)) === use.id) await this.render(entry, use);
+  }
+
+  forget(id) {
+    this.shown.get(id)?.place.replaceChildren();
+    this.shown.delete(id);
+  }
+
+  /** An app runs once in a conversation, where it was asked for last; what it showed before can be shown again. */
+  makeCurrent(use) {
+    const former = this.shown.get(this.current.get(keyOf(use)));
+    this.current.set(keyOf(use), use.id);
+    if (!former) return;
+    const { title } = former.item;
+    const again = make("button", { type: "button", class: "again" }, icon("app"), `Show ${title} here`);
+    again.addEventListener("click", () => {
+      former.place.replaceChildren();
+      this.makeCurrent({ ...use, id: former.item.mcp_app_id });
+      void this.render(former, { ...use, id: former.item.mcp_app_id });
+    });
+    former.element?.remove();
+    former.element = null;
+    former.place.replaceChildren(again);
+  }
+
+  async render(entry, use) {
+    try {
+      const { renderMcpAppItem } = await this.library;
+      if (entry.element || this.current.get(keyOf(use)) !== use.id) return;
+      entry.element = renderMcpAppItem(entry.item, this.options(entry.item.title));
+      entry.place.replaceChildren(entry.element);
+    } catch {
+      entry.place.replaceChildren(make("p", { class: "stopped" }, `${entry.item.fallback_text} The gateway cannot be reached.`));
+    }
+  }
+
+  options(title) {
+    return {
+      gateway: this.gateway,
+      getToken: this.token,
+      hostInfo: { name: "Parlour", version: "1" },
+      hostContext: { theme: theme() },
+      onMessage: async ({ content }) => {
+        const text = textOf(content);
+        return text !== "" && (await this.answers.consent(title, text)) && this.answers.send(text, title);
+      },
+      onUpdateModelContext: ({ content, structuredContent }) => {
+        const text = textOf(content) || (structuredContent ? JSON.stringify(structuredContent) : "");
+        return this.answers.context(title, text.slice(0, MOST_TEXT));
+      },
+    };
+  }
+}
+
+const keyOf = ({ app }) => app.app ?? `${app.upstream} ${app.resource_uri}`;
+
+/** The `mcp_app` item of a tool call, with what is known of the call by now. */
+function itemOf({ state, arguments: input, result, text, app }, partial) {
+  const isOver = state === "stopped";
+  return {
+    ...app,
+    ...(state === "writing" ? { tool_input_partial: partial } : { tool_input: input }),
+    ...(result && { tool_result: result }),
+    ...(isOver && !result && { tool_cancelled: text || "The person stopped this call." }),
+  };
+}
+
+function textOf(content) {
+  const parts = Array.isArray(content) ? content : [];
+  return parts.filter(({ type }) => type === "text").map(({ text }) => String(text)).join("\n").slice(0, MOST_TEXT).trim();
 }

@@ -22,7 +22,12 @@ let conversation = "";
 let isBusy = false;
 let unfollow = () => {};
 
-const apps = new Apps({ consent: askConsent, send: (text, app) => send(text, app), context: (app, text) => call("context", { app, text }) });
+const apps = new Apps({
+  consent: askConsent,
+  send: (text, app) => send(text, app),
+  context: (app, text) => call("context", { app, text }),
+  token: async () => (await post("token")).token,
+});
 const view = new ConversationView(at("items"), { apps, retry: () => call("retry"), say });
 
 // ── the conversation ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -63,7 +68,7 @@ function change({ items, item, append, removed, busy, status }) {
 }
 
 function showStatus({ model, connected, tools, gateway }) {
-  apps.gateway = gateway;
+  if (connected) apps.connect(gateway);
   at("model").textContent = model;
   at("dot").dataset.state = connected ? "on" : "off";
   at("dot").title = connected ? `Connected to the gateway: ${tools} tools` : "The gateway cannot be reached";

@@ -10,10 +10,11 @@ const DEEPEST = 6;
 
 /** The elements of a text; an unfinished one is drawn as far as it goes. */
 export function renderMarkdown(text) {
-  return blocks(text.replace(/\r\n?/g, "\n").split("\n"), 0);
+  return blocks(text.replace(/\r\n?/g, "\n").split("\n"), 0, { top: null });
 }
 
-function blocks(lines, depth) {
+/** `headings.top` is the level of the largest heading so far: in the page it is a second one. */
+function blocks(lines, depth, headings) {
   const made = [];
   let at = 0;
   const take = (test) => {
@@ -30,18 +31,19 @@ function blocks(lines, depth) {
       at += 1;
       const code = take((one) => !one.trim().startsWith(fence[1]));
       at += 1; // the closing fence, if the model has written it
-      made.push(make("pre", { tabindex: "0", role: "group", "aria-label": "Code" }, make("code", {}, code.join("\n"))));
+      made.push(make("pre", {}, make("code", {}, code.join("\n"))));
     } else if (heading) {
       at += 1;
-      made.push(make(heading[1].length < 3 ? "h3" : "h4", {}, ...inline(heading[2])));
+      headings.top ??= heading[1].length;
+      made.push(make(heading[1].length <= headings.top ? "h2" : "h3", {}, ...inline(heading[2])));
     } else if (/^\s*([-*_])(\s*\1){2,}\s*$/.test(line)) {
       at += 1;
       made.push(make("hr"));
     } else if (/^\s*>/.test(line) && depth < DEEPEST) {
       const quoted = take((one) => /^\s*>/.test(one)).map((one) => one.replace(/^\s*> ?/, ""));
-      made.push(make("blockquote", {}, ...blocks(quoted, depth + 1)));
+      made.push(make("blockquote", {}, ...blocks(quoted, depth + 1, headings)));
     } else if (listItem(line) && depth < DEEPEST) {
-      made.push(list(take((one) => listItem(one) || /^\s{2,}\S/.test(one)), depth));
+      made.push(list(take((one) => listItem(one) || /^\s{2,}\S/.test(one)), depth, headings));
     } else if (isTable(lines, at)) {
       made.push(table(take((one) => one.includes("|"))));
     } else {
@@ -56,7 +58,7 @@ const listItem = (line) => /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/.exec(line);
 const isText = (line, depth) => line.trim() !== "" && !/^\s*(```|~~~|#{1,6}\s)/.test(line) && !(depth < DEEPEST && (listItem(line) || /^\s*>/.test(line)));
 
 /** Items of one list; what is indented further belongs to the item above it. */
-function list(lines, depth) {
+function list(lines, depth, headings) {
   const [, indent, mark] = listItem(lines[0]) ?? [null, "", "-"];
   const items = [];
   for (const line of lines) {
@@ -65,7 +67,7 @@ function list(lines, depth) {
     else items.at(-1)?.push(line.replace(/^\s{1,4}/, ""));
   }
   const ordered = /\d/.test(mark);
-  const drawn = items.map(([first, ...more]) => make("li", {}, ...inline(first), ...blocks(more, depth + 1)));
+  const drawn = items.map(([first, ...more]) => make("li", {}, ...inline(first), ...blocks(more, depth + 1, headings)));
   return make(ordered ? "ol" : "ul", ordered && parseInt(mark, 10) > 1 ? { start: String(parseInt(mark, 10)) } : {}, ...drawn);
 }
 
@@ -80,7 +82,7 @@ function table([head, , ...rows]) {
     make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, ...inline(name))))),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...names.map((_, column) => make("td", {}, ...inline(cells(row)[column] ?? "")))))),
   );
-  return make("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" }, drawn);
+  return make("div", { class: "table" }, drawn);
 }
 
 const MARKS = [

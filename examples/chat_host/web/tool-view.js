@@ -1,6 +1,7 @@
 /** A call of a tool: a chip with its input and result, the question that waits for the person, and the app that shows it. */
 import { icon, make } from "./dom.js";
 
+const LONGEST = 4000;
 const STATES = {
   writing: ["busy", "preparing"],
   running: ["busy", "running"],
@@ -15,14 +16,14 @@ export class ToolView {
   constructor(item, apps) {
     this.apps = apps;
     this.summary = make("summary");
-    this.input = make("pre", { tabindex: "0" });
-    this.output = make("pre", { tabindex: "0" });
-    this.outputTitle = make("h4", {}, "Result");
+    this.input = make("pre");
+    this.output = make("pre");
+    this.outputTitle = make("h2", {}, "Result");
     this.chip = make(
       "details",
       { class: "tool" },
       this.summary,
-      make("div", { class: "inside" }, make("h4", {}, "Input"), this.input, this.outputTitle, this.output),
+      make("div", { class: "inside" }, make("h2", {}, "Input"), this.input, this.outputTitle, this.output),
     );
     this.question = make("div");
     this.place = make("div", { class: "app" });
@@ -41,7 +42,7 @@ export class ToolView {
       make("span", { class: "state" }, words),
     );
     this.drawInput();
-    this.output.textContent = item.text;
+    this.output.textContent = shorten(item.text);
     this.outputTitle.textContent = item.state === "failed" ? "What went wrong" : "Result";
     this.output.hidden = this.outputTitle.hidden = !item.text;
     this.question.replaceChildren(...(item.approval ? [approvalCard(item.approval)] : []));
@@ -57,13 +58,15 @@ export class ToolView {
 
   drawInput() {
     const { state, written, arguments: input } = this.item;
-    this.input.textContent = state === "writing" ? written : JSON.stringify(input, null, 2);
+    this.input.textContent = shorten(state === "writing" ? written : JSON.stringify(input, null, 2));
   }
 
   remove() {
     this.apps.forget(this.item.id);
   }
 }
+
+const shorten = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text);
 
 /** The arguments in a few words. */
 function hintOf({ state, arguments: input }) {
