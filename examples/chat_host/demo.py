@@ -44,6 +44,7 @@ def write_config(data: Path, budget: Path = BUDGET) -> Path:
     node = shutil.which("node", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if budget.is_file() and node is not None:
         config["upstreams"] = {"budget": {"command": [node, str(budget), "--stdio"]}}
+        config["hosts"][0]["apps"].append("budget")
     path = data / "gateway.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return path
