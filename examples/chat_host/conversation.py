@@ -30,6 +30,8 @@ class Conversation:
     path: Path
     items: dict[str, Item] = field(default_factory=dict)
     turn: asyncio.Task[None] | None = None
+    skip: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by a page that did not open the app of the last call, whose tools will not come."""
     _pages: set[asyncio.Queue[Change]] = field(default_factory=set)
 
     @property

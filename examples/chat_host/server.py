@@ -96,6 +96,7 @@ def build_app(settings: Settings) -> web.Application:
             web.get(f"{one}/events", stream_changes),
             web.post(f"{one}/messages", send_message),
             web.post(f"{one}/context", set_context),
+            web.post(f"{one}/skip", skip_app),
             web.post(f"{one}/stop", stop_turn),
             web.post(f"{one}/retry", retry_turn),
             web.get("/{file}", show_file),
@@ -193,6 +194,12 @@ async def set_context(request: web.Request) -> web.StreamResponse:
     if isinstance(text, str) and text.strip():
         conversation.put(AppContext(id, app, text[:LONGEST_MESSAGE]))
     return web.json_response({}, status=202)
+
+
+async def skip_app(request: web.Request) -> web.StreamResponse:
+    """The page did not open the app of the last call: the model need not wait for its tools."""
+    _conversation(request).skip.set()
+    return web.json_response({})
 
 
 async def stop_turn(request: web.Request) -> web.StreamResponse:

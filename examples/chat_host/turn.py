@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -161,7 +163,18 @@ class Turn:
         )  # fmt: skip
         self.conversation.put(done)
         if shown is not None and tool.app is not None and self.conversation.is_shown:
-            await self.gateway.wait_for_tools(f"{tool.app}_", PAGE_LOADS)
+            await self._wait_for_tools(f"{tool.app}_")
+
+    async def _wait_for_tools(self, prefix: str) -> None:
+        """Wait for the tools of an app's page, unless the page of the chat says that it did not open the app."""
+        skipped = asyncio.ensure_future(self.conversation.skip.wait())
+        loaded = asyncio.ensure_future(self.gateway.wait_for_tools(prefix, PAGE_LOADS))
+        try:
+            await asyncio.wait({skipped, loaded}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            skipped.cancel()
+            loaded.cancel()
+            self.conversation.skip.clear()
 
     def _fail(self, reason: str, text: str, retry_after: float | None = None) -> None:
         self.conversation.put(Failure(new_id(), reason, text, retry_after))
@@ -190,7 +203,7 @@ def _app_of(tool: GatewayTool, item: str, modes: Mapping[str, str]) -> McpApp | 
         return None
     name = tool.app or tool.upstream or ""
     mode = modes.get(name, "inline")
-    title = tool.title.removeprefix("Open ")
+    title = re.sub(r"^(Open|Show|Get) ", "", tool.title)
     return McpApp(
         title=title, mcp_app_id=item, resource_uri=tool.resource_uri, tool_name=tool.name, tool_call_id=item,
         display_mode=mode if mode in ("fullscreen", "pip") else "inline",  # type: ignore[arg-type]  # of a literal

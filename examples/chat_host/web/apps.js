@@ -9,12 +9,15 @@ import { icon, make } from "./dom.js";
 import { theme } from "./theme.js";
 
 const MOST_TEXT = 8000;
+const WIDE = matchMedia("(min-width: 60rem)");
 
 export class Apps {
-  /** `consent(title, text)` asks the person; `send(text, title)` and `context(title, text)` speak to the back end. */
-  constructor({ consent, send, context, token }) {
-    this.answers = { consent, send, context };
-    this.token = token;
+  /**
+   * `consent(title, text)` asks the person; `send(text, title)`, `context(title, text)` and `skip()` speak to the back
+   * end, `token()` gets the page's token for the gateway.
+   */
+  constructor(answers) {
+    this.answers = answers;
     this.shown = new Map(); // the id of the item -> its place and what it shows
     this.current = new Map(); // the app -> the id of the item that shows it
     this.library = null;
@@ -37,12 +40,21 @@ export class Apps {
   async show(place, use, partial) {
     if (!use.app || use.state === "failed") return this.forget(use.id);
     const known = this.shown.get(use.id);
-    const entry = known ?? { place, element: null };
+    const entry = known ?? { place, element: null, isNew: use.state !== "done" };
     entry.item = itemOf(use, partial);
     this.shown.set(use.id, entry);
     if (!known) this.makeCurrent(use);
     if (entry.element) entry.element.item = entry.item;
     else if (this.current.get(keyOf(use)) === use.id) await this.render(entry, use);
+    if (entry.isNew && use.state === "done" && entry.element) this.open(entry);
+  }
+
+  /** An app of a panel or of the workspace opens at the end of its call, where there is room; else the person opens it. */
+  open(entry) {
+    entry.isNew = false;
+    if (entry.item.display_mode === "inline") return;
+    if (WIDE.matches && entry.element.app) entry.element.app.displayMode = entry.item.display_mode;
+    else this.answers.skip();
   }
 
   forget(id) {
@@ -81,7 +93,8 @@ export class Apps {
   options(title) {
     return {
       gateway: this.gateway,
-      getToken: this.token,
+      getToken: this.answers.token,
+      sizing: "fill", // the height is the chat's decision: see `.app` in items.css
       hostInfo: { name: "Parlour", version: "1" },
       hostContext: { theme: theme() },
       onMessage: async ({ content }) => {

@@ -26,6 +26,7 @@ const apps = new Apps({
   consent: askConsent,
   send: (text, app) => send(text, app),
   context: (app, text) => call("context", { app, text }),
+  skip: () => call("skip"),
   token: async () => (await post("token")).token,
 });
 const view = new ConversationView(at("items"), { apps, retry: () => call("retry"), say });
@@ -57,6 +58,7 @@ async function startNew() {
 function change({ items, item, append, removed, busy, status }) {
   const follows = isAtEnd();
   if (items) view.reset(items);
+  if (items) wasAtEnd = true;
   if (item) view.put(item);
   if (append) view.append(append);
   if (removed) view.remove(removed);
@@ -64,7 +66,7 @@ function change({ items, item, append, removed, busy, status }) {
   if (status) showStatus(status);
   at("welcome").hidden = !view.isEmpty;
   if (items || item || append) showWorking(item ?? append);
-  if (follows) toEnd();
+  if (follows || items) toEnd();
 }
 
 function showStatus({ model, connected, tools, gateway }) {
@@ -99,7 +101,7 @@ at("to-end").addEventListener("click", toEnd);
 // An app that grows keeps the end in view, if it was.
 let wasAtEnd = true;
 addEventListener("scroll", () => (wasAtEnd = isAtEnd()), { passive: true });
-new ResizeObserver(() => wasAtEnd && isBusy && toEnd()).observe(at("items"));
+new ResizeObserver(() => wasAtEnd && toEnd()).observe(at("items"));
 
 // ── composer ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
