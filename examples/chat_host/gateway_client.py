@@ -204,7 +204,11 @@ def _tool_of(tool: types.Tool) -> GatewayTool | None:
     uri = ui.get("resourceUri") or meta.get("ui/resourceUri")
     uri = uri if isinstance(uri, str) else None
     app = tool.name.removeprefix(OPEN) if uri and tool.name.startswith(OPEN) else None
-    upstream = tool.name.partition("_")[0] if uri and app is None else None
+    upstream = None
+    if uri and app is None:  # at /mcp, the name of the upstream stands before the address that the upstream gave
+        scheme, _, rest = uri.partition("://")
+        upstream, _, path = rest.partition("/")
+        uri = f"{scheme}://{path}"
     title = tool.title or tool.name
     return GatewayTool(tool.name, title, tool.description or title, tool.input_schema, uri, app, upstream)
 

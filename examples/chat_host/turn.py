@@ -139,6 +139,7 @@ class Turn:
         except ValueError as error:
             self.conversation.put(replace(use, state="failed", text=f"The arguments were not used: {error}.", app=None))
             return
+        self.conversation.skip.clear()
         use = replace(use, state="running", arguments=arguments)
         self.conversation.put(use)
 
@@ -174,7 +175,6 @@ class Turn:
         finally:
             skipped.cancel()
             loaded.cancel()
-            self.conversation.skip.clear()
 
     def _fail(self, reason: str, text: str, retry_after: float | None = None) -> None:
         self.conversation.put(Failure(new_id(), reason, text, retry_after))

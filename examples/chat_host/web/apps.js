@@ -84,6 +84,7 @@ export class Apps {
       const { renderMcpAppItem } = await this.library;
       if (entry.element || this.current.get(keyOf(use)) !== use.id) return;
       entry.element = renderMcpAppItem(entry.item, this.options(entry.item.title));
+      entry.place.dataset.mode = entry.item.display_mode;
       entry.place.replaceChildren(entry.element);
     } catch {
       entry.place.replaceChildren(make("p", { class: "stopped" }, `${entry.item.fallback_text} The gateway cannot be reached.`));
