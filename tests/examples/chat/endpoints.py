@@ -44,6 +44,7 @@ class Reply:
     holds: bool = False
     end: str | None = None
     raw: bytes | None = None
+    pause: bytes = b""
 
 
 def sse(data: object, event: str | None = None) -> bytes:
@@ -132,6 +133,7 @@ class Endpoint:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     repeats: bool = False
+    go: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """A client has gone in the middle of an answer."""
 
@@ -154,6 +156,10 @@ class Endpoint:
         encoded = openai_bytes(reply) if self.format == "openai" else anthropic_bytes(reply)
         whole = reply.raw if reply.raw is not None else encoded
         try:
+            if reply.pause:
+                before, mark, whole = whole.partition(reply.pause)
+                await response.write(before + mark)
+                await self.go.wait()
             for start in range(0, len(whole[: reply.cut]), reply.size):
                 await response.write(whole[: reply.cut][start : start + reply.size])
                 await asyncio.sleep(0)

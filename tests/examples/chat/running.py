@@ -124,8 +124,8 @@ async def running_chat(
     """Run the chat in front of the gateway at this plain address."""
     door = door or Server()
     settings = settings_for(folder, door.port, gateway, server, **more)
-    await door.start(build_app(settings))
     try:
+        await door.start(build_app(settings))
         async with local_client() as http:
             yield ChatRun(settings, http)
     finally:
