@@ -27,7 +27,7 @@ def item(page: Page, title: str) -> Locator:
 async def test_a_person_and_a_model_share_apps_in_one_conversation(
     page: Page, context: BrowserContext, tmp_path: Path
 ) -> None:
-    """The scripted story: shop, honey, a click, checkout with its approval, board in a panel, budget in the workspace."""
+    """The scripted story: shop, honey, a click, checkout and its approval, board in a panel, budget in the workspace."""
     async with chat_world(tmp_path) as world:
         await page.emulate_media(reduced_motion="reduce")
         await open_chat(page, world.chat.settings.url)

@@ -47,8 +47,8 @@ def test_the_policy_of_the_readme_is_a_policy_of_ten_lines() -> None:
 
 def test_the_make_targets_of_the_readme_exist() -> None:
     """`make demo` and `make test` are checked."""
-    targets = {line.split()[1] for _, line in lines("make ")} | set(re.findall("`make ([a-z]+)`", README))
-    defined = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = {line.split()[1] for _, line in lines("make ")} | set(re.findall("`make ([a-z-]+)`", README))
+    defined = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert targets
     assert targets <= defined
 
