@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
-from pydantic_core import from_json
+from pydantic import TypeAdapter, ValidationError
 
 from examples.chat_host.models.base import AssistantText, Entry, ToolCall, ToolResult, UserText
 
@@ -152,10 +152,12 @@ def text_of(result: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
 def read_partial(text: str) -> dict[str, Any]:
     """Return the arguments as far as they are written, for `ui/notifications/tool-input-partial`."""
     try:
-        read = from_json(text, allow_partial="trailing-strings")
-    except ValueError:
+        return _OBJECT.validate_json(text, experimental_allow_partial="trailing-strings")
+    except ValidationError:
         return {}
-    return read if isinstance(read, dict) else {}

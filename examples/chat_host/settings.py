@@ -59,7 +59,7 @@ class Settings:
     gateway_token: str | None = field(default=None, repr=False)
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
-    display_modes: Mapping[str, str] = field(default_factory=lambda: {"board": "fullscreen", "budget": "pip"})
+    display_modes: Mapping[str, str] = field(default_factory=lambda: {"board": "fullscreen"})
     pace: float = 0.025
 
     def build_model(self, http: aiohttp.ClientSession) -> Model:

@@ -27,7 +27,7 @@ def item(page: Page, title: str) -> Locator:
 async def test_a_person_and_a_model_share_apps_in_one_conversation(
     page: Page, context: BrowserContext, tmp_path: Path
 ) -> None:
-    """The scripted story: shop, honey, a click, checkout and its approval, board in a panel, budget in the workspace."""
+    """The scripted story: shop, honey, a click, checkout and its approval, board in a panel, shop in the workspace."""
     async with chat_world(tmp_path) as world:
         await page.emulate_media(reduced_motion="reduce")
         await open_chat(page, world.chat.settings.url)
@@ -47,11 +47,11 @@ async def test_a_person_and_a_model_share_apps_in_one_conversation(
         await expect(shop.locator("[data-cart-item=mug]")).to_be_visible()
 
         await send(page, "Check out")
-        card = page.get_by_role("region", name="This needs your approval")
-        await expect(card).to_contain_text("Order what is in the cart, and pay for it?")
+        question_card = page.get_by_role("region", name="This needs your approval")
+        await expect(question_card).to_contain_text("Order what is in the cart, and pay for it?")
         assert world.posts().count("/api/checkout") == 0
         async with context.expect_page() as opening:
-            await card.get_by_role("link").click()
+            await question_card.get_by_role("link").click()
         question = await opening.value
         await question.get_by_test_id("approve").click()
         await expect(shop.locator("#order-text")).to_contain_text("is placed")
@@ -76,10 +76,15 @@ async def test_a_person_and_a_model_share_apps_in_one_conversation(
             assert "Order paper bags" in await response.text()
 
         await send(page, "Show me the budget")
-        workspace = page.get_by_role("region", name="Budget Data")
-        await expect(workspace).to_be_visible()
         budget = app_of(item(page, "Get Budget Data").locator("mcp-app"))
         await expect(budget.locator("input[type=range]").first).to_be_visible()
+        await expect(answer.last).to_contain_text("Move its sliders")
+
+        card = item(page, "Open Fennel & Oak")
+        await card.get_by_role("button", name="Open beside the conversation").click()
+        workspace = page.get_by_role("region", name="Fennel & Oak")
+        await expect(workspace).to_be_visible()
+        await expect(shop.locator("#order-text")).to_contain_text("is placed")  # the same page
         await expect(page.get_by_label("Your message")).to_be_visible()  # beside it
         await page.get_by_role("button", name="Dark", exact=True).click()
         assert not await findings(page)
@@ -89,10 +94,8 @@ async def test_a_person_and_a_model_share_apps_in_one_conversation(
         await expect(answer.last).to_contain_text("Move its sliders")
         await expect(page.get_by_role("dialog")).to_have_count(0)  # nothing opens by itself
         assert await page.locator("html").get_attribute("data-theme") == "dark"
-        await item(page, "Open Fennel & Oak").scroll_into_view_if_needed()
+        await card.scroll_into_view_if_needed()
         await expect(shop.locator("[data-item-id]")).to_have_count(8)
-        await item(page, "Get Budget Data").locator("[part=tile]").click()
-        await expect(budget.locator("input[type=range]").first).to_be_visible()
         assert world.posts() == posts  # no call is repeated
 
 

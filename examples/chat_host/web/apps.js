@@ -85,6 +85,10 @@ export class Apps {
       if (entry.element || this.current.get(keyOf(use)) !== use.id) return;
       entry.element = renderMcpAppItem(entry.item, this.options(entry.item.title));
       entry.place.dataset.mode = entry.item.display_mode;
+      // An app that does not declare the mode is shown in the conversation instead.
+      entry.element.addEventListener("mcp-app-initialized", ({ target }) => {
+        if (!target.availableDisplayModes.includes(entry.item.display_mode)) entry.place.dataset.mode = "inline";
+      });
       entry.place.replaceChildren(entry.element);
     } catch {
       entry.place.replaceChildren(make("p", { class: "stopped" }, `${entry.item.fallback_text} The gateway cannot be reached.`));

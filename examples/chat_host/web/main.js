@@ -12,7 +12,7 @@ const SUGGESTIONS = [
   ["shop", "Show me the shop", "an app in the conversation"],
   ["spark", "Add two jars of honey", "a tool of the app at work"],
   ["board", "Open the board", "an app in a panel"],
-  ["chart", "Show me the budget", "an app beside the conversation"],
+  ["chart", "Show me the budget", "an app of another MCP server"],
 ];
 
 const at = (id) => document.getElementById(id);
