@@ -231,6 +231,9 @@ ASKS: Final = "webmcpGatewayOwn("
 WORD: Final = "location"
 """A string that all scripts that read `location` contain."""
 
+_POSTS: Final = "postMessage"
+"""The same for those that post messages, perhaps to the page's own origin."""
+
 _ANSWERS: Final = TypeAdapter(list[str | None])
 
 _Rewritten = dict[tuple[str, str], str | None]
@@ -264,7 +267,7 @@ def location_changes(page: str, kinds: Collection[str], known: _Rewritten) -> li
     `kinds` are the types of its classic scripts. A script with a syntax error is unchanged. `known` remembers scripts
     between the pages of an app, which mostly share them.
     """
-    if WORD not in page:
+    if not _may_change(page):
         return []
     scripts = [script for element in parse(Text("", page)).elements for script in _scripts(page, element, kinds)]
     if not scripts:
@@ -278,15 +281,19 @@ def location_changes(page: str, kinds: Collection[str], known: _Rewritten) -> li
     return [one.with_code(code) for one, code in changed if code is not None]
 
 
+def _may_change(code: str) -> bool:
+    return WORD in code or _POSTS in code
+
+
 def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Script]:
     found = [
         _Script(attribute.value, "handler", attribute.start, attribute.end, name)
         for name, attribute in element.attributes.items()
-        if name.startswith("on") and WORD in attribute.value
+        if name.startswith("on") and _may_change(attribute.value)
     ]
     kind = (element.get("type") or "").strip().lower()
     code = page[element.end : element.text_end]
-    if element.name == "script" and (kind == "module" or kind in kinds) and WORD in code:
+    if element.name == "script" and (kind == "module" or kind in kinds) and _may_change(code):
         data = kind == exact_text.TYPE
         code = exact_text.from_data_block(code) if data else code
         kind = "module" if kind == "module" else "script"

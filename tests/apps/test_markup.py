@@ -75,7 +75,7 @@ def test_a_page_of_many_open_elements_is_read_in_steps_as_many(page: Callable[[i
 
 def test_plain_tags_are_passed_over_at_once() -> None:
     """A page of 2.6 million tags takes seconds: those that neither refer to a file nor run anything are one step."""
-    assert steps('<p class="x">a</p><b>' * 10_000 + "<script>1</script>") < 200
+    assert steps('<p class="x">a</p><b>' * 10_000 + "<script>1</script>") < 1000
     assert steps("<p>a</p><svg/><b>" * 1000) < steps("<p onclick>a</p><svg/><b onclick>" * 1000) / 1.5
 
 

@@ -1,6 +1,7 @@
 """An app on an origin of its own: what works there as on a site, and what a hostile page cannot do there either."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.async_api import Browser, BrowserContext, Frame, Page, Route, async_playwright, expect
 
 from tests.browser.conftest import ARGUMENTS, program
@@ -113,6 +115,91 @@ async def test_a_page_can_do_there_what_it_can_do_on_its_site(context: BrowserCo
         await site.goto(world.site)
         await expect(site.locator("#out")).to_have_text(await out.inner_text())
         assert "Error" not in await out.inner_text()
+
+
+LOCAL = """<!doctype html><html><head><title>x</title></head><body><p id=out>waiting</p>
+<script>
+const results = {};
+const attempt = async (name, run) => {
+  try { results[name] = String(await run()); } catch (error) { results[name] = error.constructor.name; }
+};
+const events = (source) => new Promise((go) => {
+  source.onmessage = ({ data }) => { source.close(); go(data); };
+  source.onerror = () => { source.close(); go(`error ${source.readyState}`); };
+});
+const load = (url, method = "GET") => new Promise((go) => {
+  const request = new XMLHttpRequest();
+  request.open(method, url);
+  request.onloadend = () => go([request.status, request.responseText, request.responseURL === url]);
+  request.send();
+});
+const heard = (post) => new Promise((go) => {
+  const listen = (event) => {
+    if (typeof event.data !== "string") return; // the host's
+    removeEventListener("message", listen);
+    go([event.data, event.origin === location.origin, event.source === window]);
+  };
+  addEventListener("message", listen);
+  post();
+  setTimeout(() => { removeEventListener("message", listen); go("lost"); }, 500);
+});
+(async () => {
+  const blob = URL.createObjectURL(new Blob(["of a blob"], { type: "text/x" }));
+  const data = "data:text/x,of%20data";
+  const stream = new Blob(["data: told\\n\\n"], { type: "text/event-stream" });
+  for (const [name, url] of Object.entries({ blob, data })) {
+    await attempt(`${name} fetch`, async () => (await fetch(url)).text());
+    await attempt(`${name} Request`, async () => {
+      const request = new Request(url, { headers: { a: "b" } });
+      const answer = await fetch(request);
+      const facts = [request.url === url, answer.url === url, answer.status, answer.headers.get("content-type")];
+      return [...facts, await answer.text()];
+    });
+    await attempt(`${name} clone`, async () => (await fetch(new Request(new Request(url)).clone())).text());
+    await attempt(`${name} POST`, async () => (await fetch(url, { method: "POST", body: "x" })).status);
+    await attempt(`${name} URL`, () => new URL(url).protocol);
+    await attempt(`${name} XMLHttpRequest`, () => load(url));
+    await attempt(`${name} XMLHttpRequest POST`, () => load(url, "POST"));
+    await attempt(`${name} sendBeacon`, () => navigator.sendBeacon(url, "x"));
+  }
+  await attempt("blob EventSource", () => events(new EventSource(URL.createObjectURL(stream))));
+  await attempt("data EventSource", () => events(new EventSource("data:text/event-stream,data:%20told%0A%0A")));
+  await attempt("blob Worker", () => new Promise((go, fail) => {
+    const worker = new Worker(URL.createObjectURL(new Blob(["postMessage('at work')"], { type: "text/javascript" })));
+    worker.onmessage = (event) => go(event.data);
+    worker.onerror = () => fail(new Error("blocked"));
+  }));
+  URL.revokeObjectURL(blob);
+  await attempt("revoked", async () => (await fetch(blob)).status);
+  const { port1 } = new MessageChannel();
+  await attempt("to its origin", () => heard(() => window.postMessage("a", location.origin)));
+  await attempt("to its own", () => heard(() => postMessage("b", "/")));
+  await attempt("by options", () => heard(() => self.postMessage("c", { targetOrigin: location.origin })));
+  await attempt("by a variable", () => { const options = { targetOrigin: origin, transfer: [port1] };
+    return heard(() => window.postMessage("d", options)); });
+  await attempt("to all", () => heard(() => postMessage("e", "*")));
+  await attempt("to another", () => heard(() => window.postMessage("f", "https://other.example")));
+  await attempt("to nothing", () => window.postMessage("g", "no origin"));
+  out.textContent = JSON.stringify(results);
+})();
+</script></body></html>
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["dedicated", "opaque"])
+async def test_local_urls_and_messages_to_itself_are_as_on_its_site(
+    context: BrowserContext, tmp_path: Path, sandbox: str
+) -> None:
+    """`blob:` and `data:` URLs in each way to load one, and `postMessage` with each way to name the page's origin."""
+    async with world_of(tmp_path, sandbox=sandbox, index=LOCAL) as world:
+        page = await context.new_page()
+        await page.goto(world.console)
+        out = app_of(page).locator("#out")
+        await expect(out).to_contain_text("{")
+        site = await context.new_page()
+        await site.goto(world.site)
+        await expect(site.locator("#out")).to_contain_text("{")
+        assert json.loads(await out.inner_text()) == json.loads(await site.locator("#out").inner_text())
 
 
 ONE = """<!doctype html><html><body><p id=out></p><a href=two.html>two</a><script>

@@ -73,7 +73,7 @@ const Reader = Parser.extend((Made) => {
 
 /** The script with each read of `location` wrapped in a call; undefined if there is none, or it has a syntax error. */
 export function rewriteLocation({ code, kind }: Script): string | undefined {
-  if (!code.includes(NAME)) return undefined;
+  if (!code.includes(NAME) && !code.includes(MESSAGE_METHOD)) return undefined;
   let program: Node;
   try {
     program = Reader.parse(code, {
@@ -144,7 +144,7 @@ function findInsertions(program: Any, code: string): Insertion[] {
       const callee = node["callee"] as Any;
       const [, to] = node["arguments"] as Any[];
       // Not a worker's postMessage, since workers have no such function.
-      if (!to || /^(Array|Object)Expression|^Literal/.test(to.type)) return;
+      if (!to || /^ArrayExpression|^Literal/.test(to.type) || (to.type === "ObjectExpression" && !namesTarget(to))) return;
       if (isName(callee, MESSAGE_METHOD)) wrapRead(callee);
       else if (callee.type === "MemberExpression" && isNamed(callee["property"], callee["computed"], MESSAGE_METHOD)) wrapOwner(callee);
     },
@@ -259,6 +259,9 @@ function isNamed(property: unknown, computed: unknown, name = NAME): boolean {
   const { value, quasis } = property as { value?: unknown; quasis?: { value: { cooked: string } }[] };
   return isName(property, name) ? !computed : value === name || (quasis?.length === 1 && quasis[0]?.value.cooked === name);
 }
+
+/** Whether the options of a message may name the window's origin. */
+const namesTarget = ({ properties }: Any): boolean => (properties as Any[]).some(({ key, computed }) => key && isNamed(key, computed, "targetOrigin"));
 
 /** The expression within parentheses, if `node` has any. */
 function unparenthesized(node: unknown): Any {

@@ -33,9 +33,10 @@ export function createAddresses(app: string, base: string, documentBase: string,
   }
 
   function rebase(url: URL): URL {
-    if (!embedder || url.origin !== embedder.origin || url.origin === home.origin) return url;
+    // The URL of a blob has that origin, too.
+    if (!url.href.startsWith(`${embedder?.origin}/`) || url.origin === home.origin) return url;
     // Already resolved against the embedder's document: undo that, and resolve again.
-    const folder = embedder.pathname.replace(/[^/]*$/, "");
+    const folder = embedder!.pathname.replace(/[^/]*$/, "");
     const path = url.pathname.startsWith(folder) && folder !== "/" ? url.pathname.slice(folder.length) : url.pathname;
     return new URL(path + url.search + url.hash, home);
   }

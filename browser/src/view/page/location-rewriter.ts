@@ -8,7 +8,7 @@ const COMMENT = /(?<=^|[\s;{}(),])(?:\/\*[^]*?\*\/|\/\/.*)/;
 const REGEX = /\/(?<=(?:[=(,:;!&|?[{+~>]|\breturn)\s*\/)(?:[^/\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//;
 const MEMBER = String.raw`\s*\??\.\s*(?:href|origin|protocol|host|hostname|port|pathname|search|hash|assign|replace|reload|toString)\b`;
 const READ = new RegExp(
-  String.raw`\b(?=[dglsw])(?<![$#]|\.\s*|\bnew\s+)(?<read>(?:window|self|globalThis|document)(?=\s*\??\.\s*location\b)|location(?=${MEMBER}))`,
+  String.raw`\b(?=[dglpsw])(?<![$#]|\.\s*|\bnew\s+)(?<read>(?:window|self|globalThis|document)(?=\s*\??\.\s*location\b)|location(?=${MEMBER})|(?:window|self|globalThis)(?=\s*\??\.\s*postMessage\b)|postMessage(?=\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:location|targetOrigin|origin)\b))`,
 );
 /** The `location` of an object that an expression gives, such as `getDocument().location.href`. */
 const OF_RESULT = new RegExp(String.raw`(?<=[)\]]\s*\??\.\s*)(?<of>location)(?=${MEMBER})`);
@@ -22,7 +22,7 @@ const TOKENS = new RegExp([STRING, COMMENT, REGEX, READ, OF_RESULT, ASSIGNED].ma
 export const AT = "webmcpGatewayAt";
 
 export function rewriteLocation(code: string): string {
-  if (!code.includes("location")) return code;
+  if (!/location|postMessage/.test(code)) return code;
   const declared = DECLARED.test(code);
   return code.replace(TOKENS, (found, ...rest) => {
     const { read, of, set } = rest.at(-1) as { [group: string]: string | undefined };

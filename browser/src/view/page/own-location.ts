@@ -66,8 +66,9 @@ export function createLocation(frame: Location, { here, knows, enter }: Entries,
 export function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
   // Only on request: as a global replacement, hosts that can access the window's own would no longer be the source of
   // their messages.
-  const post = (message: unknown, to: string, ...rest: Transferable[][]): void =>
-    postMessage(message, attempt(() => new URL(to).origin) === location.origin ? "/" : to, ...rest);
+  const target = (to: unknown): string => (attempt(() => new URL(String(to)).origin) === location.origin ? "/" : (to as string));
+  const post = (message: unknown, to: string | WindowPostMessageOptions | null, ...rest: Transferable[][]): void =>
+    typeof to === "object" && to && "targetOrigin" in to ? postMessage(message, { ...to, targetOrigin: target(to.targetOrigin) }) : postMessage(message, target(to), ...rest);
   const withMembers = (owner: object, own: { [name: string | symbol]: unknown }): object =>
     new Proxy(owner, {
       get: (target, key) => own[key] ?? Reflect.get(target, key),
