@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from playwright.async_api import FrameLocator, Page, expect
+from playwright.async_api import FrameLocator, Locator, Page, expect
 
-from tests.browser.element_host import PlainHost, plain_host, until
+from tests.browser.element_host import PlainHost, gateway_host, plain_host, until
 from tests.browser.far_end import PAGES
+from tests.browser.stock_host import dump
 from tests.browser.test_accessibility import findings
+from tests.browser.test_main_job import model
+from tests.world import running
 
 ALL = ["inline", "fullscreen", "pip"]
 
@@ -336,3 +340,52 @@ async def test_a_bad_item_is_an_error_in_its_place(page: Page) -> None:
         assert "error bad-item" in await page.evaluate("log")
         await page.evaluate("(good) => { document.querySelector('mcp-app-item').item = good; }", item(2))
         await expect(app(page, 2).locator("#mode")).to_have_text("Shown: inline")
+
+
+RENDER = """async () => {
+  const { renderMcpAppItem } = await import("/host/mcp-app.js");
+  const items = JSON.parse(sessionStorage.getItem("items"));
+  document.body.replaceChildren(...items.map((item) => renderMcpAppItem(item, { gateway: "/" })));
+}"""
+"""A conversation of stored items, on a page without scripts and styles of its own."""
+
+
+def cart(page: Page, number: int) -> Locator:
+    """An item of the cart, in one of the frames of this page."""
+    frame = page.frame_locator(f"iframe >> nth={number}").frame_locator("iframe")
+    return frame.locator("[data-item-id]").first
+
+
+async def test_a_stored_app_of_the_gateway_is_shown_again_without_its_call(page: Page, tmp_path: Path) -> None:
+    """By its address on `/mcp` alone; the page is a web page, at home in each mode; after a reload it is all there."""
+    async with running(tmp_path) as world, model(world) as client:
+        opening = next(tool for tool in (await client.list_tools()).tools if tool.name == "open_cart")
+        stored = {
+            "response_type": "mcp_app",
+            "title": "Fennel",
+            "mcp_app_id": "cart-1",
+            "resource_uri": (opening.meta or {})["ui"]["resourceUri"],
+            "tool_name": "open_cart",
+            "tool_call_id": "c1",
+            "tool_input": {},
+            "tool_result": dump(await client.call_tool("open_cart", {})),
+        }
+        sent: list[str] = []
+        page.on("websocket", lambda socket: socket.on("framesent", lambda text: sent.append(str(text))))
+        await gateway_host(page, world, "")
+        await page.evaluate(
+            "(stored) => sessionStorage.setItem('items', JSON.stringify(stored))",
+            [stored, {**stored, "mcp_app_id": "cart-2", "display_mode": "pip"}],
+        )
+        for _ in range(2):
+            await gateway_host(page, world, "")
+            await page.evaluate(RENDER)
+            await expect(cart(page, 0)).to_be_visible()
+            assert await page.locator("iframe").count() == 1
+        await page.get_by_role("button", name="Fennel").last.click()
+        region = page.get_by_role("region", name="Fennel")
+        await expect(region).to_be_visible()
+        await expect(cart(page, 1)).to_be_visible()
+        messages = [json.loads(text).get("message", {}) for text in sent]
+        called = [message["params"]["name"] for message in messages if message.get("method") == "tools/call"]
+        assert set(called) == {"http_request"}  # the page's own requests
