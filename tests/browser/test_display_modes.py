@@ -15,6 +15,7 @@ from tests.browser.far_end import PAGES
 from tests.browser.stock_host import dump
 from tests.browser.test_accessibility import findings
 from tests.browser.test_main_job import model
+from tests.docs.blocks import blocks
 from tests.world import running
 
 ALL = ["inline", "fullscreen", "pip"]
@@ -254,23 +255,20 @@ async def test_an_item_follows_its_tool_call(page: Page) -> None:
         assert await app(page, 3).locator("body").evaluate("() => notices") == []
 
 
-async def test_a_stream_becomes_items_with_a_few_lines(page: Page) -> None:
-    """The chunks of a model, through the adapter and the helper, reach the app while the model writes."""
+async def test_a_stream_becomes_items_with_the_lines_of_the_docs(page: Page) -> None:
+    """The chunks of a model reach the app while the model writes."""
     async with chat(page):
+        (code,) = [block.text for block in blocks("js") if "toolCallItems" in block.text]
         await page.evaluate(
-            """(resource_html) => {
+            """async ([code, resource_html]) => {
               const tools = [{ name: "plan", title: "Trip 1", _meta: { ui: { resourceUri: "ui://trip/plan.html" } } }];
-              const source = toolCallItems({ tools, item: { resource_html } });
-              const shown = new Map();
-              window.receive = (chunk) => {
-                for (const item of source.receive(chunk)) {
-                  const element = shown.get(item.mcp_app_id) ?? add(item);
-                  shown.set(item.mcp_app_id, element);
-                  element.item = item;
-                }
-              };
+              Object.assign(window, { tools, conversation: document.querySelector("main") });
+              window.options = { ...chatOptions, defaults: { resource_html } };
+              const whole = code.replace("webmcp-gateway-host", new URL("/host/mcp-app.js", location.href).href);
+              const address = URL.createObjectURL(new Blob([whole], { type: "text/javascript" }));
+              window.receive = (await import(address)).receive;
             }""",
-            app_page(ALL),
+            [code, app_page(ALL)],
         )
         start = {"index": 0, "id": "c1", "function": {"name": "plan", "arguments": '{"city":"Li'}}
         chunks: list[Any] = [

@@ -10,6 +10,7 @@ import type { Handlers } from "./handlers";
 import { buildMcpHostContext, plainContext, watchHostContext } from "./host-context";
 import { ATTRIBUTES, DISPLAY_MODES, parseAttribute, parseMode, parseSeconds, parseTools, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
 import { AppSession, type Source } from "./session";
+import { keepApp, releaseApp } from "../items/kept-apps";
 import { Surface } from "../items/surface";
 import type { SurfaceLabels } from "../items/surface-view";
 import { Shell } from "./shell";
@@ -168,6 +169,7 @@ export class McpApp extends Base implements Handlers {
   disconnectedCallback(): void {
     this.endSession((session) => session.drop());
     this.surface.disconnect();
+    releaseApp(this);
     this.watching?.abort();
     this.watching = undefined;
   }
@@ -246,6 +248,12 @@ export class McpApp extends Base implements Handlers {
     if (!session) return;
     await session.close();
     announce(this, "mcp-app-teardown", { reason: "closed" });
+  }
+
+  /** Behind its tile, the app is one of too many: it is shown anew when it is opened. */
+  unload(): void {
+    this.outdated = true;
+    void this.teardown();
   }
 
   /** Remove the element; its frame goes on, unseen, until the page has saved its state. */
@@ -464,6 +472,8 @@ export class McpApp extends Base implements Handlers {
     this.setAttribute("data-mode", mode);
     this.shell.setFrame({ fills: mode !== "inline" || this.sizing === "fill" });
     if (this.outdated) this.scheduleUpdate();
+    if (this.session && !this.surface.isShown) keepApp(this);
+    else releaseApp(this);
     if (mode === from) return;
     this.updateContext();
     if (this.session) this.watch();

@@ -11,7 +11,7 @@ export interface McpAppItem {
   title: string;
   /** The same for each item of the same app instance; at most one of them is open in a panel or in the workspace. */
   mcp_app_id: string;
-  /** What assistive technology reads in place of the title. */
+  /** The name for assistive technology, in place of the title. */
   aria_label?: string | undefined;
   /** Shown in place of an app that cannot be shown. */
   fallback_text?: string | undefined;
@@ -41,7 +41,7 @@ export interface McpAppItem {
 /** One fault of an item. */
 export interface ItemProblem {
   field: string;
-  /** What is wrong with the field, and what to write. */
+  /** The fault of the field, and what to write. */
   message: string;
 }
 

@@ -224,7 +224,7 @@ function ownSourceOf({ app, upstream, resource_uri: uri }: McpAppItem): ItemSour
   return { app: app ?? undefined, upstream: upstream ?? undefined, resource: uri ?? undefined };
 }
 
-/** Where the gateway finds the app: by the fields of the item, or by the address on the common mount. */
+/** The source of the app at the gateway: named by the fields of the item, or by the address on the common mount. */
 function sourceOf(item: McpAppItem): ItemSource {
   const { app, upstream, resource_uri: uri } = item;
   if (app || upstream || !uri) return ownSourceOf(item);

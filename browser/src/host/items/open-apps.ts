@@ -1,10 +1,10 @@
 /** The apps of this document that are open in a panel or in the workspace: at most one of each. */
 import type { DisplayMode } from "./item";
 
-/** Where an open app is. */
+/** The place of an open app. */
 export type Place = "panel" | "workspace";
 
-/** What the document must know of an open app. */
+/** An open app, as far as the others must know it. */
 export interface OpenApp {
   readonly id: string | null;
   /** Close it, because another app takes its place; false if the page around it refused. */

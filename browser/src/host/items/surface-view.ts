@@ -36,7 +36,7 @@ export interface SurfaceActions {
   dismissed(): void;
 }
 
-/** What the view shows. */
+/** The state that the view shows. */
 export interface SurfaceState {
   title: string;
   /** The name for assistive technology, if it is not the title. */

@@ -1,10 +1,10 @@
-/** Where an app is shown: in the flow, or from a tile there in a panel or in the workspace. Its frame is never moved. */
+/** The place of an app: in the flow, or from a tile there in a panel or in the workspace. Its frame is never moved. */
 import type { DisplayMode } from "./item";
 import { isViewed, makeRoom, modeAt, placeOf, setPlace, watchOpenApps, type OpenApp, type Place } from "./open-apps";
 import { LABELS, SurfaceView, type SurfaceLabels } from "./surface-view";
 import { follow, hasSpace, watchSpace } from "./workspace";
 
-/** Why an app closes: the person or the page asked, another app takes its place, or the host's code did it. */
+/** The reason for which an app closes: the person or the page asked, another app takes its place, or the host's code did it. */
 export type CloseReason = "person" | "page" | "replaced" | "host" | "removed" | "undeclared";
 export type OpenReason = "person" | "page" | "host";
 
