@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from itertools import product
-from pathlib import Path
+from pathlib import Path as FilePath
 
 import pytest
 from aiohttp import web
 from playwright.async_api import Browser, Page
 
 from gateway.apps import with_snapshot
+from gateway.apps.host_quirks import HOSTS as KNOWN_HOSTS
+from gateway.apps.host_quirks import FrameKind, Path, Quirks
 from gateway.model import Json, Resource
 from tests.browser.runtime_host import CLOCK, CSP, advance_clock, pack_html
 from tests.browser.stock_host import bundle_hosts
@@ -29,7 +31,19 @@ CASES = [
 ]
 """Each pair of values occurs; the sandbox proxy has its own kind of frame."""
 
-POLICY = CSP.replace("frame-src", "frame-src 'self' http://proxy.test")
+
+def stand_in(host: Quirks) -> tuple[str, str, bool]:
+    """The host of these tests that is like a known one: its kind, its frame, and whether it carries calls in turn."""
+    kind = {Path.BRIDGE: "ours", Path.APP_TOOLS: "callback"}.get(host.path or Path.RELAY, "calls")
+    return "wrapping" if host.wraps_parent else kind, host.frame or FrameKind.OPAQUE, host.serial_calls is True
+
+
+KNOWN = {stand_in(host): host.title for host in KNOWN_HOSTS if host.shows is not False}
+"""One of the hosts for each stand-in, with what nobody has stated at its worse."""
+
+SERIAL = Quirks("a host with calls in turn", None, shows=True, serial_calls=True)
+
+POLICY = CSP.replace("frame-src", "frame-src 'self' http://proxy.test https://dedicated.test")
 WRITTEN = CSP.replace("'none'", "'self' 'unsafe-inline'", 1)
 
 ADD = """<script>
@@ -84,7 +98,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 async def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Page, str]]:
     """A browser page, and the URL of the hosts for it."""
     script = bundle_hosts(tmp_path_factory.mktemp("every"), "every.ts")
-    proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
+    proxy = (FilePath(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
 
     async def host(_: web.Request) -> web.Response:
         html = "<!doctype html><title>host</title><body></body><script src=/host.js></script>"
@@ -110,6 +124,29 @@ async def test_a_page_in_a_host(
     place: tuple[Page, str], pages: Callable[[str], str], host: str, tier: str, frame: str, kind: str
 ) -> None:
     """One `ui/initialize`, no console error, answered requests, and tools by that host's mechanism only."""
+    await use_page(place, pages, host, tier, frame, kind)
+
+
+@pytest.mark.parametrize("known", [*KNOWN, stand_in(SERIAL)], ids=[*KNOWN.values(), SERIAL.title])
+async def test_a_page_in_a_known_host(
+    place: tuple[Page, str], pages: Callable[[str], str], known: tuple[str, str, bool]
+) -> None:
+    """The same in a host like each of those in the docs, as far as is known."""
+    host, frame, serial = known
+    await use_page(place, pages, host, "full", "srcdoc" if frame == "opaque" else frame, "app-1", serial=serial)
+
+
+async def use_page(
+    place: tuple[Page, str],
+    pages: Callable[[str], str],
+    host: str,
+    tier: str,
+    frame: str,
+    kind: str,
+    *,
+    serial: bool = False,
+) -> None:
+    """Show the page in the host, and check what it does, and what the host sees of it."""
     page, url = place
     errors = complaints(page)
     before = {"calls": CLOCK, "wrapping": WRAPPING}.get(host, "")
@@ -118,7 +155,8 @@ async def test_a_page_in_a_host(
     await page.route("**/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
     await page.goto(url)
     way = {"wrapping": "callback", "proxy": "callback"}.get(host, host)
-    await page.evaluate("(given) => show(...given)", [way, tier, "proxy" if host == "proxy" else frame, html])
+    shown = [way, tier, "proxy" if host == "proxy" else frame, html, serial]
+    await page.evaluate("(given) => show(...given)", shown)
     view = page.frames[-1]
     with_client = kind[-1] in "12"
     if with_client:

@@ -31,6 +31,16 @@ async function poll({ tools, wait, after }: Values): Promise<Values> {
   return values({ events, overtaken: false });
 }
 
+let queue: Promise<unknown> = Promise.resolve();
+let serial = false;
+
+/** The host's way to the gateway: all calls at once, or one after the other. */
+function carry(call: { name: string; arguments?: Values }): Promise<Values> {
+  const carried = serial ? queue.then(() => callTool(call)) : callTool(call);
+  queue = carried.catch(() => undefined);
+  return carried;
+}
+
 /** The gateway. */
 async function callTool({ name, arguments: args = {} }: { name: string; arguments?: Values }): Promise<Values> {
   called.push({ name, ...args });
@@ -56,7 +66,7 @@ class Server implements Transport {
     const { id, method, params } = message;
     const results: { [method: string]: () => Values | Promise<Values> } = {
       initialize: () => ({ protocolVersion: (params as Values)["protocolVersion"], capabilities: { tools: {} }, serverInfo: INFO }),
-      "tools/call": () => callTool(params as { name: string }),
+      "tools/call": () => carry(params as { name: string }),
     };
     this.onmessage?.({ jsonrpc: "2.0", id, result: (await results[method]?.()) ?? {} } as JSONRPCMessage);
   }
@@ -71,7 +81,7 @@ async function bridgeOf(kind: string, tier: string): Promise<AppBridge> {
     return new AppBridge(client, INFO, capabilities, options);
   }
   const bridge = new AppBridge(null, INFO, capabilities, options);
-  if (tier === "full") bridge.oncalltool = (params) => callTool(params) as never;
+  if (tier === "full") bridge.oncalltool = (params) => carry(params) as never;
   if (tier === "context-synced") bridge.onupdatemodelcontext = async () => ({});
   return bridge;
 }
@@ -84,6 +94,7 @@ async function place(iframe: HTMLIFrameElement, frame: string, html: string, bri
     return bridge.sendSandboxResourceReady({ html });
   }
   if (frame === "src") iframe.src = "/app.html";
+  else if (frame === "dedicated") iframe.src = "https://dedicated.test/app.html";
   else if (frame === "blob") iframe.src = URL.createObjectURL(new Blob([html], { type: "text/html" }));
   else if (frame === "srcdoc") iframe.srcdoc = html;
   else {
@@ -95,9 +106,10 @@ async function place(iframe: HTMLIFrameElement, frame: string, html: string, bri
 }
 
 /** Shows a page, and gives how its tools are listed and called. */
-async function show(kind: string, tier: string, frame: string, html: string): Promise<void> {
+async function show(kind: string, tier: string, frame: string, html: string, oneByOne = false): Promise<void> {
+  serial = oneByOne;
   const iframe = document.createElement("iframe");
-  if (frame === "proxy") iframe.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
+  if (frame === "proxy" || frame === "dedicated") iframe.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
   else if (frame !== "write") iframe.setAttribute("sandbox", "allow-scripts");
   document.body.append(iframe);
   addEventListener("message", ({ data }) => sent.push(data as Values));
