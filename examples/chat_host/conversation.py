@@ -32,7 +32,7 @@ class Conversation:
     turn: asyncio.Task[None] | None = None
     skip: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by a page that did not open the app of the last call, whose tools will not come."""
-    _pages: set[asyncio.Queue[Change]] = field(default_factory=set)
+    _pages: set[asyncio.Queue[Change | None]] = field(default_factory=set)
 
     @property
     def is_busy(self) -> bool:
@@ -86,8 +86,8 @@ class Conversation:
         aside.replace(self.path)
 
     @contextmanager
-    def _subscription(self) -> Iterator[asyncio.Queue[Change]]:
-        queue: asyncio.Queue[Change] = asyncio.Queue(MOST_CHANGES)
+    def _subscription(self) -> Iterator[asyncio.Queue[Change | None]]:
+        queue: asyncio.Queue[Change | None] = asyncio.Queue(MOST_CHANGES)
         self._pages.add(queue)
         try:
             yield queue
@@ -105,9 +105,15 @@ class Conversation:
                 except TimeoutError:
                     yield b""
                 else:
+                    if change is None:
+                        return
                     yield msgspec.json.encode(change)
 
-    def _publish(self, change: Change) -> None:
+    def close(self) -> None:
+        """End the streams of all pages, as the server ends."""
+        self._publish(None)
+
+    def _publish(self, change: Change | None) -> None:
         for queue in list(self._pages):
             try:
                 queue.put_nowait(change)

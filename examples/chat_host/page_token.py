@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from urllib.parse import quote_plus
 
 import aiohttp
 from aiohttp import encode_basic_auth
@@ -44,7 +45,8 @@ class PageTokens:
     async def _exchange(self, person: str) -> tuple[str, float]:
         settings = self.settings
         form = {"grant_type": GRANT, "subject_token": person, "subject_token_type": ACCESS_TOKEN}
-        headers = {"authorization": encode_basic_auth(settings.client_id, settings.client_secret)}
+        quoted = (quote_plus(part) for part in (settings.client_id, settings.client_secret))  # RFC 6749, 2.3.1
+        headers = {"authorization": encode_basic_auth(*quoted)}
         try:
             async with self.http.post(f"{settings.gateway}/oauth/token", data=form, headers=headers) as response:
                 answer = await response.json()

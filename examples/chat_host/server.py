@@ -85,6 +85,7 @@ def build_app(settings: Settings) -> web.Application:
     """Return the application; it connects to the gateway when it starts."""
     app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_guard(settings)])
     app.on_response_prepare.append(_secure(settings))
+    app.on_shutdown.append(_end_streams)
     app.cleanup_ctx.append(lambda app: _chat(app, settings))
     one = "/api/conversations/{id}"
     app.add_routes(
@@ -122,6 +123,12 @@ async def _chat(app: web.Application, settings: Settings) -> AsyncIterator[None]
             for task in (*turns, connection):
                 task.cancel()
             await asyncio.gather(*turns, connection, return_exceptions=True)
+
+
+async def _end_streams(app: web.Application) -> None:
+    """The server waits for its handlers when it ends, and these would wait for ever."""
+    for conversation in app[CHAT].conversations.all():
+        conversation.close()
 
 
 # ── handlers ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,7 +259,7 @@ def content_security_policy(settings: Settings) -> str:
     """Scripts of the chat and of the gateway's element; frames and connections of the gateway; nothing else."""
     gateway, console = urlsplit(settings.gateway), urlsplit(settings.console)
     sockets = f"{'wss' if console.scheme == 'https' else 'ws'}://{console.netloc}"
-    frames = f"{gateway.scheme}://*.{gateway.netloc} {settings.gateway}"
+    frames = settings.frames or f"{gateway.scheme}://*.{gateway.netloc}"
     return (
         f"default-src 'none'; script-src 'self' {settings.console}; style-src 'self'; img-src 'self' data:; "
         f"connect-src 'self' {settings.console} {sockets}; frame-src {frames}; "

@@ -45,6 +45,7 @@ class SettingsError(Exception):
 class Settings:
     """`gateway` is the plain address of the gateway, `console` the origin of its own pages, `url` the chat's origin.
 
+    `frames` are the origins of the gateway's frames, as a source of a content security policy.
     `gateway_token` is the person's token, if the gateway asks for one; the client exchanges it for those of the page.
     """
 
@@ -52,6 +53,7 @@ class Settings:
     gateway: str = GATEWAY
     console: str = CONSOLE
     url: str = URL
+    frames: str = ""
     provider: Provider = "scripted"
     base_url: str = ""
     model: str = ""
@@ -88,6 +90,7 @@ def read_settings(environ: Mapping[str, str], data: Path) -> Settings:
         gateway=environ.get("CHAT_GATEWAY", GATEWAY).rstrip("/"),
         console=environ.get("CHAT_CONSOLE", CONSOLE).rstrip("/"),
         url=environ.get("CHAT_URL", URL).rstrip("/"),
+        frames=environ.get("CHAT_FRAMES", ""),
         provider=provider,
         base_url=base_url.rstrip("/"),
         model=environ.get("CHAT_MODEL") or model,

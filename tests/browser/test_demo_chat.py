@@ -6,7 +6,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
 from playwright.async_api import BrowserContext, Page, expect
 
 from tests.browser.test_accessibility import findings
@@ -86,21 +85,22 @@ async def test_text_is_drawn_safely_and_failures_are_told(page: Page, tmp_path: 
         await expect(page.get_by_role("heading", name="What shall we do today?")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_an_approval_is_announced_and_answered_on_the_gateways_page(
-    page: Page, context: BrowserContext, tmp_path: Path, scheme: str
+    page: Page, context: BrowserContext, tmp_path: Path
 ) -> None:
     """On a phone: the card links to the gateway's page, where a real click decides; the chat itself cannot answer."""
     replies = [Reply(["I try.", Call("up_ask", json.dumps({"what": "x" * 300}))]), Reply(["It is done."])]
     async with chatting(tmp_path, "anthropic", *replies) as (chat, _, probe):
         await page.set_viewport_size({"width": 375, "height": 740})
-        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]  # of a literal
+        await page.emulate_media(color_scheme="dark", reduced_motion="reduce")
         await open_chat(page, chat.settings.url)
         await send(page, "Do it")
         card = page.get_by_role("region", name="This needs your approval")
         await expect(card).to_contain_text("Really?")
         await expect(page.locator("#status")).to_contain_text("waits for your approval: Really?")
         assert await card.get_by_role("button").count() == 0
+        assert not await findings(page)
+        await page.emulate_media(color_scheme="light")
         assert not await findings(page)
         assert await page.evaluate("document.documentElement.scrollWidth") == 375
         async with context.expect_page() as opening:

@@ -6,19 +6,29 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
+from mcp.server import Server as McpServer
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 
+from examples.chat_host.gateway_client import COLLECT
+from examples.chat_host.page_token import PageTokens, TokenError
 from examples.chat_host.server import content_security_policy
 from examples.chat_host.settings import Settings, SettingsError, read_settings
 from examples.chat_host.turn import MOST_ANSWERS
+from tests.doors.test_host_pages import SECRET as HOST_SECRET
+from tests.doors.test_host_pages import hosted
+from tests.doors.test_host_pages import page as page_headers
 from tests.examples.chat.endpoints import Call, Endpoint, Format, Reply, endpoint, sse
 from tests.examples.chat.running import ChatRun, running_chat
-from tests.interop.probe import Probe
+from tests.interop.probe import Probe, text_result
 from tests.interop.serving import gateway, over_http
 from tests.interop.test_approved_calls import answer_question
+from tests.world import running_page
 
 FORMATS: list[Format] = ["openai", "anthropic"]
 POLICY = 'version: 1\ntools:\n  plain: {}\n  hold: {}\n  ask: {confirm: {when: always, message: "Really?"}}\n'
@@ -224,6 +234,76 @@ async def test_the_chat_tells_that_the_gateway_is_away(tmp_path: Path) -> None:
         await page.say("Hello")
         assert (page.status["connected"], page.texts()[-1]) == (False, "Without tools.")
         assert "tools" not in server.requests[0]
+
+
+async def test_the_chat_finds_the_gateway_again(tmp_path: Path) -> None:
+    """Its tools are gone while it is away, and there when it is back."""
+    async with (
+        running_page(tmp_path, "<!doctype html><title>a</title>", "version: 1\n") as world,
+        running_chat(tmp_path, world.url) as chat,
+        chat.page() as page,
+    ):
+        tools = page.status["tools"]
+        assert tools > 0
+        await world.gateway.stop()
+        await page.until(lambda: page.status["connected"] is False and page.status["tools"] == 0)
+        await world.start_gateway()
+        await page.until(lambda: page.status["connected"] and page.status["tools"] == tools)
+
+
+async def test_the_page_gets_a_token_of_its_person(tmp_path: Path) -> None:
+    """The back end exchanges the person's token, once for a while; the gateway takes the new one from its page."""
+    async with hosted(tmp_path) as gateway:
+        person = gateway.subject()
+        running = running_chat(
+            tmp_path, gateway.world.url, client_id="chat", client_secret=HOST_SECRET, gateway_token=person
+        )
+        async with running as chat, chat.page():  # which is connected with the person's token
+            tokens = []
+            for _ in range(2):
+                async with chat.http.post(f"{chat.settings.url}/api/token", json={}) as response:
+                    assert (response.status, response.headers["cache-control"]) == (200, "no-store")
+                    tokens.append((await response.json())["token"])
+            assert tokens[0] == tokens[1]
+            assert await gateway.ticket(page_headers(tokens[0])) == 200
+            assert await gateway.ticket(page_headers(person)) != 200
+            wrong = replace(chat.settings, client_secret="another secret")
+            with pytest.raises(TokenError, match="No host under `hosts`"):
+                await PageTokens(chat.http, wrong).get()
+
+
+async def test_a_running_call_is_collected(tmp_path: Path) -> None:
+    """Where a view runs one call at a time, the gateway answers that a call still runs, and what it waits for."""
+    collected: list[str] = []
+
+    async def list_tools(context: object, params: object) -> types.ListToolsResult:
+        schema = {"type": "object"}
+        return types.ListToolsResult(tools=[types.Tool(name=name, input_schema=schema) for name in ("slow", COLLECT)])
+
+    async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name == COLLECT:
+            collected.append((params.arguments or {})["call"])
+        if len(collected) == 2:
+            return text_result("It is ordered.")
+        text = 'It waits for a person\'s approval. Collect its answer with call_view_tool {"call": "c-1"}.'
+        running = {"status": "running", "call": "c-1"}
+        return types.CallToolResult(content=text_result(text).content, structured_content=running)
+
+    listen = ListenHandler(InMemorySubscriptionBus())
+    server = McpServer[Any]("views", on_list_tools=list_tools, on_call_tool=call_tool, on_subscriptions_listen=listen)
+    async with (
+        over_http(server) as url,
+        endpoint("openai", Reply([Call("slow")]), Reply(["Done."])) as model,
+        running_chat(tmp_path, url.removesuffix("/mcp"), model) as chat,
+        chat.page() as page,
+    ):
+        await page.say("Order it")
+        [use] = page.of("tool")
+        assert (use["state"], use["text"], collected) == ("done", "It is ordered.", ["c-1", "c-1"])
+        waiting = [change["item"]["approval"] for change in page.changes if change.get("item", {}).get("approval")]
+        assert {(one["url"], one["message"]) for one in waiting} == {
+            (chat.settings.console, "It waits for a person's approval.")
+        }
 
 
 def test_settings_name_the_model_by_the_environment(tmp_path: Path) -> None:
