@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 SOURCES = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo demo-chat check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql proxies
+.PHONY: help demo demo-chat check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql proxies frameworks
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -80,6 +80,9 @@ postgresql:
 proxies:
 	@scripts/proxies
 
+frameworks:
+	@scripts/frameworks
+
 # mypy takes as long as the others together, and each of them one processor.
 AT_ONCE = $(MAKE) --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 LINTERS = lint-types lint-style lint-layers lint-browser
@@ -128,7 +131,7 @@ check: $(VENV)/.built
 	@$(AT_ONCE) $(LINTERS) test-browser
 	pytest --numprocesses 2 -m "not browser and not interop and not slow and not soak"
 
-soak: $(VENV)/.built
+soak: chromium frameworks $(VENV)/.built
 	pytest -m soak
 
 bench: $(VENV)/.built

@@ -413,6 +413,7 @@ class Serving:
             self._exchange,
             start=app.start,
             folder=resource.folder,
+            secure=origins.app(app.id).startswith("https:"),
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
             ruled=lambda path: self._apps.has_rule(app.id, path),
             room=self._room,

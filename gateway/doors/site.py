@@ -30,7 +30,7 @@ from gateway.event_stream import unbuffered_headers
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.page_tokens import FIELD as AUTHORIZATION
-from gateway.exchange.pages import COOKIES, POLICY, page_of_browser
+from gateway.exchange.pages import COOKIES, POLICY, browser_cookies, page_of_browser, with_meant_method
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.sockets import OpenSocket
 from gateway.exchange.streams import Stream
@@ -72,7 +72,7 @@ class SiteDoor:
 
     `largest` returns the current limit of a body in bytes; a larger one is not read. `ruled` tells whether a rule
     matches the beginning of a path: other paths belong to the page's own router, and a browser that navigates to one
-    gets the page. `start` is where the app begins, and `folder` where its files are.
+    gets the page. `start` is where the app begins, and `folder` where its files are. `secure`: the site is at https.
     `room` limits the bytes of large bodies together with those of other doors, and
     `in_turn` lets connections read frames in turn. `admits` are the access rules.
     """
@@ -85,6 +85,7 @@ class SiteDoor:
         *,
         start: str = "/",
         folder: FolderSite | None = None,
+        secure: bool = False,
         largest: Callable[[], int],
         ruled: Callable[[str], bool],
         room: Shares,
@@ -93,6 +94,7 @@ class SiteDoor:
     ) -> None:
         self.app = app
         self._pages = source is None
+        self._secure = secure
         source = source or _NOWHERE
         self._folder = (source if source.is_dir() else source.parent).resolve()
         self._root = str(self._folder)
@@ -134,13 +136,20 @@ class SiteDoor:
     async def open(self, request: Request, principal: Principal) -> Response | Stream:
         """Run a request of the page. An answer 205 has no content (RFC 9110, 15.3.6), and browsers read none."""
         if self._pages:
-            request = replace(request, page=page_of_browser(request.headers))
+            request = replace(with_meant_method(request), page=page_of_browser(request.headers))
         request, caller = _without_token(request, principal), self._caller(principal)
         if request.method.upper() == WEBSOCKET:  # the exchange's own name, which no client may send as a method
             refusal = Refusal(Reason.BAD_REQUEST, "A WebSocket is opened by a GET with `Upgrade` (RFC 6455, 4.1).")
             return await self._exchange.refuse(refusal, caller, request.method, request.url)
         outcome = await self._exchange.open(request, caller, wait=AS_LONG_AS_IT_IS_OPEN)
         head = outcome.head if isinstance(outcome, Stream) else outcome
+        if (visible := head.header(COOKIES)) is not None:
+            fields = browser_cookies(request.headers, visible, secure=self._secure)
+            head = replace(head, headers=head.headers + fields)
+            if isinstance(outcome, Stream):
+                outcome.head = head
+            else:
+                outcome = head
         if head.status != HTTPStatus.RESET_CONTENT:
             return outcome
         if isinstance(outcome, Stream):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from msgspec.structs import replace
 from yarl import URL
@@ -21,8 +22,15 @@ COOKIES: Final = "webmcp-gateway-cookies"
 POLICY: Final = "webmcp-gateway-csp"
 """The header with the backend's own content security policy, for its page alone."""
 
+NAME: Final = "webmcp-gateway"
+"""The beginning of the names of the gateway's own cookies."""
+
 LONGEST: Final = 2048
 """Characters of the path in a `Referer`; a longer one is the origin alone, as in browsers (Referrer Policy, 8.4)."""
+
+_MEANT: Final = re.compile(rb"_method=(put|patch|delete)", re.IGNORECASE)
+_MEANT_PART: Final = rb'--%b\r\ncontent-disposition: form-data; name="_method"\r\n\r\n(put|patch|delete)\r\n(?=--)'
+_BOUNDARY: Final = re.compile(r'^multipart/form-data\s*;.*?boundary="?([^";,\s]+)', re.IGNORECASE)
 
 _MODES: Final = ("navigate", "cors", "no-cors", "same-origin")
 _ELSEWHERE: Final = ("cross-site", "same-site")
@@ -57,6 +65,34 @@ def page_of_browser(headers: Headers) -> PageContext:
         destination=destination if destination in _DESTINATIONS else "",
         user="sec-fetch-user" in named,
         site=site if site in _ELSEWHERE else "",
+    )
+
+
+def with_meant_method(request: Request) -> Request:
+    """Return the request of a form with the method that its field `_method` means (Rails, Laravel), without that field.
+
+    The policy decides on the method that is sent; the shell does the same with forms in a view.
+    """
+    body = request.body
+    if request.method.upper() != "POST" or b"_method" not in body:
+        return request
+    kind = next((value for name, value in request.headers if name.lower() == "content-type"), "")
+    if kind.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":
+        fields = body.split(b"&")
+        found = [match for field in fields if (match := _MEANT.fullmatch(field))]
+        rest = b"&".join(field for field in fields if _MEANT.fullmatch(field) is None)
+    elif (boundary := _BOUNDARY.search(kind)) is not None:
+        part = re.compile(_MEANT_PART % re.escape(boundary[1].encode("latin-1")), re.IGNORECASE)
+        found, rest = [*part.finditer(body)], part.sub(b"", body)
+    else:
+        return request
+    if len(found) != 1:
+        return request
+    return replace(
+        request,
+        method=found[0][1].decode().upper(),
+        body=rest,
+        headers=without(request.headers, ("content-length",)),
     )
 
 
@@ -98,6 +134,39 @@ def page_answer(cookies: str | None, headers: Headers) -> Headers:
     if cookies is not None and cookies.isascii():
         found.append((COOKIES, cookies))
     return tuple(found)
+
+
+SHOWN: Final = "webmcp-gateway-shown"
+"""The cookie at an app's own site with the names of the cookies that its browser was given for its scripts."""
+
+_MOST_SHOWN: Final = 3072
+"""Bytes of those names; the cookies of others are not given to scripts there."""
+
+
+def browser_cookies(headers: Headers, visible: str, *, secure: bool) -> Headers:
+    """Return the fields that make the cookies of a browser at the app's own site those that scripts may read.
+
+    `headers` are those of its request, `visible` as in `page_answer`. What the browser sends is never taken for the
+    backend's: it may have cookies of the domain around the site.
+    """
+    sent: dict[str, str] = {}
+    for pair in "; ".join(value for name, value in headers if name.lower() == "cookie").split(";"):
+        name, _, value = pair.strip().partition("=")
+        sent.setdefault(name, value)
+    given = set(filter(None, map(unquote, sent.get(SHOWN, "").split("."))))
+    wanted: dict[str, str] = {}
+    size = 0
+    for name, _, value in (pair.partition("=") for pair in visible.split("; ") if pair):
+        size += len(quote(name, safe="")) + 1
+        if size <= _MOST_SHOWN and not name.lower().removeprefix("__host-").startswith(NAME):
+            wanted[name] = value
+    attributes = f"; Path=/; SameSite=Strict{'; Secure' if secure else ''}"
+    fields = [f"{name}={value}{attributes}" for name, value in wanted.items() if sent.get(name) != value]
+    fields += [f"{name}={attributes}; Max-Age=0" for name in sorted(given & set(sent) - set(wanted))]
+    if set(wanted) != given:
+        names = ".".join(quote(name, safe="").replace(".", "%2E") for name in sorted(wanted))
+        fields.append(f"{SHOWN}={names}{attributes}; HttpOnly")
+    return tuple(("set-cookie", field) for field in fields)
 
 
 def _read(text: str) -> PageContext:

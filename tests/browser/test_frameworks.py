@@ -17,14 +17,14 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, FrameLocator, Page, expect
 
 from tests.browser.test_pages_of_backend import page_of
-from tests.world import running
+from tests.world import free_port, running
 
 TESTS = Path(__file__).parents[1]
 POLICY = """version: 1
 backends: {pages: {url: "http://127.0.0.1:PORT", network: private, cookies: jar}}
 limits: {timeout: 60s}
 routes:
-  - {path: "/**", methods: [GET, POST]}
+  - {path: "/**", methods: [GET, POST, DELETE]}
 """
 Place = Page | FrameLocator
 
@@ -37,10 +37,24 @@ async def backend(*command: str, folder: Path) -> AsyncIterator[int]:
     )
     try:
         assert server.stdout is not None
-        yield int(await server.stdout.readline())
+        port = int(await server.stdout.readline())
+        async with asyncio.timeout(60):
+            while not await _listens(port):
+                await asyncio.sleep(0.05)
+        yield port
     finally:
         os.killpg(server.pid, signal.SIGKILL)  # node may be started by a script
         await server.wait()
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
 
 
 async def use_django(place: Place) -> list[str]:
@@ -99,6 +113,37 @@ async def use_turbo(place: Place) -> list[str]:
     return [*seen, str(await place.locator("body").evaluate("() => window.realms"))]
 
 
+async def use_rails(place: Place) -> list[str]:
+    """Sign by Turbo, greet by a Stimulus controller whose request carries the token, drop by `_method`."""
+    await place.locator("#guest").fill("Ada")
+    await place.locator("#sign [type=submit]").click()
+    await expect(place.locator("#flash")).to_have_text("Signed by Ada")
+    await place.locator("#name").fill("Eve")
+    await place.locator("#greet").click()
+    await expect(place.locator("#output")).to_have_text("Hello, Eve, by true")
+    await place.locator("#about").click()
+    await expect(place.locator("h1")).to_have_text("About")
+    seen = [await place.locator("ul").inner_text()]
+    await place.locator("#drop [type=submit]").click()
+    await expect(place.locator("#flash")).to_have_text("Dropped")
+    return [*seen, str(await place.locator("body").evaluate("() => window.realms"))]
+
+
+async def use_laravel(place: Place) -> list[str]:
+    """Note, like with the token of the cookie and without, be refused without the form's token, clear by `_method`."""
+    await place.locator("#note [name=text]").fill("tea & <b>milk</b>")
+    await place.locator("#note button").click()
+    await expect(place.locator(".flash")).to_have_text("Noted")
+    await place.locator("#like").click()
+    await expect(place.locator("#likes")).to_have_text("200 1 419")
+    seen = [await place.locator("ul").inner_text()]
+    await place.locator("#clear button").click()
+    await expect(place.locator(".flash")).to_have_text("Cleared")
+    await place.locator("#forged button").click()
+    await expect(place.locator("body")).to_contain_text("419")
+    return seen
+
+
 PYTHON = (sys.executable, "-m")
 CASES: dict[str, tuple[tuple[str, ...], Path, str, Callable[[Place], Awaitable[list[str]]]]] = {
     "django": ((*PYTHON, "tests.browser.frameworks.django_notes"), TESTS.parent, "/", use_django),
@@ -119,22 +164,54 @@ def keep_line(lines: list[str], line: ConsoleMessage) -> None:
     lines.append(line.text)
 
 
+RAILS = Path(__file__).parent / "frameworks" / "rails_book.rb"
+LARAVEL = Path(__file__).parent / "frameworks" / "laravel_notes.php"
+
+
 @pytest.mark.parametrize("case", CASES)
 async def test_a_framework_works_as_natively(browser: Browser, tmp_path: Path, case: str) -> None:
     """The same script sees the same texts; the backend gets the same requests, and the console the same lines."""
     command, folder, start, use = CASES[case]
+    await compare(browser, tmp_path, command, folder, start, use)
+
+
+@pytest.mark.soak
+async def test_rails_works_as_natively(browser: Browser, tmp_path: Path) -> None:
+    """Its import map, Turbo, Stimulus, its tokens; Debian's `ruby-rails` and `ruby-webrick`."""
+    await compare(browser, tmp_path, ("ruby", str(RAILS), str(TESTS / "interop")), TESTS, "/", use_rails)
+
+
+@pytest.mark.soak
+async def test_laravel_works_as_natively(browser: Browser, tmp_path: Path) -> None:
+    """Its sessions, the token of its forms, and that of its cookie; Debian's `php-laravel-framework` and `php-cli`."""
+    port = free_port()
+    command = ("sh", "-c", f"echo {port}; exec php -q -S 127.0.0.1:{port} {LARAVEL} 2>/dev/null")
+    await compare(browser, tmp_path, command, TESTS, "/", use_laravel)
+
+
+async def compare(
+    browser: Browser,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    folder: Path,
+    start: str,
+    use: Callable[[Place], Awaitable[list[str]]],
+) -> None:
+    """Use a backend natively, in a view and on the app's own site, and compare what is seen there."""
     found: list[tuple[Any, ...]] = []
     async with backend(*command, folder=folder) as port:
         source = f"{{backend: pages, start: {start}}}"
         async with running(tmp_path, policy=POLICY.replace("PORT", str(port)), source=source) as world:
-            for where in ("native", "view"):
+            places = {"native": f"http://127.0.0.1:{port}{start}", "view": world.url, "site": f"{world.site}{start}"}
+            for where, url in places.items():
                 async with await browser.new_context() as context:
                     page = await context.new_page()
                     lines: list[str] = []
                     page.on("console", partial(keep_line, lines))
-                    await page.goto(f"http://127.0.0.1:{port}{start}" if where == "native" else world.url)
-                    place = page if where == "native" else page_of(page)
-                    texts = await use(place)
+                    await page.goto(url)
+                    texts = await use(page_of(page) if where == "view" else page)
                     found.append((texts, await read_arrived(port), [one for one in lines if one.startswith("page ")]))
-    native, view = found
+    native, view, site = found
     assert view == native
+    # The jar of the view has the cookies there from the start.
+    assert (site[0], [one[:2] for one in site[1]], site[2]) == (native[0], [one[:2] for one in native[1]], native[2])

@@ -5,7 +5,17 @@ import json
 import pytest
 
 from gateway.exchange.cookies import CookieJars, JarKey
-from gateway.exchange.pages import FIELD, followed, page_answer, page_fields, page_of_browser, page_url, with_page
+from gateway.exchange.pages import (
+    FIELD,
+    browser_cookies,
+    followed,
+    page_answer,
+    page_fields,
+    page_of_browser,
+    page_url,
+    with_meant_method,
+    with_page,
+)
 from gateway.model import PageContext, Request
 
 KEY = JarKey("someone", "shop", "https://shop.example", "", None)
@@ -99,3 +109,48 @@ def test_a_referrer_of_another_host_is_no_page_of_the_app() -> None:
     given = (("Host", "shop.example"), ("Referer", "https://evil.example/a"))
     assert page_of_browser(given).path == ""
     assert page_of_browser((("Host", "shop.example"), ("Referer", "https://shop.example/a"))).path == "/a"
+
+
+FORM = "application/x-www-form-urlencoded"
+PART = b'--b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "method", "rest"),
+    [
+        (FORM, b"a=1&_method=patch&b=2", "PATCH", b"a=1&b=2"),
+        (f"{FORM}; charset=utf-8", b"_method=DELETE", "DELETE", b""),
+        (FORM, b"_method=get&a=1", "POST", b"_method=get&a=1"),
+        (FORM, b"_method=put&_method=delete", "POST", b"_method=put&_method=delete"),
+        (FORM, b"x_method=put", "POST", b"x_method=put"),
+        ("application/json", b'{"_method":"put"}', "POST", b'{"_method":"put"}'),
+        (
+            "multipart/form-data; boundary=b",
+            PART % (b"_method", b"put") + PART % (b"a", b"_method=put") + b"--b--\r\n",
+            "PUT",
+            PART % (b"a", b"_method=put") + b"--b--\r\n",
+        ),
+    ],
+)
+def test_the_method_of_a_form_is_the_one_that_it_means(kind: str, body: bytes, method: str, rest: bytes) -> None:
+    """At the app's own site as in a view: the policy decides on the method that is sent."""
+    request = with_meant_method(Request("POST", "/note", headers=(("content-type", kind),), body=body))
+    assert (request.method, request.body) == (method, rest)
+
+
+def test_scripts_at_the_apps_site_read_the_cookies_that_are_theirs() -> None:
+    """They are given once, and taken back; what the browser sends is not taken for the backend's."""
+    first = browser_cookies((), "csrf=1; a.b=2; webmcp-gateway-session-80=x", secure=False)
+    attributes = "; Path=/; SameSite=Strict"
+    names = f"webmcp-gateway-shown=a%2Eb.csrf{attributes}; HttpOnly"
+    assert [value for _, value in first] == [f"csrf=1{attributes}", f"a.b=2{attributes}", names]
+    sent = (("cookie", "csrf=1; a.b=2; other=3; webmcp-gateway-shown=a%2Eb.csrf"),)
+    assert browser_cookies(sent, "csrf=1; a.b=2", secure=False) == ()
+    later = [value for _, value in browser_cookies(sent, "csrf=new", secure=True)]
+    attributes += "; Secure"
+    assert later == [
+        f"csrf=new{attributes}",
+        f"a.b={attributes}; Max-Age=0",
+        f"webmcp-gateway-shown=csrf{attributes}; HttpOnly",
+    ]
+    assert len(browser_cookies((), "; ".join(f"c{n}{'x' * 100}=1" for n in range(100)), secure=False)) < 40
