@@ -1,9 +1,10 @@
 /**
  * Builds the bundles of the browser side into `gateway/static/`: those that the command names (`node build.ts view`), or all
- * but the npm module.
+ * but the npm modules.
  */
 import { execFileSync } from "node:child_process";
-import { cpSync, globSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { minify } from "terser";
 import { build, minifySync, type InlineConfig, type Plugin } from "vite";
 
@@ -59,6 +60,21 @@ const part = (entry: string, name: string): InlineConfig => ({
   },
   plugins: [{ name: "minify", renderChunk: (code) => minifyTwice(code) }, ascii],
 });
+
+/** Writes the declarations of a module; Node resolves only complete file names, also in types. */
+function writeTypes(config: string, folder: string): void {
+  execFileSync("node_modules/.bin/tsc", ["-p", config], { stdio: "inherit" });
+  for (const file of globSync(`${folder}/**/*.d.ts`)) {
+    const complete = (_: string, before: string, path: string): string => {
+      const isFolder = existsSync(resolve(dirname(file), path, "index.d.ts"));
+      return `${before}"${path}${isFolder ? "/index" : ""}.js"`;
+    };
+    writeFileSync(file, readFileSync(file, "utf8").replace(/(from |import\()"(\.[^"]*)"/g, complete));
+  }
+}
+
+/** The bundles of npm modules, which `npm pack` makes. */
+const PACKED = ["module", "host-module"];
 
 const bundles: Record<string, InlineConfig> = {
   /** One script without imports: it is inlined first into the head of every packed app. */
@@ -149,17 +165,33 @@ const bundles: Record<string, InlineConfig> = {
         closeBundle() {
           cpSync("src/module/fallback.css", "dist/fallback.css");
           cpSync("../LICENSE", "dist/LICENSE");
-          execFileSync("node_modules/.bin/tsc", ["-p", "tsconfig.module.json"], { stdio: "inherit" });
-          // Node resolves only complete file names, also in types.
-          for (const file of globSync("dist/types/**/*.d.ts")) {
-            writeFileSync(file, readFileSync(file, "utf8").replace(/(from |import\()"(\.[^"]*)"/g, '$1"$2.js"'));
-          }
+          writeTypes("tsconfig.module.json", "dist/types");
           writeFileSync("dist/types/fallback.css.d.ts", "export {};\n");
         },
       },
     ],
   },
-  /** For host pages of others: one module with `connectBridge` and `mountApp`. */
+  /** The npm module `webmcp-gateway-host`, with the sandbox proxy for those who host it themselves. */
+  "host-module": {
+    build: {
+      outDir: "packages/host/dist",
+      target: "es2022",
+      lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "index.js" },
+      rolldownOptions: { external: /^@modelcontextprotocol\// },
+    },
+    plugins: [
+      {
+        name: "with-proxy-types-and-license",
+        closeBundle() {
+          execFileSync(process.execPath, ["build.ts", "sandbox"], { stdio: "inherit" });
+          cpSync("../gateway/static/sandbox", "packages/host/dist/sandbox", { recursive: true });
+          cpSync("../LICENSE", "packages/host/dist/LICENSE");
+          writeTypes("tsconfig.host.json", "packages/host/dist/types");
+        },
+      },
+    ],
+  },
+  /** For host pages of others: one module with `<mcp-app>`, `connectBridge` and `mountApp`. */
   host: {
     build: {
       outDir: "../gateway/static/host",
@@ -210,8 +242,10 @@ const bundles: Record<string, InlineConfig> = {
   },
 };
 
+// `npm pack` runs it in the folder of a package.
+process.chdir(import.meta.dirname);
 const names = process.argv.slice(2);
-for (const name of names.length ? names : Object.keys(bundles).filter((each) => each !== "module")) {
+for (const name of names.length ? names : Object.keys(bundles).filter((each) => !PACKED.includes(each))) {
   const bundle = bundles[name];
   if (!bundle) throw new Error(`no bundle "${name}"; there are ${Object.keys(bundles).join(", ")}`);
   await build({

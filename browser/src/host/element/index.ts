@@ -1,5 +1,6 @@
 /** The element `<mcp-app>`, defined where there is a browser. */
-import { defineMcpApp } from "./mcp-app";
+import type { McpAppEvents } from "./events";
+import { defineMcpApp, type McpApp } from "./mcp-app";
 
 export { defineMcpApp, McpApp } from "./mcp-app";
 export { buildMcpHostContext, STYLE_VARIABLES, type Placement } from "./host-context";
@@ -8,3 +9,12 @@ export type { HandlerContext, Handlers } from "./handlers";
 export { ATTRIBUTES, DISPLAY_MODES, type DisplayMode, type ListedTool } from "./options";
 
 defineMcpApp();
+
+type Events = { [Name in keyof McpAppEvents]: CustomEvent<McpAppEvents[Name]> };
+
+declare global {
+  interface HTMLElementTagNameMap {
+    "mcp-app": McpApp;
+  }
+  interface HTMLElementEventMap extends Events {}
+}

@@ -195,9 +195,16 @@ export class McpApp extends Base implements Handlers {
     this.afterChange(name);
   }
 
-  override addEventListener(...given: Parameters<HTMLElement["addEventListener"]>): void {
-    this.listened.add(given[0]);
-    super.addEventListener(...given);
+  override addEventListener<Type extends keyof HTMLElementEventMap>(
+    type: Type,
+    listener: (this: HTMLElement, event: HTMLElementEventMap[Type]) => unknown,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  override addEventListener(type: string, listener: EventListenerOrEventListenerObject, options?: boolean | AddEventListenerOptions): void;
+  /** A listener for what only the host can take is a capability. */
+  override addEventListener(type: string, listener: never, options?: boolean | AddEventListenerOptions): void {
+    this.listened.add(type);
+    super.addEventListener(type, listener, options);
   }
 
   /** Whether the host has this capability: a handler, a listener on the element, or its name in `capabilities`. */

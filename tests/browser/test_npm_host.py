@@ -1,0 +1,111 @@
+"""The package `webmcp-gateway-host`: packed, installed, typed, and rendered on servers by frameworks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.browser.test_npm_module import BROWSER, TSCONFIG, run
+
+PACKAGE = BROWSER / "packages" / "host"
+LINKED = ["react", "react-dom", "scheduler", "vue", "@vue", "svelte", "@modelcontextprotocol", "zod"]
+
+SERVER = """
+import { renderToString } from "react-dom/server";
+import { createElement } from "react";
+import { createSSRApp, h } from "vue";
+import { renderToString as renderVue } from "vue/server-renderer";
+import { compile } from "svelte/compiler";
+import { render } from "svelte/server";
+import { writeFileSync } from "node:fs";
+import { buildMcpHostContext, defineMcpApp, McpApp } from "webmcp-gateway-host";
+
+const attributes = { gateway: "", app: "cart", title: "Fennel & Oak", "tool-call-id": "call-1" };
+const react = renderToString(createElement("mcp-app", attributes));
+const vue = await renderVue(createSSRApp({ render: () => h("mcp-app", attributes) }));
+const source = `<mcp-app gateway="" app="cart" title={"Fennel & Oak"} tool-call-id="call-1"></mcp-app>`;
+writeFileSync("app.svelte.js", compile(source, { generate: "server" }).js.code);
+const svelte = render((await import("./app.svelte.js")).default).body;
+defineMcpApp();
+const is = [typeof McpApp, typeof window];
+console.log(JSON.stringify({ react, vue, svelte, context: buildMcpHostContext(), is }));
+"""
+
+TYPES = """
+import { buildMcpHostContext, McpApp, type McpAppItem } from "webmcp-gateway-host";
+
+const app = document.createElement("mcp-app");
+app.title = "Map";
+app.sandboxUrl = "https://sandbox.example/proxy.html";
+app.onCallTool = async ({ name, arguments: given }, { signal }) => ({ content: [], name, given, over: signal.aborted });
+app.addEventListener("mcp-app-open-link", (event) => event.detail.respondWith(event.detail.url.startsWith("https:")));
+app.addEventListener("mcp-app-error", ({ detail }) => console.error(detail.code satisfies string));
+app.displayMode = "pip";
+app.toolResult = { content: [] };
+void app.callTool("move", { to: 3 }).then((result) => result.content);
+export const item: McpAppItem = { response_type: "mcp_app", title: "Map", mcp_app_id: "1", resource_uri: "ui://map/x" };
+export const context = buildMcpHostContext(app instanceof McpApp ? app : null).theme;
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tarball installed, beside the frameworks and the package's own dependencies."""
+    folder = tmp_path_factory.mktemp("npm-host")
+    run("npm", "pack", "--pack-destination", folder, cwd=PACKAGE)
+    (tarball,) = folder.glob("*.tgz")
+    installed = folder / "node_modules" / "webmcp-gateway-host"
+    installed.mkdir(parents=True)
+    subprocess.run(["tar", "xzf", tarball, "--strip-components=1", "-C", installed], check=True)
+    for name in LINKED:
+        os.symlink(BROWSER / "node_modules" / name, folder / "node_modules" / name)
+    (folder / "package.json").write_text('{"name": "mini", "private": true, "type": "module"}', "utf-8")
+    return folder
+
+
+def test_it_holds_the_element_its_types_and_the_proxy(project: Path) -> None:
+    """Every export is there, and nothing else but README and license; its versions are the gateway's."""
+    installed = project / "node_modules" / "webmcp-gateway-host"
+    files = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
+    others = {name for name in files if not name.startswith("dist/types/")}
+    sandbox = {"dist/sandbox/proxy.html", "dist/sandbox/proxy.js"}
+    assert others == {"README.md", "package.json", "dist/LICENSE", "dist/index.js", *sandbox}
+    package = json.loads((installed / "package.json").read_text("utf-8"))
+    view = json.loads((BROWSER / "package.json").read_text("utf-8"))
+    assert package["version"] == view["version"]
+    needs, tested = package["dependencies"], view["devDependencies"]
+    assert needs == {name: tested[name] for name in needs}
+
+
+def test_it_is_imported_and_rendered_without_a_browser(project: Path) -> None:
+    """React, Vue and Svelte write the tag with its attributes; the browser defines it later."""
+    (project / "server.js").write_text(SERVER, "utf-8")
+    told = json.loads(run("node", "server.js", cwd=project))
+    assert told["is"] == ["function", "undefined"]
+    assert told["context"]["displayMode"] == "inline"
+    for framework in ("react", "vue", "svelte"):
+        html = told[framework]
+        assert "<mcp-app " in html, framework
+        assert 'title="Fennel &amp; Oak"' in html, framework
+        assert 'tool-call-id="call-1"' in html, framework
+
+
+def test_its_types_are_right_for_strict_pages(project: Path) -> None:
+    """The element, its events and its methods are typed for bundlers and for Node."""
+    (project / "main.ts").write_text(TYPES, "utf-8")
+    (project / "tsconfig.json").write_text(json.dumps(TSCONFIG), "utf-8")
+    for module, resolution in (("ESNext", "bundler"), ("NodeNext", "nodenext")):
+        command = [BROWSER / "node_modules" / ".bin" / "tsc", "-p", ".", "--module", module]
+        done = subprocess.run(
+            [*map(str, command), "--moduleResolution", resolution],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        ours = [line for line in done.stdout.splitlines() if not line.startswith("node_modules/@modelcontextprotocol/")]
+        assert [line for line in ours if line and not line.startswith(" ")] == []
