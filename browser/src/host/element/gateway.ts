@@ -27,12 +27,9 @@ const connections = new Map<string, GatewayConnection>();
 const callbacks = new WeakMap<object, number>();
 let counted = 0;
 
-/** The connection to the gateway at `base`, with the page's own session or a token. Throws TypeError without either. */
+/** The connection to the gateway at `base`, with the page's own session or a token. */
 export function gatewayAt(base: URL, access: Access): GatewayConnection {
   const { token, getToken } = access;
-  if (base.origin !== location.origin && !token && !getToken) {
-    throw new TypeError(`gateway: ${base.origin} is another origin than this page's. Set \`token\` or \`getToken\`, and name this origin under \`hosts\` in gateway.yaml.`);
-  }
   if (getToken && !callbacks.has(getToken)) callbacks.set(getToken, (counted += 1));
   const key = JSON.stringify([base.href, getToken ? callbacks.get(getToken) : (token ?? null)]);
   let connection = connections.get(key);
@@ -99,10 +96,22 @@ export class GatewayConnection {
   }
 
   private async requestOffer(): Promise<Offer> {
-    const response = await callGateway(this.base, () => this.headers(), "api/state", {});
+    const response = await callGateway(this.base, () => this.headers(), "api/state", {}).catch((error: unknown) => {
+      throw this.explain(error);
+    });
     const offer = (await response.json()) as Offer;
     this.csrf = offer.csrf ?? "";
     return offer;
+  }
+
+  /** The error with its remedy: a page of another origin is named in the gateway's configuration, and has a token. */
+  private explain(error: unknown): unknown {
+    if (this.base.origin === location.origin) return error;
+    const { token, getToken } = this.access;
+    // The browser does not tell a page why it may not read an answer.
+    if (error instanceof TypeError) return new TypeError(`${this.base.origin} does not answer this page: is it running, and names \`hosts\` in its gateway.yaml ${location.origin}?`);
+    if (!(error instanceof GatewayRefusal) || error.status !== 401 || token || getToken) return error;
+    return new TypeError(`${this.base.origin} needs a token of this page's person. Set \`token\` or \`getToken\`.`);
   }
 
   private bridgeFor(name: string, offer: Offer): Bridge {
