@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from playwright.async_api import FrameLocator, Page
 
 from tests.browser.far_end import PAGES, STATIC
@@ -59,6 +59,7 @@ class PlainHost:
 
     port: int
     pages: dict[str, str]
+    handlers: dict[str, Handler]
 
     @property
     def origin(self) -> str:
@@ -88,16 +89,19 @@ class PlainHost:
 async def plain_host() -> AsyncIterator[PlainHost]:
     """Both sites on one free port."""
     pages: dict[str, str] = {}
+    handlers: dict[str, Handler] = {}
 
     async def serve(request: web.Request) -> web.StreamResponse:
-        if (html := pages.get(request.path)) is not None:
-            return web.Response(text=html, content_type="text/html")
+        if request.path in handlers:
+            return await handlers[request.path](request)
+        if (text := pages.get(request.path)) is not None:
+            return web.Response(text=text, content_type=f"text/{'javascript' if '.js' in request.path else 'html'}")
         return web.FileResponse(STATIC / request.match_info["file"])
 
     app = web.Application()
-    app.router.add_get("/{file:.*}", serve)
+    app.router.add_route("*", "/{file:.*}", serve)
     async with serving(app) as port:
-        yield PlainHost(port, pages)
+        yield PlainHost(port, pages, handlers)
 
 
 SPEAK = """
@@ -154,16 +158,31 @@ async def until_app(page: Page, expression: str, argument: Any = None, element: 
     return value
 
 
+CLIENT = """import { config } from "zod/v4";
+import { Client } from "@modelcontextprotocol/client";
+config({ jitless: true });
+Object.assign(window, { Client });
+"""
+"""A script that sets `window.Client`, the MCP SDK's own client."""
+
+HOST = """export * from "@modelcontextprotocol/client";
+export * from "../../src/host/index.ts";
+"""
+"""What a host page bundles: that client, and the host parts."""
+
+
 @cache
-def bundle_client() -> Path:
-    """A script that sets `window.Client`, the MCP SDK's own client."""
+def bundled(source: str, form: str = "iife") -> str:
+    """The bundle of a module."""
     folder = ROOT / "browser" / "node_modules" / ".cache"
     folder.mkdir(exist_ok=True)
-    (folder / "client.ts").write_text(
-        'import { config } from "zod/v4";\nimport { Client } from "@modelcontextprotocol/client";\n'
-        "config({ jitless: true });\nObject.assign(window, { Client });\n",
-        "utf-8",
+    entry = folder / f"element-{form}.ts"
+    entry.write_text(source, "utf-8")
+    command = [ROOT / "browser/node_modules/.bin/rolldown", entry, "--file", folder / f"element-{form}.js"]
+    subprocess.run(
+        [*map(str, command), "--format", form, "--no-code-splitting"],
+        check=True,
+        cwd=ROOT / "browser",
+        capture_output=True,
     )
-    command = [ROOT / "browser/node_modules/.bin/rolldown", folder / "client.ts", "--file", folder / "client.js"]
-    subprocess.run([*map(str, command), "--format", "iife"], check=True, cwd=ROOT / "browser", capture_output=True)
-    return folder / "client.js"
+    return (folder / f"element-{form}.js").read_text("utf-8")

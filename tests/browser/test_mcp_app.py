@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from playwright.async_api import Page, expect
 
+from gateway.mcp.asgi import Ending, User, serve
+from gateway.model import LOCAL
 from tests.browser.element_host import (
+    CLIENT,
+    HOST,
     SPEAK,
     PlainHost,
     app_in,
-    bundle_client,
+    bundled,
     gateway_host,
     in_app,
     insert,
@@ -21,6 +29,7 @@ from tests.browser.element_host import (
     until,
     until_app,
 )
+from tests.browser.stock_host import ROOT
 from tests.world import running
 
 OPENING = ["sandbox-proxy-ready", "sandbox-resource-ready", "initialize", "initialized"]
@@ -60,7 +69,7 @@ async def test_the_host_calls_the_page_s_tools_through_the_gateway(page: Page, t
         assert not called.get("isError")
         wrong = await page.evaluate(f"async () => await {APP}.callTool('add_to_cart', {{}})")
         assert "item_id" in wrong["content"][0]["text"]
-        await page.evaluate(bundle_client().read_text("utf-8"))
+        await page.evaluate(bundled(CLIENT))
         by_client = f"""async () => {{
           const client = new Client({{ name: "host", version: "1" }});
           await client.connect({APP}.transport);
@@ -348,7 +357,7 @@ async def test_an_app_that_cannot_be_shown_leaves_its_text_and_a_retry(page: Pag
 WRONG = [
     ({}, "`sandbox-url` names the sandbox proxy"),
     ({"gateway": ""}, "app: it is missing"),
-    ({"gateway": "https://gateway.example/", "app": "cart"}, "Set `token` or `getToken`"),
+    ({"gateway": "https://gateway.example/", "app": "cart"}, "does not answer this page: is it running"),
     ({"sandboxUrl": "/sandbox/proxy.html", "resourceHtml": "x"}, "another origin"),
     ({"sandboxUrl": "http://sandbox.localhost:1/"}, "resource-html: it is missing"),
 ]
@@ -408,3 +417,41 @@ async def test_fifty_apps_at_once_leave_the_page_responsive(page: Page) -> None:
         )
         await until(page, "log.filter((name) => name === 'initialized').length === 50")
         assert await page.evaluate("longest") < 5000  # a frozen page answers nothing for that long
+
+
+async def test_the_ten_lines_of_the_docs_are_a_host(page: Page) -> None:
+    """They show the app of an MCP server, with the result of its call, and carry the app's own calls."""
+    blocks = re.findall(r"```html\n(.*?)```", (ROOT / "docs" / "hosts.md").read_text("utf-8"), re.S)
+    (ten,) = [block for block in blocks if "ten lines" in block]
+    assert len(ten.splitlines()) == 10
+    script = f"""{SPEAK}
+    const isResult = (method) => method === "ui/notifications/tool-result";
+    addEventListener("message", ({{ data }}) => isResult(data.method) && show(data.params.content[0].text));
+    setTimeout(() => call("later").then(({{ result }}) => show(result.content[0].text)), 100);"""
+    server: MCPServer[Any] = MCPServer("clock", log_level="WARNING")
+    async with plain_host() as host:
+
+        @server.resource("ui://clock/app.html", mime_type="text/html;profile=mcp-app")
+        def app() -> str:
+            return host.app(script)
+
+        @server.tool()
+        def now() -> str:
+            """The time."""
+            return "12:30"
+
+        @server.tool()
+        def later() -> str:
+            """Another time."""
+            return "12:31"
+
+        allowed = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        asgi = server.streamable_http_app(transport_security=allowed)
+        host.handlers["/mcp"] = lambda request: serve(asgi, request, User(LOCAL), Ending())
+        host.pages["/host.js"] = bundled(HOST, "es")
+        host.pages["/"] = ten.replace("SANDBOX", json.dumps(host.sandbox))
+        async with server.session_manager.run():
+            await page.goto(host.origin)
+            out = app_in(page).locator("#out")
+            await expect(out).to_contain_text("12:30")
+            await expect(out).to_contain_text("12:31")

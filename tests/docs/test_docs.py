@@ -72,7 +72,7 @@ PROGRAMS = {
 }
 """The programs whose commands the documentation shows, and what runs them, or checks them."""
 
-LANGUAGES = {"", "yaml", "python", "js", "json"}
+LANGUAGES = {"", "yaml", "python", "js", "json", "html"}
 """The languages of the blocks that tests run, parse or compare; a command is in a block without one."""
 
 
