@@ -1,6 +1,7 @@
 """Apps whose pages a backend renders, in a view: each page in a realm of its own, as in a browser."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -359,18 +360,28 @@ async def test_the_apps_own_site_has_the_pages_themselves(page: Page, served: tu
     assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
-async def test_a_form_that_is_too_large_says_so(page: Page, served: tuple[World, Pages]) -> None:
-    """It is refused, and the page is still there."""
-    world, pages = served
-    shown = await open_start(page, world)
-    await shown.locator("#upload [name=text]").evaluate("field => { field.value = 'x'.repeat(6_000_000) }")
-    before = len(pages.arrived)
-    await shown.locator("#upload button").click()
-    problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
-    await expect(problem).to_contain_text("413 request-too-large")
-    assert "/say" not in [one["path"] for one in pages.arrived[before:]]
-    await problem.get_by_role("button", name="Back to the page").click()
-    await expect(shown.locator("h1")).to_have_text("Start")
+@pytest.mark.parametrize("limit", ["4MiB", "64MiB"])
+async def test_a_form_of_100_mb_says_that_it_is_too_large(page: Page, tmp_path: Path, limit: str) -> None:
+    """Beyond the policy's limit, or the bridge's of 64 MiB: it is refused in words, and the page is still there."""
+    file = tmp_path / "large.bin"
+    with file.open("wb") as written:
+        written.truncate(100_000_000)
+    async with page_server() as pages:
+        policy = POLICY.replace("PORT", str(pages.port)).replace("4MiB", limit)
+        async with running(tmp_path, policy=policy, source=SOURCE) as world:
+            shown = await open_start(page, world)
+            await shown.locator("#upload [type=file]").set_input_files(file)
+            await shown.locator("#upload button").click()
+            problem = shell_of(page).locator("webmcp-gateway-panel [role=alert]")
+            await expect(problem).to_contain_text("413 request-too-large")
+            await problem.get_by_role("button", name="Back to the page").click()
+            await expect(shown.locator("h1")).to_have_text("Start")
+            send = "(file) => fetch('/quiet', { method: 'POST', body: file.files[0] }).then(async (answer) => "
+            send += "[answer.status, answer.headers.get('gateway-reason'), JSON.stringify(await answer.json())])"
+            status, reason, detail = await shown.locator("#upload [type=file]").evaluate(send)
+            assert (status, reason) == (413, "request-too-large"), detail
+            assert re.search(r"\d[\d,]* bytes|MiB", detail), detail
+            assert not {"/say", "/quiet"} & {one["path"] for one in pages.arrived}
 
 
 @pytest.mark.parametrize("start", ["/nothing", "/slow", "/away"])
