@@ -228,11 +228,25 @@ def _application(pages: Pages) -> web.Application:
             " execute: async () => { location.href = '/tools?name=two'; return new Promise(() => {}); } });</script>",
         )
 
+    async def who(request: web.Request) -> web.Response:
+        return page("Who", f"<p id=who>{request.cookies.get('who', 'nobody')}</p>")
+
+    async def enter(_: web.Request) -> web.Response:
+        answer = web.HTTPSeeOther("/who")
+        answer.set_cookie("who", "ada", httponly=True)
+        raise answer
+
+    async def leave(_: web.Request) -> web.Response:
+        answer = web.HTTPSeeOther("/who")
+        answer.del_cookie("who")
+        raise answer
+
     async def attacker(_: web.Request) -> web.Response:
         return page("Attacker", f"<script>{ATTACK}</script>")
 
     for path, handler in {
-        "/attacker": attacker, "/": start, "/two": two, "/said": said, "/find": find, "/static/site.css": css,
+        "/attacker": attacker, "/who": who, "/enter": enter, "/leave": leave,
+        "/": start, "/two": two, "/said": said, "/find": find, "/static/site.css": css,
         "/static/site.js": js, "/static/dot.png": dot, "/file": file, "/missing": missing, "/broken": broken,
         "/empty": empty, "/nothing": nothing, "/away": away, "/slow": slow, "/loop": loop,
         "/base": foreign_base, "/framed": framed, "/guarded": guarded, "/tools": tools,

@@ -11,19 +11,21 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from playwright.async_api import FrameLocator, Page, expect
+from playwright.async_api import Browser, FrameLocator, Page, expect
 
 from tests.browser.page_server import POLICY, SOURCE, Pages, page_server
 from tests.browser.stock_host import UI, bundle_hosts, show_cart
+from tests.callers.tokens import link
 from tests.world import World, free_port, running
 
 
 @asynccontextmanager
-async def running_pages(folder: Path, start: str = "/") -> AsyncIterator[tuple[World, Pages]]:
+async def running_pages(folder: Path, start: str = "/", extra: str = "") -> AsyncIterator[tuple[World, Pages]]:
     """The gateway in front of the server."""
     async with page_server() as pages:
         policy = POLICY.replace("PORT", str(pages.port))
-        async with running(folder, policy=policy, source=SOURCE.replace("start: /", f"start: {start}")) as world:
+        source = SOURCE.replace("start: /", f"start: {start}")
+        async with running(folder, policy=policy, source=source, extra=extra) as world:
             yield world, pages
 
 
@@ -396,3 +398,49 @@ async def test_a_first_page_that_does_not_come_says_so(page: Page, tmp_path: Pat
         await expect(problem).to_have_count(1)
         while len(pages.arrived) == seen:
             await asyncio.sleep(0.05)
+
+
+async def test_views_of_a_person_share_a_jar_and_a_logout_empties_it(browser: Browser, tmp_path: Path) -> None:
+    """As tabs do: a login or logout at the backend in one is one in the other; nothing of it outlives the console's."""
+    async with (
+        running_pages(tmp_path, "/who", "auth: [token]\n") as (world, pages),
+        await browser.new_context() as context,
+        await browser.new_context() as others,
+    ):
+
+        async def open_view(page: Page) -> FrameLocator:
+            await page.goto(f"{world.console}/#/apps/cart")
+            await expect(page_of(page).locator("#who")).not_to_be_empty()
+            return page_of(page)
+
+        async def visit(place: FrameLocator, path: str, who: str) -> None:
+            seen = len(pages.arrived)
+            await place.locator("body").evaluate("(_, path) => { webmcpGatewayOwn(location).href = path }", path)
+            while not [one for one in pages.arrived[seen:] if one["path"].startswith("/who")]:
+                await asyncio.sleep(0.02)
+            await expect(place.locator("#who")).to_have_text(who)
+
+        tab, strangers = await context.new_page(), await others.new_page()
+        await tab.goto(await link(world, "ann"))
+        await expect(tab.get_by_text("Signed in as ann")).to_be_visible()
+        await strangers.goto(await link(world, "bob"))
+        await expect(strangers.get_by_text("Signed in as bob")).to_be_visible()
+        first, second = await open_view(tab), await open_view(await context.new_page())
+        another = await open_view(strangers)
+        await visit(first, "/enter", "ada")
+        await visit(second, "/who?again", "ada")
+        await visit(another, "/who?again", "nobody")
+        await visit(second, "/leave", "nobody")
+        await visit(first, "/who?after", "nobody")
+        await visit(first, "/enter", "ada")
+        await tab.get_by_test_id("logout").click()
+        await expect(tab.get_by_role("heading", name="Logged out")).to_be_visible()
+        seen = len(pages.arrived)
+        for _ in range(4):  # through what the page and the console left in the history
+            await tab.go_back()
+            await tab.wait_for_load_state("networkidle")
+            assert not [frame for frame in tab.frames if "ada" in await frame.content()]
+        assert len(pages.arrived) == seen
+        await tab.goto(await link(world, "ann"))
+        await expect(tab.get_by_text("Signed in as ann")).to_be_visible()
+        await expect((await open_view(tab)).locator("#who")).to_have_text("nobody")
