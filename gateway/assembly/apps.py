@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from gateway.apps import own_files, with_snapshot
@@ -46,7 +47,7 @@ from gateway.mcp.upstreams.calls.views import UpstreamAnswers
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.mcp.view_server import GatewayAnswers, ViewServer
-from gateway.model import Backend, Principal, Resource
+from gateway.model import Backend, Json, Principal, Resource
 from gateway.policy import BackendSpec
 from gateway.views.registry import Views
 from gateway.views.shown import ShownView
@@ -55,11 +56,19 @@ from gateway.views.view import AppRules
 T = TypeVar("T")
 
 
+RECENT = 8
+"""Versions of a page, which differ in their data, that hosts may have read."""
+
+SnapshotData: TypeAlias = tuple[Mapping[str, Json], tuple[str, ...], list[Json]]
+"""The responses, free tools and secret routes in a page."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedApp:
     """An app as MCP clients and hosts see it; an upstream's app has no page here and no snapshot.
 
-    `keeps` means that the gateway stores what its page saves.
+    `keeps` means that the gateway stores what its page saves. `recent` are the data with which the page was read last:
+    a host may still have the page with one of them.
     """
 
     id: str
@@ -67,6 +76,7 @@ class PublishedApp:
     resource: Resource
     snapshot: Snapshot | None
     keeps: bool = False
+    recent: deque[SnapshotData] = field(default_factory=lambda: deque(maxlen=RECENT), compare=False)
 
     @property
     def opens(self) -> bool:
@@ -77,8 +87,14 @@ class PublishedApp:
         """Return its page, with the current content of the snapshot."""
         if self.snapshot is None:
             return self.resource.html
-        responses = await self.snapshot.responses()
-        return with_snapshot(self.resource, responses, self.snapshot.tools(), self.snapshot.secret_routes())
+        data = await self.snapshot.responses(), self.snapshot.tools(), self.snapshot.secret_routes()
+        if data not in self.recent:
+            self.recent.append(data)
+        return with_snapshot(self.resource, *data)
+
+    def served(self) -> Iterator[str]:
+        """Yield the pages as they were read last, each with the data of then."""
+        yield from (with_snapshot(self.resource, *data) for data in reversed(self.recent))
 
 
 @dataclass(frozen=True, slots=True)

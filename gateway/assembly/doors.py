@@ -68,6 +68,7 @@ class Doors:
             ResumeTokens(parts.accounts.ring.derive("views of host pages")),
             parts.entitlements.admits,
             parts.serving.borrow,
+            parts.apps.part(lambda app: app.packed.served),
             parts.forwarder,
             bodies=parts.bodies,
         )

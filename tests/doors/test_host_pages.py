@@ -232,6 +232,22 @@ async def test_a_token_of_a_page_is_good_for_its_origin_and_bridge_alone(tmp_pat
             await http.ws_connect(f"{world.console}/bridge", protocols=spoken, headers={"origin": EVIL})
 
 
+async def test_without_authentication_a_named_page_needs_no_token(tmp_path: Path) -> None:
+    """On this machine its people are `local`, who may do there nothing but open these apps."""
+    extra = f"hosts: [{{origin: '{CHAT}', apps: [cart]}}]\n"
+    async with running(tmp_path, extra=extra) as world, world.client() as http:
+        headers = {"origin": CHAT, "sec-fetch-site": "cross-site"}
+        socket, connection = await socket_of(world, headers, http)
+        await call(socket, connection, **REQUEST)
+        await socket.close()
+        far = {**headers, "x-forwarded-for": "203.0.113.7"}
+        for wrong, path in ((far, "api/state"), ({**headers, "origin": EVIL}, "api/state"), (headers, "api/audit")):
+            async with http.get(f"{world.console}/{path}", headers=wrong) as answer:
+                assert answer.status in (401, 403)
+        async with http.get(f"{world.url}/.well-known/oauth-authorization-server") as answer:
+            assert answer.status == 404
+
+
 REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "another grant": ({"grant_type": "client_credentials"}, "unsupported_grant_type"),
     "no grant": ({"grant_type": None}, "invalid_request"),

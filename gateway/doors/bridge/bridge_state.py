@@ -7,7 +7,7 @@ import hmac
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -154,6 +154,7 @@ class BridgeState:
 
     `answers`: the servers of views' calls, by app.
     `resources`: the packed pages, by app.
+    `served`: returns the pages of an app as hosts have read them, by app.
     `borrow`: returns the server for views of an upstream's app without an entry, by upstream and resource.
     `resuming`: issues the tokens with which views are resumed.
     `admits`: whether a caller may use an app.
@@ -169,6 +170,7 @@ class BridgeState:
     resuming: ResumeTokens
     admits: Admits = admit_all
     borrow: Callable[[str, str], ViewServer | None] = lambda _, __: None
+    served: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
     forwarder: Forwarder | None = None
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)

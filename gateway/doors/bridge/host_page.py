@@ -8,9 +8,10 @@ import logging
 import secrets
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
@@ -296,7 +297,8 @@ class HostPage:
         except Refusal as refusal:
             refused = mux.ErrorFrame(refusal.reason, refusal.detail[:1024], ref=frame.ref)
         else:
-            if html is None or await asyncio.to_thread(_sha256, html) != sha256:
+            earlier = self._state.served.get(app, tuple) if frame.resource is None else tuple
+            if html is None or not await asyncio.to_thread(_has, sha256, html, earlier):
                 refused = mux.ErrorFrame("html-differs", DIFFERS, ref=frame.ref)
         refused = refused or self._refusal_of(frame)  # it may have changed meanwhile
         with suppress(MuxError):  # the connection ends
@@ -502,8 +504,10 @@ def _app_of(frame: mux.Open) -> str:
     return frame.app or frame.upstream or ""
 
 
-def _sha256(html: str) -> str:
-    return hashlib.sha256(html.encode("utf-8", "surrogatepass")).hexdigest()
+def _has(sha256: str, html: str, earlier: Callable[[], Iterable[str]]) -> bool:
+    """Return whether the page, or one as it was read earlier, has this digest."""
+    pages = chain((html,), earlier())
+    return any(hashlib.sha256(page.encode("utf-8", "surrogatepass")).hexdigest() == sha256 for page in pages)
 
 
 def _split(message: dict[str, Json], own: bool) -> tuple[str, dict[str, Json], str] | None:

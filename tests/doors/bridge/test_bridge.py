@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import secrets
@@ -140,6 +141,43 @@ async def test_a_ticket_is_good_once_and_only_if_it_was_issued(world: World, use
                     frame = await host.hear()
                     assert isinstance(frame, mux.ErrorFrame)
                     assert frame.code == "bad-ticket"
+
+
+async def test_html_that_a_page_has_is_one_that_the_gateway_gave(world: World) -> None:
+    """Also if the data in it are others now; a byte more, and the view is not opened."""
+
+    async def opens(host: Host, html: str) -> str:
+        host.number += 1
+        await host.say(mux.Open(f"r{host.number}", "cart", sha256=hashlib.sha256(html.encode()).hexdigest()))
+        while isinstance(frame := await host.hear(), mux.Message):
+            pass
+        return frame.code if isinstance(frame, mux.ErrorFrame) else type(frame).__name__
+
+    async with console(world) as client, connected(world, client) as host, asyncio.timeout(120):
+        before = await read_page(host)
+        assert [await opens(host, before), await opens(host, f"{before} ")] == ["Opened", "html-differs"]
+        policy = world.folder / "policy.yaml"
+        policy.write_text(policy.read_text().replace("  get_cart: {}\n", "  get_cart: {confirm: always}\n"))
+        while (now := await read_page(host)) == before:
+            await asyncio.sleep(0.2)
+        assert [await opens(host, now), await opens(host, before)] == ["Opened", "Opened"]
+
+
+async def read_page(host: Host) -> str:
+    """The cart's page, as the gateway gives it to a view."""
+    opened = await host.open()
+    host.number += 1
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": host.number, "method": "resources/read"}
+    await host.say(mux.Message(opened.view, Channel.UI, {**message, "params": {"uri": opened.resource}}))
+    while True:
+        frame = await host.hear()
+        if isinstance(frame, mux.Message) and frame.message.get("id") == host.number:
+            answer: Any = frame.message["result"]
+            if "$body" in answer:
+                async with host.client.get(f"{host.world.console}/bridge/bodies/{answer['$body']}") as got:
+                    answer = await got.json()
+            await host.say(mux.Close(opened.view, ""))
+            return str(answer["contents"][0]["text"])
 
 
 @pytest.mark.parametrize("size", [200_000, 300_000, 900_000])
