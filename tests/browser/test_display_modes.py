@@ -317,6 +317,32 @@ async def test_a_stored_conversation_shows_its_apps_and_repeats_nothing(page: Pa
         assert not [line for line in await page.evaluate("log") if "call" in line]
 
 
+async def test_requests_of_other_methods_and_changed_lists(page: Page) -> None:
+    """The host's own handler answers a vendor's method, or refuses it; the page hears of a changed list."""
+    async with chat(page):
+        await page.evaluate(
+            """(one) => {
+              chatOptions.onFallbackRequest = ({ method, params }) => {
+                if (method !== "x/clipboard/write") throw new Error("Unknown method " + method);
+                return { written: params.text };
+              };
+              window.element = add(one);
+            }""",
+            item(1),
+        )
+        body = app(page, 1).locator("body")
+        await expect(app(page, 1).locator("#mode")).to_have_text("Shown: inline")
+        assert await body.evaluate("() => ask('x/clipboard/write', { text: 'Lisbon' })") == {"written": "Lisbon"}
+        refusal = await body.evaluate("() => ask('x/other')")
+        assert "Unknown method x/other" in refusal["message"]
+        out = "document.querySelector('#out')"
+        await body.evaluate(
+            f"() => addEventListener('message', ({{ data }}) => {{ {out}.textContent += data.method; }})"
+        )
+        await page.evaluate("() => element.app.sendToolListChanged()")
+        await expect(app(page, 1).locator("#out")).to_have_text("notifications/tools/list_changed")
+
+
 async def test_a_bad_item_is_an_error_in_its_place(page: Page) -> None:
     """It names the field and the remedy, and shows the fallback; the items around it are shown."""
     async with chat(page):

@@ -8,11 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from playwright.async_api import Page, expect
 
+from tests.browser.element_host import plain_host
+from tests.browser.test_display_modes import app, item
 from tests.browser.test_npm_module import BROWSER, TSCONFIG, run
 
 PACKAGE = BROWSER / "packages" / "host"
-LINKED = ["react", "react-dom", "scheduler", "vue", "@vue", "svelte", "@modelcontextprotocol", "zod"]
+LINKED = ["react", "react-dom", "scheduler", "vue", "@vue", "svelte", "@modelcontextprotocol", "zod", "rolldown"]
 
 SERVER = """
 import { renderToString } from "react-dom/server";
@@ -109,3 +112,26 @@ def test_its_types_are_right_for_strict_pages(project: Path) -> None:
         )
         ours = [line for line in done.stdout.splitlines() if not line.startswith("node_modules/@modelcontextprotocol/")]
         assert [line for line in ours if line and not line.startswith(" ")] == []
+
+
+async def test_items_follow_their_calls_in_frameworks(project: Path, page: Page) -> None:
+    """React, Vue and Svelte render an item; the news of its call reach its app, which no rendering loads again."""
+    (project / "pages.mjs").write_text(
+        (Path(__file__).parent / "frameworks/host/pages.mjs").read_text("utf-8"), "utf-8"
+    )
+    run("node", "pages.mjs", cwd=project)
+    call, asked = {"tool_call_id": "c1", "tool_name": "plan"}, {"tool_input": {"city": "Lisbon"}}
+    first = {**item(1), **call, "tool_input_partial": {"city": "Li"}}
+    async with plain_host() as host:
+        for framework in ("react", "vue", "svelte"):
+            settings = {"sandboxUrl": host.sandbox, "hostContext": {"theme": "dark"}, "tools": []}
+            await host.open(page, "<main></main>")
+            await page.evaluate("([first, settings]) => Object.assign(window, { first, settings })", [first, settings])
+            await page.add_script_tag(path=project / "dist" / f"{framework}.js")
+            told = app(page, 1).locator("#told")
+            await expect(told).to_have_text('input-partial {"city":"Li"}')
+            await app(page, 1).locator("#note").fill("kept")
+            for news in (asked, {**asked, "tool_result": {"content": [], "structuredContent": {"days": 3}}}):
+                await page.evaluate("(next) => setItem(next)", {**item(1), **call, **news})
+            await expect(told).to_have_text('input-partial {"city":"Li"}; input {"city":"Lisbon"}; result {"days":3}')
+            await expect(app(page, 1).locator("#note")).to_have_value("kept")

@@ -47,6 +47,8 @@ export interface GatewayRequests {
   methods?: ReadonlySet<ServerMethod>;
   /** Answers or refuses (throws) a request before the server does; undefined leaves it to the server. */
   onrequest?: (method: ServerMethod, params: JsonObject, signal: AbortSignal) => Promise<JsonObject | undefined>;
+  /** Answers requests of all other methods, such as a vendor's own. */
+  onfallback?: (method: string, params: JsonObject, signal: AbortSignal) => Promise<JsonObject>;
 }
 
 /** Set the handlers of `apps`; `view` returns the current view. */
@@ -62,6 +64,10 @@ export function answerPage(apps: AppBridge, view: () => Pick<BridgeView, "call">
       return open.call(method, given, toCallOptions(context));
     };
     setHandler(apps, method, answer);
+  }
+  const { onfallback } = options;
+  if (onfallback) {
+    apps.fallbackRequestHandler = ({ method, params }, { mcpReq }) => onfallback(method, { ...params } as JsonObject, mcpReq.signal);
   }
   apps.onloggingmessage = (params) => options.onlog?.(params);
   answerForPerson(apps, options);

@@ -33,6 +33,8 @@ export class McpApp extends Base implements Handlers {
   onListResources: Handlers["onListResources"];
   onListResourceTemplates: Handlers["onListResourceTemplates"];
   onListPrompts: Handlers["onListPrompts"];
+  /** Answers requests of other methods than those of MCP Apps; throw an error for those that you do not know. */
+  onFallbackRequest: ((request: { method: string; params: Record<string, unknown> }, context: { signal: AbortSignal }) => unknown) | null | undefined;
   /** The page speaks for the person; false refuses the message. */
   onMessage: ((params: McpUiMessageRequest["params"]) => boolean | void | Promise<boolean | void>) | null | undefined;
   /** The page tells the model of its state; each replaces the former. */
@@ -222,6 +224,21 @@ export class McpApp extends Base implements Handlers {
   sendToolInputPartial(args: Record<string, unknown>): void {
     this.partialInput = args;
     this.session?.tellPartial(args as JsonObject);
+  }
+
+  /** Notify the page that the list of tools has changed; over a gateway, the gateway does. */
+  sendToolListChanged(): void {
+    this.session?.tellListChanged("Tool");
+  }
+
+  /** Notify the page that the list of resources has changed. */
+  sendResourceListChanged(): void {
+    this.session?.tellListChanged("Resource");
+  }
+
+  /** Notify the page that the list of prompts has changed. */
+  sendPromptListChanged(): void {
+    this.session?.tellListChanged("Prompt");
   }
 
   /** The tool call was cancelled; only for a `tool-call-id`, and before `tool-result`. */

@@ -87,6 +87,7 @@ export class AppSession implements PageTools {
       isBridged: source.kind === "gateway",
       ...(source.kind === "handlers" && { methods: handledMethods(element) }),
       onrequest: (method, params, signal) => this.answerRequest(method, params, signal),
+      ...(element.onFallbackRequest && { onfallback: (method: string, params: JsonObject, signal: AbortSignal) => this.answerOther(method, params, signal) }),
       ...this.answersOfPerson(),
       onsizechange: (size) => this.resize(size),
       onlog: (log) => {
@@ -124,7 +125,7 @@ export class AppSession implements PageTools {
     const isOver = toolResult !== undefined || cancelled !== undefined;
     if (!sent.input && (toolInput !== undefined || isOver)) {
       sent.input = true;
-      mounted.tell({ is: "tool-input", params: { arguments: isObject(toolInput) ? toolInput : {} } });
+      mounted.tell({ is: "tool-input", params: { arguments: isObject(toolInput) ? plainResult(toolInput, "tool-input") : {} } });
     }
     if (!sent.result && !sent.cancelled && toolResult !== undefined) {
       sent.result = true;
@@ -138,7 +139,8 @@ export class AppSession implements PageTools {
   /** Send the arguments that the model has written so far. */
   tellPartial(given: JsonObject): void {
     if (!this.mounted || !this.element.toolCallId || this.sent.input) return;
-    this.mounted.tell({ is: "tool-input-partial", params: { arguments: given } });
+    // A copy: proxies, in which frameworks keep their state, cannot be posted.
+    this.mounted.tell({ is: "tool-input-partial", params: { arguments: plainResult(given, "tool-input-partial") } });
   }
 
   setHostContext(context: McpUiHostContext): void {
@@ -235,6 +237,15 @@ export class AppSession implements PageTools {
     }
     signal.throwIfAborted();
     return undefined;
+  }
+
+  private async answerOther(method: string, params: JsonObject, signal: AbortSignal): Promise<JsonObject> {
+    return plainResult(await this.element.onFallbackRequest?.({ method, params }, { signal }), "onFallbackRequest");
+  }
+
+  /** Notify the page that a list of its server has changed; a gateway does so itself. */
+  tellListChanged(list: "Tool" | "Resource" | "Prompt"): void {
+    void this.mounted?.page?.[`send${list}ListChanged`]();
   }
 
   private takeOwn(answer: JsonObject | "prevented" | undefined, event: string): JsonObject | undefined {

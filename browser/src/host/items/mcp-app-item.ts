@@ -1,5 +1,5 @@
 /** The custom element `<mcp-app-item>`: an item of a message, whose app is created when it is scrolled into view. */
-import { McpApp } from "../element/mcp-app";
+import { defineMcpApp, type McpApp } from "../element/mcp-app";
 import { adoptStyles, make } from "./dom";
 import { McpAppItemError, parseMcpAppItem, type McpAppItem } from "./item";
 import { startNearView } from "./near-view";
@@ -12,6 +12,12 @@ export type McpAppItemOptions = Partial<Omit<McpApp, keyof HTMLElement>> & {
   /** Fields that the item itself leaves out, such as `upstream`. */
   defaults?: Partial<McpAppItem>;
 };
+
+declare global {
+  interface HTMLElementTagNameMap {
+    "mcp-app-item": McpAppItemElement;
+  }
+}
 
 /** Addresses on the gateway's common mount begin with the name of an app or an upstream; pages of its own apps have a digest. */
 const ON_MOUNT = /^(ui|mcp-app):\/\/([^/]+)\/(.+)$/;
@@ -35,6 +41,8 @@ export class McpAppItemElement extends Base {
   private given: unknown;
   private readonly root: ShadowRoot;
   private settings: McpAppItemOptions = {};
+  /** The options as the app has them. */
+  private applied: Record<string, unknown> = {};
   private valid: McpAppItem | null = null;
   private shown: McpApp | null = null;
   private stopWaiting: (() => void) | null = null;
@@ -110,7 +118,7 @@ export class McpAppItemElement extends Base {
       return this.refuse(error);
     }
     const { valid: item } = this;
-    if (this.shown && before && isSameApp(before, item)) return this.describe(this.shown, item);
+    if (this.shown && before && isSameApp(before, item)) return this.describe(this.shown, item, before);
     this.drop();
     // A tile loads nothing before it is opened.
     if (this.settings.eager || (item.display_mode ?? "inline") !== "inline") return this.create(item);
@@ -124,20 +132,21 @@ export class McpAppItemElement extends Base {
   }
 
   private create(item: McpAppItem): void {
-    const app = new McpApp();
-    const { eager: _eager, defaults: _defaults, ...properties } = this.settings;
-    Object.assign(app, properties);
-    this.describe(app, item);
+    // By its tag: a page may have loaded two copies of this module, of which the first has defined it.
+    const app = document.createElement("mcp-app") as McpApp;
+    this.applied = {};
+    this.describe(app, item, null);
     this.shown = app;
     this.root.replaceChildren(document.createElement("slot"));
     this.append(app);
   }
 
   /** Bring the item to its app: its words, its source, and the tool call so far. */
-  private describe(app: McpApp, item: McpAppItem): void {
+  private describe(app: McpApp, item: McpAppItem, before: McpAppItem | null): void {
+    this.applyOptions(app);
     const { gateway } = this.settings;
     const { app: id, upstream, resource } = gateway === undefined ? ownSourceOf(item) : sourceOf(item);
-    // Each assignment of another source would show the app anew.
+    // Each assignment of a source shows the app anew.
     const values = {
       title: item.title,
       ariaLabel: item.aria_label ?? null,
@@ -155,10 +164,20 @@ export class McpAppItemElement extends Base {
     };
     const current = app as unknown as Record<string, unknown>;
     for (const [name, value] of Object.entries(values)) if (current[name] !== value) current[name] = value;
-    if (!this.shown && item.display_mode) app.setAttribute("display-mode", item.display_mode);
+    const mode = item.display_mode ?? "inline";
+    if (mode !== (before?.display_mode ?? "inline")) app.setAttribute("display-mode", mode);
     if (!item.tool_call_id) return;
     if (item.tool_input_partial && !item.tool_input) app.sendToolInputPartial(item.tool_input_partial);
     if (typeof item.tool_cancelled === "string" && !item.tool_result) app.cancelTool(item.tool_cancelled);
+  }
+
+  /** Frameworks give new objects with the same content: what has not changed must not show the app anew. */
+  private applyOptions(app: McpApp): void {
+    const { eager: _eager, defaults: _defaults, ...properties } = this.settings;
+    for (const [name, value] of Object.entries(properties)) {
+      if (isSame(value, this.applied[name])) continue;
+      (app as unknown as Record<string, unknown>)[name] = this.applied[name] = value;
+    }
   }
 
   private refuse(error: McpAppItemError): void {
@@ -193,7 +212,7 @@ export class McpAppItemElement extends Base {
  * one of them does not break a conversation.
  */
 export function renderMcpAppItem(item: unknown, options: McpAppItemOptions = {}): McpAppItemElement {
-  const element = new McpAppItemElement();
+  const element = document.createElement("mcp-app-item");
   element.item = item;
   element.options = options;
   return element;
@@ -201,7 +220,19 @@ export function renderMcpAppItem(item: unknown, options: McpAppItemOptions = {})
 
 /** Define the element, once; outside of a browser, nothing happens. */
 export function defineMcpAppItem(name = "mcp-app-item"): void {
+  defineMcpApp();
   if (typeof customElements !== "undefined" && !customElements.get(name)) customElements.define(name, McpAppItemElement);
+}
+
+/** Whether two values of an option have the same content. A value that is no JSON is compared by its identity. */
+function isSame(one: unknown, other: unknown): boolean {
+  if (one === other) return true;
+  if (typeof one !== "object" || typeof other !== "object") return false;
+  try {
+    return JSON.stringify(one) === JSON.stringify(other);
+  } catch {
+    return false;
+  }
 }
 
 function withDefaults(item: object, defaults: Partial<McpAppItem> | undefined): object {
