@@ -98,6 +98,14 @@ async def test_a_person_and_a_model_share_apps_in_one_conversation(
         await expect(shop.locator("[data-item-id]")).to_have_count(8)
         assert world.posts() == posts  # no call is repeated
 
+        await send(page, "Show me the shop again")
+        again = card.first.get_by_role("button", name="Show Fennel & Oak here")
+        await expect(card).to_have_count(2)
+        await expect(card.last.locator("mcp-app")).to_have_count(1)  # one page, where it was asked for last
+        await again.click()
+        await expect(card.first.locator("mcp-app")).to_have_count(1)
+        await expect(card.last.get_by_role("button", name="Show Fennel & Oak here")).to_be_visible()
+
 
 PAGE = """<!doctype html><html lang=en><meta charset=utf-8><title>Notes</title>
 <p id=partial></p><p id=whole></p><p id=result></p>

@@ -19,7 +19,7 @@ export class Apps {
   constructor(answers) {
     this.answers = answers;
     this.shown = new Map(); // the id of the item -> its place and what it shows
-    this.current = new Map(); // the app -> the id of the item that shows it
+    this.current = new Map(); // the app -> the item that shows it now
     this.library = null;
     addEventListener("themechange", ({ detail }) => {
       for (const { element } of this.shown.values()) element?.app?.sendHostContext({ theme: detail });
@@ -31,26 +31,34 @@ export class Apps {
     if (this.gateway) return;
     this.gateway = gateway;
     this.library = import(`${gateway}/host/mcp-app.js`);
-    this.library.catch(() => {
-      this.gateway = this.library = null; // the next time that the gateway is there
-    });
+    this.library.then(
+      () => this.renderMissing(),
+      () => (this.gateway = this.library = null), // it is tried again when the gateway is there again
+    );
+  }
+
+  /** Apps of the conversation that could not be shown while the gateway was away. */
+  renderMissing() {
+    for (const { entry, use } of this.current.values()) if (!entry.element) void this.render(entry, use);
   }
 
   /** Show the app of a tool call at `place`, or bring it news of the call. */
-  async show(place, use, partial) {
+  show(place, use, partial) {
     if (!use.app || use.state === "failed") return this.forget(use.id);
     const known = this.shown.get(use.id);
     const entry = known ?? { place, element: null, isNew: use.state !== "done" };
     entry.item = itemOf(use, partial);
+    entry.isDone = use.state === "done";
     this.shown.set(use.id, entry);
-    if (!known) this.makeCurrent(use);
+    if (!known) this.makeCurrent(entry, use);
     if (entry.element) entry.element.item = entry.item;
-    else if (this.current.get(keyOf(use)) === use.id) await this.render(entry, use);
-    if (entry.isNew && use.state === "done" && entry.element) this.open(entry);
+    else if (this.isCurrent(entry, use)) void this.render(entry, use);
+    this.openNew(entry);
   }
 
   /** An app of a panel or of the workspace opens at the end of its call, where there is room; else the person opens it. */
-  open(entry) {
+  openNew(entry) {
+    if (!entry.isNew || !entry.isDone || !entry.element) return;
     entry.isNew = false;
     if (entry.item.display_mode === "inline") return;
     if (WIDE.matches && entry.element.app) entry.element.app.displayMode = entry.item.display_mode;
@@ -58,31 +66,36 @@ export class Apps {
   }
 
   forget(id) {
-    this.shown.get(id)?.place.replaceChildren();
+    const entry = this.shown.get(id);
+    if (!entry) return;
+    entry.place.replaceChildren();
     this.shown.delete(id);
+    for (const [key, { entry: one }] of this.current) if (one === entry) this.current.delete(key);
+  }
+
+  isCurrent(entry, use) {
+    return this.current.get(keyOf(use))?.entry === entry;
   }
 
   /** An app runs once in a conversation, where it was asked for last; what it showed before can be shown again. */
-  makeCurrent(use) {
-    const former = this.shown.get(this.current.get(keyOf(use)));
-    this.current.set(keyOf(use), use.id);
-    if (!former) return;
-    const { title } = former.item;
-    const again = make("button", { type: "button", class: "again" }, icon("app"), `Show ${title} here`);
+  makeCurrent(entry, use) {
+    const former = this.current.get(keyOf(use));
+    this.current.set(keyOf(use), { entry, use });
+    if (!former || former.entry === entry) return;
+    const again = make("button", { type: "button", class: "again" }, icon("app"), `Show ${former.entry.item.title} here`);
     again.addEventListener("click", () => {
-      former.place.replaceChildren();
-      this.makeCurrent({ ...use, id: former.item.mcp_app_id });
-      void this.render(former, { ...use, id: former.item.mcp_app_id });
+      this.makeCurrent(former.entry, former.use);
+      void this.render(former.entry, former.use);
     });
-    former.element?.remove();
-    former.element = null;
-    former.place.replaceChildren(again);
+    former.entry.element?.remove();
+    former.entry.element = null;
+    former.entry.place.replaceChildren(again);
   }
 
   async render(entry, use) {
     try {
       const { renderMcpAppItem } = await this.library;
-      if (entry.element || this.current.get(keyOf(use)) !== use.id) return;
+      if (entry.element || !this.isCurrent(entry, use)) return;
       entry.element = renderMcpAppItem(entry.item, this.options(entry.item.title));
       entry.place.dataset.mode = entry.item.display_mode;
       // An app that does not declare the mode is shown in the conversation instead.
@@ -90,6 +103,8 @@ export class Apps {
         if (!target.availableDisplayModes.includes(entry.item.display_mode)) entry.place.dataset.mode = "inline";
       });
       entry.place.replaceChildren(entry.element);
+      await new Promise((resolve) => setTimeout(resolve)); // the element creates its app
+      this.openNew(entry);
     } catch {
       entry.place.replaceChildren(make("p", { class: "stopped" }, `${entry.item.fallback_text} The gateway cannot be reached.`));
     }
