@@ -76,8 +76,14 @@ async def test_a_turn_calls_tools_until_the_model_has_answered(tmp_path: Path, f
         assert "http_request" not in offered
         appended = [change["append"]["text"] for change in page.changes if "append" in change]
         assert len(appended) > 8  # text and arguments arrived in pieces
-        last = json.dumps(server.requests[-1]["messages"])
-        assert last.count("There is no tool") == 1
+        told = server.requests[-1]["messages"]
+        assert json.dumps(told).count("There is no tool") == 1
+        # The results of one answer's calls follow all of them.
+        roles = [one["role"] for one in told]
+        if format == "openai":
+            assert roles == ["system", "user", "assistant", "tool", "tool", "assistant", "tool", "tool"]
+        else:
+            assert roles == ["user", "assistant", "user", "assistant", "user"]
 
 
 async def test_a_model_that_calls_without_end_is_stopped(tmp_path: Path) -> None:
@@ -186,12 +192,13 @@ async def test_a_conversation_outlives_page_and_server(tmp_path: Path) -> None:
             assert second.texts() == page.texts() == ["Hello", "Hi."]
             assert await page.post("messages", {"text": "More"}) == 202
             await second.until(lambda: second.texts()[-1:] == ["I begin"])
+            assert await page.post("context", {"app": "Shop", "text": "x"}) == 202  # which writes the file
             id = page.id
         async with chat.page(id) as third:
             assert (third.texts()[-1], third.busy) == ("I begin", True)
         async with running_chat(tmp_path, chat.settings.gateway, server) as restarted, restarted.page(id) as page:
-            assert page.texts()[:3] == ["Hello", "Hi.", "More"]
-            assert page.busy is False
+            assert page.texts() == ["Hello", "Hi.", "More", "I begin"]
+            assert (page.of("message")[-1]["state"], page.busy) == ("stopped", False)
             await page.say("And now?")
             assert page.texts()[-1] == "Again."
             async with restarted.http.get(f"{restarted.settings.url}/api/conversations/{'x' * 22}/events") as response:
