@@ -455,3 +455,17 @@ async def test_the_ten_lines_of_the_docs_are_a_host(page: Page) -> None:
             out = app_in(page).locator("#out")
             await expect(out).to_contain_text("12:30")
             await expect(out).to_contain_text("12:31")
+
+
+async def test_a_frame_that_was_prepared_is_the_next_app_s(page: Page) -> None:
+    """It moves into the element with its state: the proxy is not loaded again."""
+    count = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('proxy.html')).length"
+    note = f"app.addEventListener('mcp-app-sandbox-proxy-ready', () => (window.loads = {count}))"
+    async with plain_host() as host:
+        await host.open(page)
+        preload = "async (sandboxUrl) => (await import('/host/mcp-app.js')).preloadMcpApp({ sandboxUrl })"
+        await page.evaluate(preload, host.sandbox)
+        await until(page, f"{count} === 1")
+        await insert(page, host.html(SPEAK), note)
+        await expect(app_in(page).locator("#out")).to_contain_text("ready")
+        assert await page.evaluate("loads") == 1

@@ -1,5 +1,9 @@
 /** Shows the app in turns: over the gateway's bridge, and with HTTP posts to the page's own back end. */
+import { preloadMcpApp } from "/host/mcp-app.js";
+
 const query = new URLSearchParams(location.search);
+/** Milliseconds between two turns. */
+const PAUSE = 2500;
 const RESOURCE = "ui://host-page/app.html";
 const html = await (await fetch("/web/app.html")).text();
 const sandboxUrl = `http://sandbox.localhost:${location.port}/sandbox/proxy.html`;
@@ -24,9 +28,11 @@ async function run(way) {
   if (level === "error") throw new Error(data);
   await app.teardown();
   app.remove();
+  await new Promise((go) => setTimeout(go, PAUSE)); // the next frame is prepared two seconds after one was used
   return { way, start: data.first - inserted, calls: data.calls };
 }
 
+for (const source of Object.values(WAYS)) await preloadMcpApp(source);
 for (let round = -1; round < Number(query.get("rounds")); round++) {
   for (const way of ["bridge", "posts"]) {
     let result;

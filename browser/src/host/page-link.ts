@@ -3,6 +3,7 @@ import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
 import { BUSY, failure, has, idOf, type JsonObject } from "../mux";
 import { Budget } from "./budget";
 import { envelope, sortPageMessage, sortToolMessage, type Blocked } from "./page-messages";
+import { PROXY_READY } from "./frames";
 import { bytesOf } from "./sandbox/rules";
 
 /** Messages that a page may send: at once, and per second after that. */
@@ -55,11 +56,12 @@ export class PageLink {
   private port: MessagePort | null = null;
   private byPort = false;
 
-  /** `page` is the window of the sandbox proxy, `origin` its origin. */
-  constructor(page: Window, origin: string, events: PageEvents) {
+  /** `page` is the window of the sandbox proxy, `origin` its origin; `isReady` if it has said that it is loaded. */
+  constructor(page: Window, origin: string, events: PageEvents, isReady = false) {
     this.page = page;
     this.origin = origin;
     this.events = events;
+    if (isReady) this.receiveProxyReady({ jsonrpc: "2.0", method: PROXY_READY, params: {} });
     window.addEventListener("message", this.onMessage);
   }
 

@@ -6,6 +6,7 @@ import { BridgeError, type BridgeView, type CallOptions, type ViewEvents } from 
 import { answerPage, capabilitiesOf, OF_PAGE, type GatewayRequests, type PersonAnswers } from "./page-requests";
 import { readPage, type Page } from "./page-resource";
 import { allowAttribute } from "./sandbox/rules";
+import { placeFrame, type FrameAddress } from "./frames";
 import { PageLink } from "./page-link";
 import { withFirstScript } from "./first-script";
 import type { Blocked } from "./page-messages";
@@ -24,12 +25,6 @@ export interface Ending {
 
 /** A view as its app needs it: on the bridge, or answered by the host page itself. */
 export type AppView = Pick<BridgeView, "id" | "resource" | "call" | "sendWebmcp" | "gesture" | "focus" | "close">;
-
-/** The sandbox proxy's address for an app, and the permissions of its frame. */
-export interface FrameAddress {
-  url: string;
-  allow: string;
-}
 
 export interface MountOptions extends PersonAnswers, GatewayRequests {
   /** The parent of the iframe. */
@@ -289,23 +284,15 @@ export class MountedApp {
     if (this.link && this.frame?.src === address && this.frame.allow === allow) return this.link;
     this.link?.close();
     this.frame?.remove();
-    const frame = document.createElement("iframe");
+    const { frame, ready } = placeFrame({ url: address, allow }, this.options.container);
     frame.title = this.options.label ?? this.options.app;
-    frame.style.cssText = "display:block;width:100%;border:0";
-    // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
-    frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
-    frame.allow = allow;
-    // Before it is inserted into the document: an empty frame there would have this page's origin, of which browsers
-    // warn.
-    frame.src = address;
     this.frame = frame;
-    this.options.container.append(frame);
     const window = frame.contentWindow;
     if (!window) throw new TypeError("the container must be in the document");
-    return (this.link = this.linkTo(window));
+    return (this.link = this.linkTo(window, ready));
   }
 
-  private linkTo(page: Window): PageLink {
+  private linkTo(page: Window, isReady: boolean): PageLink {
     return new PageLink(page, this.origin, {
       onWebmcp: (message) => this.receiveTools(message),
       onInitialize: (params) => this.receiveInitialize(params),
@@ -324,7 +311,7 @@ export class MountedApp {
       onFlood: () => {
         this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` });
       },
-    });
+    }, isReady);
   }
 
   /** Name a new address to a page that reloads: the former was used. */

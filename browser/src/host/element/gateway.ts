@@ -4,7 +4,7 @@ import { connectBridge, type Bridge } from "../bridge";
 import type { BridgeView, ViewEvents } from "../bridge-view";
 import { callGateway, gatewayHttp, GatewayRefusal } from "../gateway-http";
 import type { SavedFile } from "../files";
-import type { FrameAddress } from "../view";
+import { prepareFrame, type FrameAddress } from "../frames";
 
 /** How a page of another origin than the gateway identifies its person: a token, or a callback that returns a current one. */
 export interface Access {
@@ -27,6 +27,13 @@ const connections = new Map<string, GatewayConnection>();
 const callbacks = new WeakMap<object, number>();
 let counted = 0;
 
+/** The gateway's URL, with the slash at its end; the empty text is the page's own folder. */
+export function gatewayBase(gateway: string): URL {
+  const base = new URL(gateway || "./", document.baseURI);
+  if (!base.pathname.endsWith("/")) base.pathname += "/";
+  return base;
+}
+
 /** The connection to the gateway at `base`, with the page's own session or a token. */
 export function gatewayAt(base: URL, access: Access): GatewayConnection {
   const { token, getToken } = access;
@@ -42,6 +49,7 @@ export class GatewayConnection {
   private readonly access: Access;
   private readonly bridges: { bridge: Bridge; names: ReadonlySet<string> }[] = [];
   private readonly addresses = new Map<string, FrameAddress>();
+  private readonly preloaded = new Set<string>();
   private offered: Promise<Offer> | undefined;
   private csrf = "";
 
@@ -72,6 +80,17 @@ export class GatewayConnection {
 
   remember(source: AppSource, address: FrameAddress): void {
     this.addresses.set(keyOf(source), address);
+    if (this.preloaded.delete(keyOf(source))) prepareFrame(address);
+  }
+
+  /** Connect, and load the frame of an app before it is shown; that of an upstream's app once its address is known. */
+  async preload(source: AppSource): Promise<void> {
+    const offer = await this.offer();
+    this.bridgeFor("app" in source ? source.app : source.upstream, offer);
+    const own = "app" in source ? offer.apps.find(({ id }) => id === source.app) : undefined;
+    const address = this.addressOf(source) ?? (own ? { url: own.sandbox_url, allow: "" } : null);
+    if (address) prepareFrame(address);
+    else this.preloaded.add(keyOf(source));
   }
 
   /** The gateway's decision about a link of a view; `answered` is the person's. */

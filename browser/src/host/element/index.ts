@@ -3,6 +3,7 @@ import type { McpAppEvents } from "./events";
 import { defineMcpApp, type McpApp } from "./mcp-app";
 
 export { defineMcpApp, McpApp } from "./mcp-app";
+export { preloadMcpApp, type PreloadOptions } from "./preload";
 export { buildMcpHostContext, STYLE_VARIABLES, type Placement } from "./host-context";
 export type { ErrorCode, EventName, McpAppEvents, Respond } from "./events";
 export type { HandlerContext, Handlers } from "./handlers";

@@ -5,7 +5,7 @@ import type { JsonObject } from "../../mux";
 import { createGate } from "../../view/http/gate";
 import type { Ending, InitializeParams } from "../view";
 import { announce, consult, type ErrorCode } from "./events";
-import { gatewayAt } from "./gateway";
+import { gatewayAt, gatewayBase } from "./gateway";
 import type { Handlers } from "./handlers";
 import { buildMcpHostContext, plainContext, watchHostContext } from "./host-context";
 import { ATTRIBUTES, DISPLAY_MODES, parseAttribute, parseMode, parseSeconds, parseTools, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
@@ -401,11 +401,9 @@ export class McpApp extends Base implements Handlers {
   private findSource(): Source {
     const { gateway, app, upstream, resourceUri = "", resourceHtml: html, sandboxUrl } = this;
     if (gateway !== undefined) {
-      const base = new URL(gateway || "./", document.baseURI);
       if (!app && !(upstream && resourceUri)) throw new TypeError("app: it is missing; or `upstream` with `resource-uri`");
-      if (!base.pathname.endsWith("/")) base.pathname += "/";
       const source = app ? { app } : { upstream: upstream!, resource: resourceUri };
-      return { kind: "gateway", gateway: gatewayAt(base, this), app: source, html };
+      return { kind: "gateway", gateway: gatewayAt(gatewayBase(gateway), this), app: source, html };
     }
     if (!sandboxUrl) throw new TypeError("gateway: it is missing; without a gateway, `sandbox-url` names the sandbox proxy");
     if (html === undefined && !(resourceUri && this.onReadResource)) {

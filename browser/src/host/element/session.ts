@@ -346,7 +346,7 @@ function expectedAddress(source: AppSource, url: string) {
 }
 
 /** The proxy answers only to the origin in its address. */
-function withHost(address: string): string {
+export function withHost(address: string): string {
   const url = new URL(address, document.baseURI);
   if (!url.searchParams.has("host")) url.searchParams.set("host", location.origin);
   return url.href;

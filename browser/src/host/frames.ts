@@ -1,0 +1,87 @@
+/** Frames with a sandbox proxy: made when an app is shown, or before, and then moved into place with their state (DOM, `moveBefore`). */
+import { methodOf } from "./sandbox/rules";
+
+/** The sandbox proxy's address for an app, and the permissions of its frame. */
+export interface FrameAddress {
+  url: string;
+  allow: string;
+}
+
+/** A frame in its place; `ready` if its proxy has said so already. */
+export interface PlacedFrame {
+  frame: HTMLIFrameElement;
+  ready: boolean;
+}
+
+/** Milliseconds after which another frame is made in place of a used one: the app goes first. */
+const LATER = 2000;
+/** The proxy's first message. */
+export const PROXY_READY = "ui/notifications/sandbox-proxy-ready";
+
+interface Spare extends PlacedFrame {
+  holder: HTMLElement;
+  listening: AbortController;
+}
+
+const spares = new Map<string, Spare>();
+
+/** Put a frame of this address into `place`: one that was prepared, or a new one. */
+export function placeFrame(address: FrameAddress, place: Element | ShadowRoot): PlacedFrame {
+  const spare = spares.get(keyOf(address));
+  spares.delete(keyOf(address));
+  if (spare) {
+    spare.listening.abort();
+    setTimeout(() => prepareFrame(address), LATER);
+    const isMoved = move(spare.frame, place);
+    spare.holder.remove();
+    if (isMoved) return spare;
+  }
+  const frame = createFrame(address);
+  place.append(frame);
+  return { frame, ready: false };
+}
+
+/** Load a frame of this address out of sight, for the next app there; browsers without `moveBefore` load nothing. */
+export function prepareFrame(address: FrameAddress): void {
+  if (!("moveBefore" in Element.prototype) || spares.has(keyOf(address))) return;
+  const holder = document.createElement("div");
+  holder.inert = true;
+  holder.style.cssText = "position:fixed;visibility:hidden;pointer-events:none;width:1px;height:1px;overflow:hidden";
+  const frame = createFrame(address);
+  holder.attachShadow({ mode: "closed" }).append(frame);
+  const listening = new AbortController();
+  const spare: Spare = { frame, ready: false, holder, listening };
+  const listen = ({ source, origin, data }: MessageEvent<unknown>): void => {
+    const isProxy = source === frame.contentWindow && origin === new URL(frame.src).origin;
+    if (isProxy && methodOf(data) === PROXY_READY) spare.ready = true;
+  };
+  window.addEventListener("message", listen, { signal: listening.signal });
+  spares.set(keyOf(address), spare);
+  document.body.append(holder);
+}
+
+function createFrame({ url, allow }: FrameAddress): HTMLIFrameElement {
+  const frame = document.createElement("iframe");
+  frame.style.cssText = "display:block;width:100%;border:0";
+  // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
+  frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
+  frame.allow = allow;
+  // Before it is inserted into the document: an empty frame there would have this page's origin, of which browsers
+  // warn.
+  frame.src = url;
+  return frame;
+}
+
+function move(frame: Element, place: Element | ShadowRoot): boolean {
+  const { moveBefore } = place as unknown as { moveBefore?: (node: Node, child: Node | null) => void };
+  try {
+    moveBefore?.call(place, frame, null);
+    return frame.parentNode === place;
+  } catch {
+    return false; // of another document, or not in one
+  }
+}
+
+function keyOf({ url, allow }: FrameAddress): string {
+  return JSON.stringify([new URL(url, document.baseURI).href, allow]);
+}
