@@ -1,4 +1,4 @@
-"""What is known of the hosts that show apps, with date and source of each fact, for the docs and the tests."""
+"""Known facts of the hosts that show apps, with date and source of each fact, for the docs and the tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Path(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a fact comes from, and when it was written there."""
+    """The source of a fact, and the date at which it was written there."""
 
     date: str
     fact: str
@@ -58,7 +58,7 @@ class Quirks:
 
     @property
     def path(self) -> Path | None:
-        """How a model's call reaches a page here; None if it shows no pages."""
+        """The way of a model's call to a page here; None if it shows no pages."""
         if self.shows is False:
             return None
         return Path.BRIDGE if self.bridge else Path.APP_TOOLS if self.app_tools else Path.RELAY

@@ -39,7 +39,7 @@ export const SERVER_METHODS = [
 
 export type ServerMethod = (typeof SERVER_METHODS)[number];
 
-/** How the page's requests to the server are answered. */
+/** The answers to the page's requests to the server. */
 export interface GatewayRequests {
   /** False if there is no gateway: the host page itself answers. */
   isBridged?: boolean;

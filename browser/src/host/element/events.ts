@@ -43,7 +43,7 @@ export interface McpAppEvents {
 
 export type EventName = keyof McpAppEvents;
 
-/** Why an app is not shown as it should be. */
+/** The reason for which an app is not shown as it should be. */
 export type ErrorCode = "bad-attribute" | "not-opened" | "timeout" | "ended" | "bad-context" | "handler-failed";
 
 /** The events whose default the host may prevent. */

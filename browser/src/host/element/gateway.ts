@@ -6,7 +6,7 @@ import { callGateway, gatewayHttp, GatewayRefusal } from "../gateway-http";
 import type { SavedFile } from "../files";
 import { prepareFrame, type FrameAddress } from "../frames";
 
-/** How a page of another origin than the gateway identifies its person: a token, or a callback that returns a current one. */
+/** The identification of the person at a page of another origin than the gateway: a token, or a callback that returns a current one. */
 export interface Access {
   token?: string | null | undefined;
   getToken?: (() => string | Promise<string>) | null | undefined;

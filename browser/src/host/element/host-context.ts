@@ -29,7 +29,7 @@ export const STYLE_VARIABLES: readonly McpUiStyleVariableKey[] = [
   ...(["sm", "md", "lg"] as const).map((name) => `--shadow-${name}` as const),
 ];
 
-/** How the app is shown. */
+/** The mode and the place in which the app is shown. */
 export interface Placement {
   displayMode?: DisplayMode;
   availableDisplayModes?: readonly DisplayMode[];

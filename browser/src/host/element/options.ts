@@ -7,7 +7,7 @@ export type DisplayMode = (typeof DISPLAY_MODES)[number];
 /** Seconds within which a page must send `ui/notifications/initialized`, by default. */
 export const TIMEOUT = 30;
 
-/** What an attribute contains: text, JSON, seconds, or words separated by spaces. */
+/** The content of an attribute: text, JSON, seconds, or words separated by spaces. */
 type Kind = "text" | "json" | "seconds" | "words" | "mode";
 
 interface Attribute {
@@ -93,7 +93,7 @@ export interface ListedTool {
   _meta?: { ui?: { visibility?: readonly string[] } } & Record<string, unknown>;
 }
 
-/** Why the page may not call the tool `name`; null if it may (MCP Apps, `visibility`). */
+/** The reason for which the page may not call the tool `name`; null if it may (MCP Apps, `visibility`). */
 export function refusalOfTool(tools: readonly ListedTool[] | undefined, name: unknown): string | null {
   if (tools === undefined) return null;
   const tool = tools.find((one) => one.name === name);

@@ -21,7 +21,7 @@ const CALL_TIMEOUT = 120_000;
 const MAX_LINK = 8192;
 const REFUSED = -32000;
 
-/** Where an app comes from: a gateway, or the host itself. */
+/** The source of an app: a gateway, or the host itself. */
 export type Source =
   | { kind: "gateway"; gateway: GatewayConnection; app: AppSource; html: string | undefined }
   | { kind: "handlers"; page: GivenPage; sandboxUrl: string };
