@@ -90,13 +90,19 @@ def answer(id: Any, result: Any) -> web.Response:
 Way = Callable[[Hostile, web.Request, Any], Awaitable[web.StreamResponse]]
 
 
-def body(content: bytes, kind: str = "application/json", status: int = 200) -> Way:
+def body(content: bytes | Callable[[], bytes], kind: str = "application/json", status: int = 200) -> Way:
     """Return a handler that answers with these bytes."""
 
     async def way(_: Hostile, __: web.Request, ___: Any) -> web.StreamResponse:
-        return web.Response(body=content, status=status, content_type=kind)
+        answer = content if isinstance(content, bytes) else content()
+        return web.Response(body=answer, status=status, content_type=kind)
 
     return way
+
+
+def huge_message(size: int) -> bytes:
+    """Return a result whose text has so many characters."""
+    return b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"' + b"x" * size + b'"}]}}'
 
 
 def stream(write: Callable[[Hostile, web.StreamResponse, Any], Awaitable[None]]) -> Way:
@@ -254,7 +260,7 @@ WAYS: dict[str, Way] = {
     "fraction event": stream(fraction_event),
     "fraction progress": stream(fraction_progress),
     "idle": stream(idle),
-    "huge": body(b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"' + b"x" * HUGE + b'"}]}}'),
+    "huge": body(lambda: huge_message(HUGE)),
     "huge event": stream(long_event),
     "html": body(b"<!doctype html><title>Login</title>", "text/html"),
     "not json": body(b"}{"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -115,13 +115,19 @@ async def test_of_a_long_list_the_first_tools_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "large", ["a" * ROOM, {"a" * ROOM: 0}, ["a"] * (ROOM // 8), {str(n): [] for n in range(ROOM // 8)}]
+    "large",
+    [
+        lambda: "a" * ROOM,
+        lambda: {"a" * ROOM: 0},
+        lambda: ["a"] * (ROOM // 8),
+        lambda: {str(n): [] for n in range(ROOM // 8)},
+    ],
+    ids=["text", "name", "list", "object"],
 )
-async def test_of_large_tools_those_are_kept_for_which_there_is_room(large: Any) -> None:
+async def test_of_large_tools_those_are_kept_for_which_there_is_room(large: Callable[[], Any]) -> None:
     """Over all pages of a list: the kept tools occupy memory as long as the view is open."""
-    pages = iter(
-        (TOOL, {**TOOL, "name": "large", "inputSchema": {"type": "object", "default": large}}, {**TOOL, "name": "late"})
-    )
+    schema = {"type": "object", "default": large()}
+    pages = iter((TOOL, {**TOOL, "name": "large", "inputSchema": schema}, {**TOOL, "name": "late"}))
 
     def listed(_: JsonObject) -> JsonObject:
         tool = next(pages)
