@@ -72,10 +72,15 @@ async def host(page: Page) -> AsyncIterator[Host]:
         yield Host(page)
 
 
-async def launch(playwright: Playwright, *arguments: str) -> Browser:
-    """Start Chromium, with further arguments."""
+async def launch(playwright: Playwright, *arguments: str, whole: bool = False) -> Browser:
+    """Start Chromium's headless shell, or the `whole` browser without windows, with further arguments."""
+    path = program(playwright)
+    more = ["--whole"] if whole and path is not None else []
     return await playwright.chromium.launch(
-        executable_path=program(playwright), args=[*ARGUMENTS, *arguments], headless=True
+        executable_path=path,
+        channel="chromium" if whole and path is None else None,
+        args=[*ARGUMENTS, *arguments, *more],
+        headless=True,
     )
 
 

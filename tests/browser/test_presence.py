@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import BrowserContext, CDPSession, Page, Request, expect
+import pytest
+from playwright.async_api import BrowserContext, CDPSession, Page, Request, async_playwright, expect
 
+from tests.browser.conftest import launch
 from tests.browser.test_approval_page import call_for_approval, count_deletes
 from tests.whole.test_main_job import answer_next, person
 from tests.world import EXAMPLE, World, running
@@ -203,10 +205,22 @@ async def test_a_grant_is_given_listed_and_revoked(tmp_path: Path, page: Page) -
         await expect(page.get_by_test_id("revoke")).to_have_count(0)
 
 
+@pytest.fixture
+async def whole_context() -> AsyncIterator[BrowserContext]:
+    """A context of the whole browser: the headless shell denies notifications."""
+    async with (
+        async_playwright() as playwright,
+        await launch(playwright, whole=True) as chromium,
+        await chromium.new_context() as fresh,
+    ):
+        yield fresh
+
+
 async def test_a_notification_is_shown_only_after_a_click_allowed_it(
-    world: World, context: BrowserContext, page: Page
+    world: World, whole_context: BrowserContext
 ) -> None:
     """The page requests no permission by itself; a notification shows the question, and closes when it is over."""
+    context, page = whole_context, await whole_context.new_page()
     await page.add_init_script(
         """
         globalThis.notes = [];
