@@ -208,6 +208,28 @@ def _application(pages: Pages) -> web.Application:
     async def framed(_: web.Request) -> web.Response:
         return page("Framed", '<iframe id=inner src="/framed"></iframe>')
 
+    async def frames(_: web.Request) -> web.Response:
+        return page(
+            "Frames",
+            '<iframe id=first name=first src="inner?n=1"></iframe><iframe id=text srcdoc="<p>written</p>"></iframe>'
+            '<a id=lead target=first href="/inner?n=3">three</a><a id=count></a>',
+            head="<script>window.heard = [];"
+            " addEventListener('message', ({ data, origin, source }) => { heard.push([data,"
+            " origin === location.origin, source === document.getElementById('first').contentWindow]); });</script>",
+        )
+
+    async def inner(request: web.Request) -> web.Response:
+        return page(
+            f"Inner {request.query.get('n')}",
+            '<form id=go action="/inner"><input name=n value=2><button>go</button></form>'
+            '<form id=post method=post action="/say"><input name=text value=framed><button>say</button></form>'
+            '<a id=out target=_top href="/two?by=frame">out</a><p id=cookie></p><p id=status></p>',
+            head="<script>addEventListener('DOMContentLoaded', async () => {"
+            " parent.postMessage('shown ' + location.search + document.referrer.slice(-7), '*');"
+            " document.getElementById('cookie').textContent = document.cookie;"
+            " document.getElementById('status').textContent = (await fetch('/missing')).status; });</script>",
+        )
+
     async def guarded(_: web.Request) -> web.Response:
         rules = "default-src 'self'; script-src 'self' 'nonce-good'; form-action 'self'"
         return page(
@@ -245,7 +267,7 @@ def _application(pages: Pages) -> web.Application:
         return page("Attacker", f"<script>{ATTACK}</script>")
 
     for path, handler in {
-        "/attacker": attacker, "/who": who, "/enter": enter, "/leave": leave,
+        "/attacker": attacker, "/who": who, "/enter": enter, "/leave": leave, "/frames": frames, "/inner": inner,
         "/": start, "/two": two, "/said": said, "/find": find, "/static/site.css": css,
         "/static/site.js": js, "/static/dot.png": dot, "/file": file, "/missing": missing, "/broken": broken,
         "/empty": empty, "/nothing": nothing, "/away": away, "/slow": slow, "/loop": loop,

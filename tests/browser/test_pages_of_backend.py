@@ -216,14 +216,14 @@ async def test_pages_that_lead_on_and_on_are_stopped(page: Page, tmp_path: Path)
 
 
 async def test_strange_pages(page: Page, tmp_path: Path) -> None:
-    """A base of another site counts as a path of the own one, and a frame of a page says that it is not shown."""
+    """A base of another site counts as a path of the own one, and a page is not shown in itself."""
     async with running_pages(tmp_path, "/base") as (world, _):
         await page.goto(world.url)
         await page_of(page).locator("#two").click()
         await expect(page_of(page).locator("h1")).to_have_text("Two")
     async with running_pages(tmp_path, "/framed") as (world, pages):
         await page.goto(world.url)
-        await expect(page_of(page).frame_locator("#inner").locator("p")).to_contain_text("views do not show: /framed")
+        await expect(page_of(page).frame_locator("#inner").locator("p")).to_contain_text("would contain itself")
         assert [one["path"] for one in pages.arrived if one["path"] == "/framed"] == ["/framed"]
 
 
@@ -444,3 +444,47 @@ async def test_views_of_a_person_share_a_jar_and_a_logout_empties_it(browser: Br
         await tab.goto(await link(world, "ann"))
         await expect(tab.get_by_text("Signed in as ann")).to_be_visible()
         await expect((await open_view(tab)).locator("#who")).to_have_text("nobody")
+
+
+async def test_frames_of_a_page_show_others_of_its_backend(page: Page, browser: Browser, tmp_path: Path) -> None:
+    """Natively and in a view: links, forms, cookies, requests and messages of a frame, and links that leave it."""
+    found = []
+    async with running_pages(tmp_path, "/frames") as (world, pages):
+        for url in (f"http://127.0.0.1:{pages.port}/frames", world.url):
+            seen: list[Any] = []
+            async with await browser.new_context() as context:
+                shown = await context.new_page()
+                await shown.goto(url)
+                place = page_of(shown) if url == world.url else shown
+                frame = place.frame_locator("#first")
+                await expect(frame.locator("h1")).to_have_text("Inner 1")
+                await expect(frame.locator("#status")).to_have_text("404")
+                await expect(place.frame_locator("#text").locator("p")).to_have_text("written")
+                await expect(place.locator("h1")).to_have_text("Frames")
+                await frame.locator("#go button").click()
+                await expect(frame.locator("h1")).to_have_text("Inner 2")
+                await expect(frame.locator("#status")).to_have_text("404")
+                await place.locator("#lead").click()
+                await expect(frame.locator("h1")).to_have_text("Inner 3")
+                await expect(frame.locator("#status")).to_have_text("404")
+                seen.append(await place.locator("body").evaluate("() => heard"))
+                await frame.locator("#post button").click()
+                await expect(frame.locator("#said")).to_have_text('{"text": "framed"}')
+                added = "() => { const made = document.createElement('iframe'); made.id = 'added';"
+                await place.locator("body").evaluate(
+                    added + " made.src = '/inner?n=4'; document.body.append(made); return made.src; }"
+                )
+                await expect(place.frame_locator("#added").locator("h1")).to_have_text("Inner 4")
+                await place.frame_locator("#added").locator("#out").click()
+                await expect(place.locator("#query")).to_have_text("by=frame")
+            fields = ("Sec-Fetch-Dest", "Sec-Fetch-Mode", "Sec-Fetch-Site", "Referer")
+            arrived = [
+                (one["method"], one["path"], *(one["headers"].get(name) for name in fields))
+                for one in pages.arrived
+                if one["path"].startswith(("/inner", "/say", "/two"))
+            ]
+            pages.arrived.clear()
+            found.append((seen, arrived))
+    native, view = found
+    assert view[0] == native[0]
+    assert view[1] == native[1]

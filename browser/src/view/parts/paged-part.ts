@@ -13,7 +13,8 @@ import { OWN } from "../page/part-keys";
 import { attempt } from "../attempt";
 import { REAL } from "../natives";
 import { matchesSources } from "../shell/page-policy";
-import { COOKIES, LEAVE, MOVED, NAVIGATE, SET_COOKIE, STORED, TRAVERSE, type Navigation, type PageFacts } from "../shell/protocol";
+import { watchFrames } from "../page/own-frames";
+import { COOKIES, FRAMED, FRAME_PAGE, LEAVE, MOVED, NAVIGATE, SET_COOKIE, STORED, TRAVERSE, type Navigation, type PageFacts } from "../shell/protocol";
 
 type Submitter = HTMLButtonElement | HTMLInputElement;
 
@@ -34,7 +35,7 @@ function createShellLink(shell: Window, heard: (method: string, params: { [name:
       waiting.delete(String(data.id));
       return answered(data.result ?? {});
     }
-    if (!data.method || ![COOKIES, LEAVE].includes(data.method)) return;
+    if (!data.method || ![COOKIES, LEAVE, FRAMED, FRAME_PAGE].includes(data.method)) return;
     event.stopImmediatePropagation();
     heard(data.method, data.params ?? {});
   }, true);
@@ -100,9 +101,10 @@ function start(facts: PageFacts): void {
   const home = homeOfRuntime();
   const shell = (window.parent as unknown as { [REAL]: Window })[REAL];
   let isNewTab = false;
+  let clickedTarget = "";
   const link = createShellLink(shell, (method, params) => {
     if (method === COOKIES) readCookies(String(params["text"]));
-    else link.notify(STORED, { stored: attempt(writeStorage) });
+    else if (!frames.take(method, params)) link.notify(STORED, { stored: attempt(writeStorage) });
   });
   const readCookies = shareCookies(facts.cookies, (text) => link.notify(SET_COOKIE, { text }));
   const isUsed = (): boolean => navigator.userActivation?.isActive ?? false;
@@ -120,6 +122,10 @@ function start(facts: PageFacts): void {
     if (declared === undefined) home.href = url;
     link.notify(MOVED, { url });
   });
+  const frames = watchFrames({
+    notify: link.notify, resolve, here: entries.here, origin: facts.origin, above: facts.above ?? [withoutFragment(facts.url)],
+  });
+  const isWhole = (name: string): boolean => !!facts.above && /^_(top|parent)$/i.test(name);
   const own = createLocation(frame, {
     ...entries,
     knows: () => true,
@@ -138,11 +144,17 @@ function start(facts: PageFacts): void {
   // Before any listener of the page can stop the click.
   addEventListener("click", ({ target }) => {
     const clicked = target instanceof Element ? target.closest("a,area") : null;
-    isNewTab = /^_?blank$/i.test(clicked?.getAttribute("target") ?? document.querySelector("base[target]")?.getAttribute("target") ?? "");
+    clickedTarget = clicked?.getAttribute("target") ?? document.querySelector("base[target]")?.getAttribute("target") ?? "";
+    isNewTab = /^_?blank$/i.test(clickedTarget);
   }, true);
   Object.assign(window, {
     webmcpGatewayGo(url: string) {
       if (isNewTab || new URL(url).origin !== facts.origin) return false;
+      if (frames.lead(clickedTarget, url)) return true;
+      if (isWhole(clickedTarget)) {
+        void navigate({ url, whole: true });
+        return true;
+      }
       if (url.includes("#") && withoutFragment(url) === withoutFragment(entries.here())) own.href = url;
       else void navigate({ url });
       return true;
@@ -162,8 +174,11 @@ function start(facts: PageFacts): void {
     const data = attempt(() => new FormData(form, submitter)) ?? new FormData(form);
     const given = [...data] as [string, string | File][];
     const posts = method === "post";
+    const place = attributeOf("target");
     if (!posts) url.search = String(new URLSearchParams(given.map(([name, value]) => [name, typeof value === "string" ? value : value.name])));
     const navigation: Navigation = posts ? { url: url.href, method: "POST", entries: given, enctype: attributeOf("enctype").toLowerCase() } : { url: url.href };
+    if (isWhole(place)) navigation.whole = true;
+    if (!posts && frames.lead(place, navigation.url)) return true;
     const callback = form[RESPONSE_CALLBACK];
     if (why) {
       console.error(`webmcp-gateway: ${why}`);

@@ -201,8 +201,9 @@ export function preparePage(html: string, { head, admits }: Preparation): Prepar
       policies.push(attributes.get("content")?.value ?? "");
       rename(attributes.get("http-equiv")!);
     } else if (/^i?frame$/.test(name) && attributes.has("src")) {
+      // The page asks for what is its own site's; of another, nothing loads here.
       const source = attributes.get("src")!;
-      if (!attributes.has("srcdoc")) changes.push([source.start, source.start, `srcdoc="${encode(`<p style="font:14px sans-serif">A frame of this page, which views do not show: ${encode(source.value).replace(/</g, "&lt;")}</p>`)}" `]);
+      if (/^\s*(about|data|blob|javascript):/i.test(source.value)) return;
       rename(source);
     }
   });

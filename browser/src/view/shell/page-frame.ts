@@ -19,12 +19,56 @@ export interface FrameOwner {
 
 export interface PageFrame {
   element: HTMLIFrameElement;
-  post(message: unknown): void;
+  post(message: unknown, transfer?: Transferable[]): void;
   notify(method: string, params: Params): void;
   /** The storage of the page; undefined if it does not report it. */
   leave(): Promise<string | undefined>;
   /** Removes it: its calls are cancelled. */
   remove(): void;
+}
+
+/** The conversation with one page. */
+export interface Peer {
+  post(message: unknown, transfer?: Transferable[]): void;
+  receive(message: Message): void;
+  /** Cancels its calls. */
+  end(): void;
+}
+
+/** `post` sends a message to the page, and `stored` receives its storage before it goes. */
+export function createPeer(post: (message: unknown, transfer: Transferable[]) => void, owner: FrameOwner, stored?: (text: string | undefined) => void): Peer {
+  const running = new Map<unknown, () => void>();
+  const send = (message: unknown, transfer: Transferable[] = []): void => post(message, transfer);
+
+  function receiveRequest({ id, method, params = {} }: Request): void {
+    if (method === "ui/initialize") return send(answer(id, owner.hostResult()));
+    if (method === "ping") return send(answer(id, {}));
+    if (running.has(id)) return;
+    const cancel = owner.request(method, params, (response, transfer) => {
+      running.delete(id);
+      send({ jsonrpc: "2.0", id, ...response }, transfer);
+    });
+    if (cancel) running.set(id, cancel);
+  }
+
+  return {
+    post: send,
+    receive(message) {
+      if (isRequest(message)) return receiveRequest(message);
+      if (!isNotification(message)) return;
+      const { stored: text } = objectOf(message.params);
+      if (message.method === STORED) stored?.(typeof text === "string" ? text : undefined);
+      else if (message.method === "notifications/cancelled") {
+        const id = message.params?.["requestId"];
+        running.get(id)?.();
+        running.delete(id);
+      } else if (message.method !== "ui/notifications/initialized") owner.notification(message.method, objectOf(message.params));
+    },
+    end() {
+      running.forEach((cancel) => cancel());
+      running.clear();
+    },
+  };
 }
 
 export function createPageFrame(html: string, name: string, allow: string, owner: FrameOwner): PageFrame {
@@ -35,56 +79,30 @@ export function createPageFrame(html: string, name: string, allow: string, owner
   element.allow = allow;
   element.name = name;
   element.srcdoc = html;
-  const running = new Map<unknown, () => void>();
   let left: ((stored: string | undefined) => void) | undefined;
-
-  const post = (message: unknown, transfer: Transferable[] = []): void => element.contentWindow?.postMessage(message, "*", transfer);
-
-  function receiveRequest({ id, method, params = {} }: Request): void {
-    if (method === "ui/initialize") return post(answer(id, owner.hostResult()));
-    if (method === "ping") return post(answer(id, {}));
-    if (running.has(id)) return;
-    const cancel = owner.request(method, params, (response, transfer) => {
-      running.delete(id);
-      post({ jsonrpc: "2.0", id, ...response }, transfer);
-    });
-    if (cancel) running.set(id, cancel);
-  }
-
-  function receive(message: Message): void {
-    if (isRequest(message)) return receiveRequest(message);
-    if (!isNotification(message)) return;
-    const { stored } = objectOf(message.params);
-    if (message.method === STORED) left?.(typeof stored === "string" ? stored : undefined);
-    else if (message.method === "notifications/cancelled") {
-      const id = message.params?.["requestId"];
-      running.get(id)?.();
-      running.delete(id);
-    } else if (message.method !== "ui/notifications/initialized") owner.notification(message.method, objectOf(message.params));
-  }
+  const peer = createPeer((message, transfer) => element.contentWindow?.postMessage(message, "*", transfer), owner, (stored) => left?.(stored));
 
   const listen = ({ source, data }: MessageEvent<unknown>): void => {
     if (!source || source !== element.contentWindow) return;
     if (isEnvelope(data)) {
       if (data.direction === "server-to-client") owner.envelope(data.payload);
-    } else if (isMessage(data)) receive(data);
+    } else if (isMessage(data)) peer.receive(data);
   };
   addEventListener("message", listen);
 
   return {
     element,
-    post,
-    notify: (method, params) => post(notification(method, params)),
+    post: peer.post,
+    notify: (method, params) => peer.post(notification(method, params)),
     leave: () =>
       new Promise((resolve) => {
         left = resolve;
         setTimeout(resolve, LEAVE_TIME);
-        post(notification(LEAVE));
+        peer.post(notification(LEAVE));
       }),
     remove() {
       removeEventListener("message", listen);
-      running.forEach((cancel) => cancel());
-      running.clear();
+      peer.end();
       element.remove();
     },
   };

@@ -18,6 +18,13 @@ export const LEAVE = `${OWN_METHODS}leave`;
 /** which tells what it stored. */
 export const STORED = `${OWN_METHODS}stored`;
 
+/** A page has a frame that shows another one, at `at`, and the pages `above` it; the URL of a frame changes in the same way. */
+export const FRAME = `${OWN_METHODS}frame`;
+/** A message of a frame in the page, or for it. */
+export const FRAMED = `${OWN_METHODS}framed`;
+/** The page of a frame, which takes the place of its former one. */
+export const FRAME_PAGE = `${OWN_METHODS}frame-page`;
+
 /** The header in which the shell describes the page that makes a request. */
 export const PAGE_HEADER = "webmcp-gateway-page";
 /** The header with the cookies that scripts may read. */
@@ -36,6 +43,8 @@ export interface Navigation {
   reload?: boolean;
   /** Whether a person acted just before. */
   user?: boolean;
+  /** Whether a frame leads the whole page elsewhere. */
+  whole?: boolean;
 }
 
 /** The values that the shell writes into the head of a page. */
@@ -51,6 +60,8 @@ export interface PageFacts {
   state: unknown;
   /** The policies of the backend that restrict where forms lead: their `form-action`. */
   formAction: string[][];
+  /** The pages around a frame, and its own; absent for a page that is in none. */
+  above?: string[];
 }
 
 /** JSON in ASCII, as header fields need it. */

@@ -7,6 +7,7 @@ import { objectOf, type Message, type Params } from "../host/json-rpc";
 import type { PageSide } from "../host/tiers";
 import { createHistory, type Entry } from "./history";
 import { createHostLink } from "./host-link";
+import { createInnerFrames } from "./inner-frames";
 import { loadPage, type Loaded, type Outcome } from "./load";
 import { createPageFrame, isOwn, refused, type PageFrame } from "./page-frame";
 import { createShellTools, type LedTo } from "./page-tools";
@@ -29,6 +30,20 @@ export function startShell(config: ShellConfig, page: PageSide): void {
   const host = createHostLink(receiveFromHost);
   const history = createHistory((entry) => void revisit(entry));
   const tools = createShellTools((document as unknown as { modelContext: { registerTool(tool: object, options: { signal: AbortSignal }): unknown } }).modelContext);
+  const inner = createInnerFrames({
+    config,
+    cookies: () => cookies,
+    header: (at, user) => pageHeader("navigate", "iframe", user, false, at),
+    post: (message, transfer) => frame?.post(message, transfer),
+    request: (at, method, params, respond) => receiveRequest(method, params, respond, at),
+    hostResult: resultForPages,
+    notification: receiveNotification,
+    takeCookies,
+    leadPage: async (navigation, at) => {
+      const outcome = await navigate(navigation, "push", at);
+      return "why" in outcome ? { why: outcome.why } : {};
+    },
+  });
   let hostResult: Params = {};
   let frame: PageFrame | undefined;
   let url = new URL(config.start, config.origin);
@@ -39,6 +54,10 @@ export function startShell(config: ShellConfig, page: PageSide): void {
   let led = 0;
   let shownAt = -Infinity;
   let actedAt = -Infinity;
+
+  function resultForPages(): Params {
+    return { ...hostResult, hostContext: { ...objectOf(hostResult["hostContext"]), "webmcp-gateway": { bridge: true, approvals: true } } };
+  }
 
   const isUsed = (): boolean => navigator.userActivation?.isActive ?? false;
 
@@ -52,19 +71,21 @@ export function startShell(config: ShellConfig, page: PageSide): void {
   function forget(): void {
     loading?.abort();
     frame?.remove();
+    inner.clear();
     frame = undefined;
     history.clear();
     stored = cookies = "";
     written = [];
   }
 
-  const pageHeader = (mode: string, destination: string, user: boolean, first = false): string =>
-    asciiJson({ path: first ? "" : url.pathname + url.search, mode, dest: destination, user, cookies: written.splice(0) });
+  const pageHeader = (mode: string, destination: string, user: boolean, first = false, at = url): string =>
+    asciiJson({ path: first ? "" : at.pathname + at.search, mode, dest: destination, user, cookies: written.splice(0) });
 
   function takeCookies(text: string | null | undefined): void {
     if (typeof text !== "string" || text === cookies) return;
     cookies = text;
     frame?.notify(COOKIES, { text });
+    inner.notify(COOKIES, { text });
   }
 
   /** Opens a URL outside, if the person asked for it; else shows where the page leads. */
@@ -92,14 +113,15 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     const told = await frame?.leave();
     if (told !== undefined) stored = told;
     frame?.remove();
+    inner.clear();
     url = loaded.url;
     if (entry && (replaces || !entry.url)) history.replace({ ...entry, url: url.href });
     else if (entry) history.push({ ...entry, url: url.href });
     panel.hide();
     const { html, described } = await writePage(config, loaded, { referrer: former?.origin === url.origin ? former.href.replace(/#.*/s, "") : "", cookies });
     const next = createPageFrame(html, stored, config.allow, {
-      hostResult: () => ({ ...hostResult, hostContext: { ...objectOf(hostResult["hostContext"]), "webmcp-gateway": { bridge: true, approvals: true } } }),
-      request: receiveRequest,
+      hostResult: resultForPages,
+      request: (...given) => receiveRequest(...given),
       notification: receiveNotification,
       envelope: tools.receive,
     });
@@ -126,7 +148,7 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     return true;
   }
 
-  async function navigate(navigation: Navigation, how: "push" | "replace" | "traverse"): Promise<Outcome> {
+  async function navigate(navigation: Navigation, how: "push" | "replace" | "traverse", from = url): Promise<Outcome> {
     const first = !frame;
     const target = new URL(navigation.url, url);
     if (target.origin !== config.origin) return leaveTo(target, !!navigation.user && isUsed());
@@ -135,14 +157,14 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     const mine = (loading = new AbortController());
     panel.busy(true);
     const posts = !!navigation.entries;
-    const outcome = await loadPage({ ...navigation, url: target.href }, pageHeader("navigate", "document", !!navigation.user, first && how === "push"), mine.signal);
+    const outcome = await loadPage({ ...navigation, url: target.href }, pageHeader("navigate", "document", !!navigation.user, first && how === "push", from), mine.signal);
     if (mine.signal.aborted) return { why: "another page was asked for" };
     panel.busy(false);
     if ("cookies" in outcome) takeCookies(outcome.cookies);
     if ("page" in outcome) {
       const replaces = how === "replace" || !!navigation.reload || outcome.page.url.href === url.href && !posts;
       const answersForm = posts && outcome.page.url.href === target.href;
-      const former = first ? undefined : url;
+      const former = first ? undefined : from;
       await swap(outcome.page, how === "traverse" ? undefined : { url: url.href, posted: answersForm }, replaces && !first, former);
     } else if ("file" in outcome) await download(outcome.file);
     else if ("why" in outcome) {
@@ -158,9 +180,9 @@ export function startShell(config: ShellConfig, page: PageSide): void {
   }
 
   /** The page's request to the backend, with the cookies that it set; the runtime of the shell signs it. */
-  function sendHttp(params: Params, respond: Respond): () => void {
+  function sendHttp(params: Params, respond: Respond, at: URL): () => void {
     const args = objectOf(params["arguments"]);
-    const headers = { ...objectOf(args["headers"]), [PAGE_HEADER]: pageHeader("cors", "empty", false) };
+    const headers = { ...objectOf(args["headers"]), [PAGE_HEADER]: pageHeader("cors", "empty", false, false, at) };
     let over = false;
     let cancel = (): void => void (over = true);
     void (async () => {
@@ -181,7 +203,7 @@ export function startShell(config: ShellConfig, page: PageSide): void {
 
   const acceptsBlobs = (): boolean => objectOf(objectOf(hostResult["hostContext"])["webmcp-gateway"])["bridge"] === true;
 
-  function receiveRequest(method: string, params: Params, respond: Respond): (() => void) | undefined {
+  function receiveRequest(method: string, params: Params, respond: Respond, at = url): (() => void) | undefined {
     if (method === NAVIGATE) {
       const navigation = params as unknown as Navigation;
       void navigate(navigation, navigation.replace || navigation.reload ? "replace" : "push").then((outcome) => respond({ result: "why" in outcome ? { why: outcome.why } : {} }), (error: unknown) => respond({ result: { why: String(error) } }));
@@ -189,7 +211,7 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     }
     if (isOwn(method)) return void respond({ error: refused(method) });
     const name = params["name"];
-    if (method === "tools/call" && name === "http_request") return sendHttp(params, respond);
+    if (method === "tools/call" && name === "http_request") return sendHttp(params, respond, at);
     if (method === "tools/call" && OF_PAGE.test(String(name))) {
       void page.safeCallTool(String(name), objectOf(params["arguments"])).then((result) => respond({ result }));
       return undefined;
@@ -201,6 +223,7 @@ export function startShell(config: ShellConfig, page: PageSide): void {
   }
 
   function receiveNotification(method: string, params: Params): void {
+    if (inner.take(method, params)) return;
     if (method === SET_COOKIE) {
       if (typeof params["text"] === "string" && written.length < MAX_COOKIES) written.push(params["text"]);
     } else if (method === TRAVERSE) {

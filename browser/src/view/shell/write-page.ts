@@ -42,7 +42,7 @@ function baseOf(written: string | undefined, url: URL): string {
   return /^https?:$/.test(base.protocol) ? new URL(base.pathname + base.search, url.origin).href : url.href;
 }
 
-export async function writePage(config: ShellConfig, { url, html, policy }: Loaded, facts: Pick<PageFacts, "referrer" | "cookies">): Promise<{ html: string; described: string }> {
+export async function writePage(config: ShellConfig, { url, html, policy }: Loaded, facts: Pick<PageFacts, "referrer" | "cookies" | "above">): Promise<{ html: string; described: string }> {
   const declared = [policy, ...[...html.matchAll(/<meta[^>]+http-equiv\s*=\s*["']?content-security-policy["']?[^>]*>/gi)].map(([tag]) => /\bcontent\s*=\s*"([^"]*)"/i.exec(tag)?.[1] ?? /\bcontent\s*=\s*'([^']*)'/i.exec(tag)?.[1] ?? "")];
   const policies = readPolicies(declared);
   const digests = await digestsOf(html, policies);
