@@ -31,6 +31,16 @@ _CALL = re.compile(
         )\s*(?:(?P<name>[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*){{0,2}})\s*\+\s*)?{_URL}\s*(?P<plus>\+)?{_GET_ONLY}""",
     re.VERBOSE,
 )
+_OPTIONS = re.compile(
+    rf"""(?:\$http|\baxios|\brequest|(?:\$|\bjQuery)\s*\.\s*ajax)\s*\(\s*\{{
+         (?P<before>[^{{}}]{{0,300}}?)\burl["']?\s*:\s*{_URL}(?P<after>[^{{}}]{{0,300}})""",
+    re.VERBOSE,
+)
+"""Requests whose URL is an option: `$http({method: 'GET', url: '/…'})`."""
+_CHANGES = re.compile(r"""\b(?:method|type)["']?\s*(?:,|$|:\s*+(?!["'`](?:GET|get)["'`]))""")
+_RESOURCE = re.compile(r"""\$resource\s*\(\s*["'`]([^"'`\s]{1,200})["'`]""")
+"""A resource of AngularJS: a list, and below it one by its id."""
+_COMMENT = re.compile(r"\s*(?://|/?\*)")
 _COMPUTED = re.compile(
     r"""(?<!function\ )(?<![.\w$]get\ )\b(?:fetch|axios(?:\s*\.\s*\w+)?)\s*\(\s*(?![\s"'`)/])
       | \.open\s*\(\s*["'`](?:GET|get)["'`]\s*,\s*(?![\s"'`])""",
@@ -233,7 +243,16 @@ class _Collected:
         """Survey one file."""
         forms = [_attributes(match["attributes"]) for match in _FORM.finditer(text)]
         for match in _CALL.finditer(text):
-            self._call(match)
+            if not _is_comment(text, match.start()):
+                self._call(match)
+        for match in _OPTIONS.finditer(text):
+            options = match["before"] + match["after"]
+            if not (_is_comment(text, match.start()) or _CHANGES.search(options)):
+                self._add_read(_quoted(match))
+        for match in _RESOURCE.finditer(text):
+            if not _is_comment(text, match.start()):
+                self._add_read(re.sub(r"/?:[A-Za-z]\w*$", "", match[1]))
+                self._add_read(re.sub(r"(?<=/):([A-Za-z]\w*)", r"{\1}", match[1]))
         for form in forms:
             if (action := form.get("action", "")) and form.get("method", "get").lower() == "get":
                 self._add(_path(action) if action.startswith("/") else None)
@@ -281,12 +300,18 @@ class _Collected:
         elif path is not None and not self._is_own(path):
             self._add(path, stream=match["stream"] is not None)
 
+    def _add_read(self, url: str) -> None:
+        """Add the path of a URL of the app's own site that is read."""
+        path = self._resolve(_HOLE.sub(_parameter, url))
+        if path is not None and not self._is_own(path):
+            self._add(path)
+
     def _written_url(self, match: re.Match[str]) -> str | None:
         """Return the URL with its constants replaced; None if its beginning is unknown, or it is no request."""
         client = match["client"]
         if client is not None and client not in _CLIENTS and client not in self._bases:
             return None  # a map, a router of a server
-        raw = next((match[kind] for kind in ("double", "single", "template") if match[kind] is not None), "")
+        raw = _quoted(match)
         if match["template"] is not None:
             raw = _HOLE.sub(lambda hole: self._constant(hole[1].strip()) or hole[0], raw)
         if match["name"] is not None:
@@ -369,6 +394,16 @@ def _files(source: Path) -> Iterator[Path]:
         hidden = any(part.startswith(".") or part == "node_modules" for part in parts)
         if not hidden and path.suffix in SUFFIXES and path.is_file():
             yield path
+
+
+def _is_comment(text: str, at: int) -> bool:
+    """Return whether the line at this place is a comment up to there: many libraries show examples in theirs."""
+    return _COMMENT.match(text[text.rfind("\n", 0, at) + 1 : at]) is not None
+
+
+def _quoted(match: re.Match[str]) -> str:
+    """Return the URL that `_URL` has matched."""
+    return next((match[kind] for kind in ("double", "single", "template") if match[kind] is not None), "")
 
 
 def _place(name: str, text: str, at: int) -> str:

@@ -64,15 +64,15 @@ STEP: Final = 256
 """Outcomes between updates of the bar."""
 
 
-def shown_outcomes(record: RecordPlace, description: str, *, quiet: bool) -> Iterator[ReadStep]:
-    """Yield every outcome of `record`; without a bar if `quiet`, or without a terminal."""
+def shown_outcomes(record: RecordPlace, description: str, *, quiet: bool, openings: bool = False) -> Iterator[ReadStep]:
+    """Yield what `outcomes` does; without a bar if `quiet`, or without a terminal."""
     size = total(record)
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *times)
     out = console(err=True)
     with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as progress:
         task = progress.add_task(description, total=size)
-        for number, read in enumerate(outcomes(record)):
+        for number, read in enumerate(outcomes(record, openings=openings)):
             if number % STEP == 0:
                 progress.update(task, completed=read.done)
             yield read

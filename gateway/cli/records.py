@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from urllib.parse import quote
 
 import click
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, and_, false, func, or_, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio.engine import AsyncConnection, AsyncEngine, create_async_engine
@@ -29,7 +29,9 @@ from gateway.stores.sql import DRIVERS, first_line
 
 _SQLITE: Final = b"SQLite format 3\0"
 _OUTCOME: Final = b'"phase":"outcome"'
+_SOCKET: Final = b'"method":"WEBSOCKET"'
 _LINES: Final = "select line from audit where phase = 'outcome'"
+_OPENINGS: Final = " or (phase = 'intent' and line like '%\"method\":\"WEBSOCKET\"%')"
 _COUNT: Final = "select count(*) from audit where phase = 'outcome'"
 
 
@@ -97,23 +99,25 @@ def total(path: RecordPlace) -> int:
     return path.stat().st_size
 
 
-def outcomes(path: RecordPlace) -> Iterator[ReadStep]:
-    """Yield every outcome of the record in `path`, one at a time."""
+def outcomes(path: RecordPlace, *, openings: bool = False) -> Iterator[ReadStep]:
+    """Yield every outcome of the record in `path`, one at a time; the intents of WebSockets, too, with `openings`."""
     if isinstance(path, PostgresRecord):
-        yield from _of_postgresql(path)
+        yield from _of_postgresql(path, openings=openings)
         return
     if _start(path).startswith(_SQLITE):
-        yield from _of_database(path)
+        yield from _of_database(path, openings=openings)
         return
     with os.fdopen(open_file(path), "rb") as file:
         for offset, raw in raw_lines(file):
-            if _OUTCOME in raw:
-                yield ReadStep(offset, _record(raw))
+            if _OUTCOME in raw or (openings and _SOCKET in raw):
+                yield ReadStep(offset, _record(raw, openings=openings))
 
 
-def _of_postgresql(record: PostgresRecord) -> Iterator[ReadStep]:
+def _of_postgresql(record: PostgresRecord, *, openings: bool) -> Iterator[ReadStep]:
     """Read in one transaction that can write nothing."""
-    wanted = select(AUDIT.c.line).where(AUDIT.c.phase == "outcome").order_by(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq)
+    sockets = and_(AUDIT.c.phase == "intent", AUDIT.c.line.contains(_SOCKET.decode())) if openings else false()
+    which = or_(AUDIT.c.phase == "outcome", sockets)
+    wanted = select(AUDIT.c.line).where(which).order_by(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq)
     done = 0
     try:
         with asyncio.Runner() as runner:
@@ -124,7 +128,7 @@ def _of_postgresql(record: PostgresRecord) -> Iterator[ReadStep]:
                 while rows := runner.run(result.fetchmany(_ROWS)):
                     for (line,) in rows:
                         done += 1
-                        yield ReadStep(done, _record(str(line).encode()))
+                        yield ReadStep(done, _record(str(line).encode(), openings=openings))
             finally:
                 runner.run(connection.close())
                 runner.run(engine.dispose())
@@ -162,11 +166,11 @@ def _engine(record: PostgresRecord) -> AsyncEngine:
     return create_async_engine(url.set(drivername=DRIVERS.get(url.drivername, url.drivername)), hide_parameters=True)
 
 
-def _of_database(path: Path) -> Iterator[ReadStep]:
+def _of_database(path: Path, *, openings: bool) -> Iterator[ReadStep]:
     try:
         with closing(_database(path)) as database:
-            for done, (line,) in enumerate(database.execute(_LINES), 1):
-                yield ReadStep(done, _record(str(line).encode()))
+            for done, (line,) in enumerate(database.execute(_LINES + _OPENINGS if openings else _LINES), 1):
+                yield ReadStep(done, _record(str(line).encode(), openings=openings))
     except sqlite3.Error as error:
         raise Unusable(f"{path}: cannot be read: {error}") from error
 
@@ -180,12 +184,13 @@ def _database(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _record(raw: bytes) -> AuditRecord | None:
+def _record(raw: bytes, *, openings: bool) -> AuditRecord | None:
     try:
         record = read_line(raw).record
     except ValueError:
         return None
-    return record if record.phase == "outcome" else AuditRecord(record.id, record.phase, record.time, {})
+    read = record.phase == "outcome" or (openings and record.phase == "intent")
+    return record if read else AuditRecord(record.id, record.phase, record.time, {})
 
 
 def _start(path: Path) -> bytes:

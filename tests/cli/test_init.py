@@ -133,6 +133,12 @@ def test_what_names_no_path_opens_nothing(folder: Path) -> None:
         ("fetch('/api/things', {method: 'get', headers: {x: 'a'}})", "/api/things"),
         ("fetch('/api/things', {signal}); fetch(other, {method: 'POST'})", "/api/things"),
         ("<formula action=/api/search>", None),
+        ("$http({ method: 'GET', url: '/api/settings' })", "/api/settings"),
+        ("$.ajax({url: '/api/things', dataType: 'json'})", "/api/things"),
+        ("axios({url: '/api/things', method: 'post'})", None),
+        ("$.ajax({type: 'POST', url: '/api/things'})", None),
+        ("axios({url: '/api/things', method})", None),
+        (" * fetch('/api/example')\n  // axios.get('/api/other')\n/* $http({url: '/api/third'}) */", None),
     ],
 )
 def test_other_ways_to_ask_are_read_too(folder: Path, written: str, path: str | None) -> None:
@@ -418,6 +424,12 @@ async def home(_: web.Request) -> web.Response:
     answer = web.Response(text=text, content_type="text/html")
     answer.set_cookie("sessionid", "7")
     return answer
+
+
+def test_a_resource_of_angularjs_is_a_list_and_its_items(folder: Path) -> None:
+    """Both may be read."""
+    (folder / "shop" / "web" / "index.html").write_text("<script>$resource('email/:id', { id: '' })</script>")
+    assert survey(Path("shop/web")).paths == ("/email", "/email/{id}")
 
 
 async def test_the_pages_of_a_backend_are_an_app(folder: Path) -> None:

@@ -49,6 +49,21 @@ def test_only_what_persons_did_and_what_worked_is_learned(folder: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("kind", ["journal", "database"])
+def test_a_websocket_that_is_still_open_is_learned(folder: Path, kind: str) -> None:
+    """It has no outcome yet, while one learns with the app open; one that failed has, and is left out."""
+    opened = request("WEBSOCKET", "/live", initiator="page", reported=["no route"], route=None)
+    failed = request("WEBSOCKET", "/broken", initiator="page", status=502, reason="backend-unreachable")
+    day = journal(folder / "day.journal", [failed, opened])
+    lines = day.read_bytes().splitlines(keepends=True)
+    day.write_bytes(b"".join(lines[:-1]))
+    if kind == "database":
+        day = database(folder / "day.db", day)
+    result = run(day.name, *BACKEND)
+    assert "- {path: /live, methods: [GET], websocket: true}" in result.output
+    assert "/broken" not in result.output
+
+
 def test_a_request_that_a_person_approved_counts_once(folder: Path) -> None:
     """Its outcome counts, not its question."""
     asked = request("PUT", "/api/cart/7", approval="q", status=202)

@@ -15,6 +15,9 @@ from gateway.policy import METHODS, SAFE_METHODS
 MOST: Final = 5000
 """Different routes that are kept while a record is read."""
 
+OPENED: Final = 101
+"""The status of an open WebSocket."""
+
 MANY: Final = 8
 """Distinct last segments of a read path above which they become one parameter."""
 
@@ -52,10 +55,17 @@ class Traffic:
     seen: dict[tuple[str, str, str | None], TrafficCount] = field(default_factory=dict)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
     apps: set[str] = field(default_factory=set)
+    sockets: dict[str, AuditRecord] = field(default_factory=dict)
+    """The intents of WebSockets without an outcome: those that are open."""
 
     def add(self, record: AuditRecord) -> None:
         """Count the outcome of a request; ignore other records."""
         fields = record.fields
+        opened = self.sockets.pop(record.id, None)
+        if record.phase == "intent":
+            if opened is None and fields.get("method") == WEBSOCKET and len(self.sockets) < MOST:
+                self.sockets[record.id] = record
+            return
         if fields.get("kind") != "http" or (self.app is not None and fields.get("app") != self.app):
             return
         self.apps.add(str(fields.get("app")))
@@ -78,7 +88,9 @@ class Traffic:
         one.reported += bool(fields.get("reported"))
 
     def findings(self) -> Findings:
-        """Return the learned routes."""
+        """Return the learned routes, also of WebSockets that are still open."""
+        for record in list(self.sockets.values()):
+            self.add(AuditRecord(record.id, "outcome", record.time, {**record.fields, "status": OPENED}))
         found = Findings(left_out=[LeftOut(what, why, count) for (what, why), count in self.left_out.most_common()])
         for (method, path, backend), seen in sorted(_join(self.seen).items(), key=_order):
             problem = path_problem(path)

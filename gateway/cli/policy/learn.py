@@ -121,7 +121,7 @@ def _findings(
         return learn_openapi(source, _base(policy, backend), deprecated=deprecated)
     traffic = Traffic(app, pages)
     damaged = 0
-    for read in shown_outcomes(source, f"Reading {source.name}", quiet=quiet):
+    for read in shown_outcomes(source, f"Reading {source.name}", quiet=quiet, openings=True):
         if read.record is None:
             damaged += 1
         else:
