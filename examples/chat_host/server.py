@@ -6,10 +6,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +21,7 @@ from aiohttp import web
 
 from examples.chat_host.conversation import Conversation, Conversations, stop_all
 from examples.chat_host.gateway_client import Gateway
-from examples.chat_host.items import AppContext, Message
+from examples.chat_host.items import AppContext, Failure, Message
 from examples.chat_host.models.base import Model
 from examples.chat_host.page_token import PageTokens, TokenError
 from examples.chat_host.settings import Settings, SettingsError, read_settings
@@ -32,6 +34,8 @@ QUIET = 15.0
 """Seconds after which a silent stream says that it is still there."""
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -66,7 +70,8 @@ class Chat:
         if conversation.is_busy:
             raise web.HTTPConflict(text="The model is still at work: stop it first.")
         conversation.remove_failures()
-        conversation.turn = asyncio.create_task(self._run(conversation))
+        conversation.turn = turn = asyncio.create_task(self._run(conversation))
+        turn.add_done_callback(partial(_report, conversation))
 
     async def _run(self, conversation: Conversation) -> None:
         conversation.notify({"busy": True})
@@ -76,6 +81,13 @@ class Chat:
             stop_all(conversation)
             conversation.turn = None
             conversation.notify({"busy": False})
+
+
+def _report(conversation: Conversation, turn: asyncio.Task[None]) -> None:
+    """Tell the person of a fault of the chat itself, so that they do not wait."""
+    if not turn.cancelled() and (error := turn.exception()) is not None:
+        log.error("A turn failed.", exc_info=error)
+        conversation.put(Failure(new_id(), "fault", "The chat itself has failed. Its log has the reason."))
 
 
 CHAT = web.AppKey("chat", Chat)

@@ -101,7 +101,7 @@ class _Events:
     """Reads the events of a message. Unknown events and blocks, such as thinking, are passed over."""
 
     names: ToolNames
-    calls: dict[object, str] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
     """The id of the call in each content block."""
     reason: str | None = None
     ended: bool = False
@@ -114,7 +114,7 @@ class _Events:
                 said = error if isinstance(error, dict) else {}
                 raise error_of(str(said.get("type") or ""), str(said.get("message") or ""))
             case {"type": "content_block_start", "index": index, "content_block": {"type": "tool_use"} as block}:
-                self.calls[index] = id = str(block.get("id") or f"call_{index}")
+                self.calls[str(index)] = id = str(block.get("id") or f"call_{index}")
                 return [CallStarted(id, self.names.decode(str(block.get("name") or "")))]
             case {"type": "content_block_start", "content_block": {"type": "text", "text": str(text)}} if text:
                 return [TextDelta(text)]
@@ -124,8 +124,8 @@ class _Events:
                 "type": "content_block_delta",
                 "index": index,
                 "delta": {"type": "input_json_delta", "partial_json": str(json)},
-            } if index in self.calls:
-                return [CallDelta(self.calls[index], json)] if json else []
+            } if str(index) in self.calls:
+                return [CallDelta(self.calls[str(index)], json)] if json else []
             case {"type": "message_delta", "delta": {"stop_reason": str(reason)}}:
                 self.reason = reason
             case {"type": "message_stop"}:

@@ -115,15 +115,15 @@ class _Chunks:
             said = error if isinstance(error, dict) else {"message": str(error)}
             raise error_of(f"{said.get('type') or ''} {said.get('code') or ''}".strip(), str(said.get("message") or ""))
         parts: list[Part] = []
-        for choice in chunk.get("choices") or []:
-            delta = choice.get("delta") or {} if isinstance(choice, dict) else {}
+        for choice in _objects(chunk.get("choices")):
+            delta = choice.get("delta")
+            delta = delta if isinstance(delta, dict) else {}
             for text in (delta.get("content"), delta.get("refusal")):
                 if isinstance(text, str) and text:
                     parts.append(TextDelta(text))
-            for call in delta.get("tool_calls") or []:
-                if isinstance(call, dict):
-                    parts += self._read_call(call)
-            if isinstance(choice, dict) and choice.get("finish_reason"):
+            for call in _objects(delta.get("tool_calls")):
+                parts += self._read_call(call)
+            if choice.get("finish_reason"):
                 self.reason = str(choice["finish_reason"])
         return parts
 
@@ -164,3 +164,7 @@ class _Chunks:
         call = _Call(str(id or f"call_{len(self.calls)}"), place)
         self.calls.append(call)
         return call
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

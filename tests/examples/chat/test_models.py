@@ -123,6 +123,17 @@ def error(kind: str, event: str | None = None) -> Reply:
     return Reply(raw=sse({"type": "error", "error": {"type": kind, "message": "boom"}}, event))
 
 
+ODD: list[dict[str, Any]] = [
+    {"choices": 5},
+    {"choices": ["x", {"delta": "x"}, {"delta": {"tool_calls": 7, "content": 7}}]},
+    {"choices": [{"delta": {"tool_calls": ["x", {"function": "f", "index": []}]}, "finish_reason": "tool_calls"}]},
+    {"type": "content_block_start", "index": [], "content_block": {"type": "tool_use", "name": 5}},
+    {"type": "content_block_delta", "index": {}, "delta": {"type": "input_json_delta", "partial_json": "{"}},
+    {"type": "content_block_delta", "delta": "x"},
+    {"type": 5},
+]
+"""Events whose members have other types than documented, in either format."""
+
 RATE = {"type": "rate_limit_error", "message": f"slow down, {KEY}"}
 REFUSALS: list[tuple[Reply, str, float | None]] = [
     (Reply(status=401, body=json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}})), "key", None),
@@ -141,6 +152,7 @@ REFUSALS: list[tuple[Reply, str, float | None]] = [
     (Reply(raw=sse("[" * 100_000)), "broken", None),
     (Reply(raw=sse("[1]")), "broken", None),
     (Reply(raw=b""), "broken", None),
+    *((Reply(raw=sse(odd)), "broken", None) for odd in ODD),
     (error("overloaded_error", "error"), "overloaded", None),
     (error("insufficient_quota"), "rate-limited", None),
     (error("server_error"), "broken", None),

@@ -16,19 +16,20 @@ from mcp.server import Server as McpServer
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 
 from examples.chat_host.gateway_client import COLLECT
+from examples.chat_host.models.base import Part, TextDelta
 from examples.chat_host.page_token import PageTokens, TokenError
-from examples.chat_host.server import content_security_policy
+from examples.chat_host.server import CHAT, build_app, content_security_policy
 from examples.chat_host.settings import Settings, SettingsError, read_settings
 from examples.chat_host.turn import MOST_ANSWERS
 from tests.doors.test_host_pages import SECRET as HOST_SECRET
 from tests.doors.test_host_pages import hosted
 from tests.doors.test_host_pages import page as page_headers
 from tests.examples.chat.endpoints import Call, Endpoint, Format, Reply, endpoint, sse
-from tests.examples.chat.running import ChatRun, running_chat
+from tests.examples.chat.running import ChatRun, running_chat, settings_for
 from tests.interop.probe import Probe, text_result
 from tests.interop.serving import gateway, over_http
 from tests.interop.test_approved_calls import answer_question
-from tests.world import running_page
+from tests.world import Server, running_page
 
 FORMATS: list[Format] = ["openai", "anthropic"]
 POLICY = 'version: 1\ntools:\n  plain: {}\n  hold: {}\n  ask: {confirm: {when: always, message: "Really?"}}\n'
@@ -115,6 +116,37 @@ async def test_a_failure_is_shown_and_tried_again(tmp_path: Path, format: Format
             item["reason"] for change in page.changes if (item := change.get("item", {})).get("kind") == "failure"
         ]
         assert reasons == ["rate-limited", "broken"]
+
+
+class FaultyModel:
+    """A model with a programming error."""
+
+    label = "Faulty"
+
+    async def answer(self, entries: object, tools: object) -> AsyncIterator[Part]:
+        """Begin, then fail."""
+        yield TextDelta("I beg")
+        raise KeyError("oops")
+
+
+async def test_a_fault_of_the_chat_is_told_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for an answer that will not come."""
+    door = Server()
+    app = build_app(settings_for(tmp_path, door.port, "http://localhost:9"))
+    await door.start(app)
+    try:
+        app[CHAT].model = FaultyModel()
+        conversation = app[CHAT].conversations.create()
+        app[CHAT].begin(conversation)
+        turn = conversation.turn
+        assert turn is not None
+        await asyncio.wait({turn})
+        await asyncio.sleep(0)
+        items = list(conversation.items.values())
+        assert [getattr(item, "state", None) or getattr(item, "reason", None) for item in items] == ["stopped", "fault"]
+        assert "oops" in caplog.text
+    finally:
+        await door.stop()
 
 
 async def test_stop_ends_the_stream_and_the_call(tmp_path: Path) -> None:
