@@ -98,7 +98,11 @@ SENTENCE_END = re.compile(r"""[a-z0-9)`"'][.!?] +[A-Z`*\[]""")
 """Where one sentence ends and another begins."""
 
 
-@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"],
+    ids=lambda path: f"{path.parent.name}-{path.name}",
+)
 def test_each_sentence_begins_a_line(path: Path) -> None:
     """So that a change of one sentence changes one line; tables and titles of paragraphs aside."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
