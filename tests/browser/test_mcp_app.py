@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from playwright.async_api import Page, expect
@@ -81,6 +82,12 @@ async def test_the_host_calls_the_page_s_tools_through_the_gateway(page: Page, t
         fields = [line["fields"] for line in world.records() if line["phase"] == "outcome"]
         calls = [one["initiator"] for one in fields if one.get("tool") == "get_cart"]
         assert calls == ["model", "model"]
+        await world.gateway.stop()
+        await world.start_gateway()
+        again = f"() => {APP}.callTool('get_cart').then((result) => !result.isError, () => false)"
+        await until(page, again)
+        assert await page.evaluate("log.filter((name) => name === 'initialized').length") == 1
+        assert "error" not in await page.evaluate("log")
 
 
 async def test_a_host_without_a_gateway_answers_by_handlers(page: Page) -> None:
@@ -469,3 +476,37 @@ async def test_a_frame_that_was_prepared_is_the_next_app_s(page: Page) -> None:
         await insert(page, host.html(SPEAK), note)
         await expect(app_in(page).locator("#out")).to_contain_text("ready")
         assert await page.evaluate("loads") == 1
+
+
+@pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
+async def test_apps_of_both_versions_of_ext_apps_are_at_home(page: Page, package: str) -> None:
+    """Their own client is greeted, hears of its call and of the theme, calls a tool, and saves its state at the end."""
+    script = bundled(EXT_APP.replace("PACKAGE", package)).replace("</script", "<\\/script")
+    properties = {"toolCallId": "call-1", "toolInput": {"city": "Bern"}, "toolResult": {"content": []}}
+    answer = """window.saved = [];
+    app.onCallTool = ({ arguments: given }) => (saved.push(given), { content: [{ type: "text", text: "done" }] });"""
+    async with plain_host() as host:
+        await host.open(page)
+        html = f"<!doctype html><meta charset=utf-8><body><p id=out></p><script>{script}</script></body>"
+        await insert(page, {**host.html(""), "resourceHtml": html, **properties}, answer)
+        out = app_in(page).locator("#out")
+        for words in ("input Bern;", "result 0;", "theme light;", "called done;"):
+            await expect(out).to_contain_text(words)
+        await page.evaluate(f"{APP}.sendHostContext({{ theme: 'dark' }})")
+        await expect(out).to_contain_text("changed dark;")
+        await page.evaluate(f"{APP}.remove()")
+        await until(page, "saved.some((one) => one.state === 'last')")
+
+
+EXT_APP = """import { App } from "PACKAGE";
+const show = (text) => (document.querySelector("#out").textContent += text + ";");
+const app = new App({ name: "ext", version: "1" }, {});
+app.ontoolinput = ({ arguments: given }) => show("input " + given.city);
+app.ontoolresult = ({ content }) => show("result " + content.length);
+app.onhostcontextchanged = ({ theme }) => show("changed " + theme);
+app.onteardown = async () => (await app.callServerTool({ name: "save", arguments: { state: "last" } }), {});
+app.connect().then(async () => {
+  show("theme " + app.getHostContext().theme);
+  show("called " + (await app.callServerTool({ name: "now", arguments: {} })).content[0].text);
+});
+"""

@@ -14,7 +14,6 @@ import pytest
 from mcp import Client
 from playwright.async_api import FrameLocator, Locator, Page, expect
 
-import gateway
 from gateway.app import build_app
 from gateway.config import load_config
 from tests.browser.test_main_job import app_of
@@ -158,15 +157,14 @@ async def test_the_upstream_s_policy_holds_for_a_view(page: Page, tmp_path: Path
         await until(lambda: any(line.get("reason") == "policy-denied" for line in calls(records(), "get-time")))
 
 
-MOUNT = """async () => {
-  const { connectBridge, mountApp } = await import("/host.js");
-  const { csrf, apps: [{ id, sandbox_url }] } = await (await fetch("/api/state")).json();
-  const container = document.createElement("main");
-  document.body.replaceChildren(container);
-  const bridge = connectBridge({ apps: [id], csrf });
-  window.app = await mountApp({ container, bridge, app: id, sandboxUrl: sandbox_url });
+MOUNT = """async (resourceUri) => {
+  await import("/host/mcp-app.js");
+  window.app = document.createElement("mcp-app");
+  Object.assign(app, { gateway: "", upstream: "debug", resourceUri, title: "Debug", toolCallId: "call-1" });
+  document.body.replaceChildren(app);
+  await new Promise((go) => app.addEventListener("mcp-app-initialized", go));
 }"""
-"""A host page written with our host parts."""
+"""A host page with the element, for an app of an upstream without an entry."""
 
 
 def log_entries(app: FrameLocator, event: str) -> Locator:
@@ -195,26 +193,28 @@ async def test_a_published_app_hears_of_the_call_that_opens_it(page: Page, tmp_p
 
 async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: Page, tmp_path: Path) -> None:
     """The parts arrive as the page's model streams them, before the complete input."""
-    host = (Path(gateway.__file__).parent / "static/host/mcp-app.js").read_text("utf-8")
-    await page.route("**/host.js", lambda route: route.fulfill(body=host, content_type="text/javascript"))
     async with show_app(page, tmp_path, "debug"):
-        await page.evaluate(MOUNT)
-        app = page.frame_locator("main iframe").frame_locator("iframe")
-        await expect(log_entries(app, "ontoolinput")).to_have_count(1)
+        await page.evaluate(MOUNT, RESOURCES["debug"])
+        app = page.frame_locator("mcp-app iframe").frame_locator("iframe")
         parts: list[tuple[str, dict[str, Any]]] = [
             ("tool-input-partial", {"arguments": {"contentType": "te"}}),
             ("tool-input-partial", {"arguments": {"contentType": "text"}}),
             ("tool-input", {"arguments": {"contentType": "text", "delayMs": 1}}),
             ("tool-cancelled", {"reason": "enough"}),
         ]
-        for name, params in parts:
-            await page.evaluate("([is, params]) => app.tell({ is, params })", [name, params])
+        tell = """([first, second, whole, { reason }]) => {
+          app.sendToolInputPartial(first.arguments);
+          app.sendToolInputPartial(second.arguments);
+          app.toolInput = whole.arguments;
+          app.cancelTool(reason);
+        }"""
+        await page.evaluate(tell, [params for _, params in parts])
         await expect(log_entries(app, "ontoolcancelled")).to_have_count(1)
         heard = [
             json.loads(text) for text in await app.locator(".log-entry:has([class*=' ontool']) pre").all_text_contents()
         ]
         names = await app.locator("[class*=' ontool']").all_inner_texts()
-        assert [*zip(names, heard, strict=True)][-4:] == [(f"on{name.replace('-', '')}:", said) for name, said in parts]
+        assert [*zip(names, heard, strict=True)] == [(f"on{name.replace('-', '')}:", said) for name, said in parts]
 
 
 async def until(true: Callable[[], bool]) -> None:
