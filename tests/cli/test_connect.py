@@ -1,4 +1,4 @@
-"""`connect`: what each host needs, and the host's file after it was written, or was not."""
+"""`connect`: the members that each host needs, and its file after it was written, or was not."""
 
 from __future__ import annotations
 
