@@ -34,7 +34,7 @@ from gateway.doors.identify import CallPlace, Identify, RefusedCaller
 from gateway.doors.login.login import to_console
 from gateway.doors.pages import is_navigation, readable
 from gateway.doors.refused_callers import RefusedCallers
-from gateway.doors.responses import refusal_response
+from gateway.doors.responses import no_endpoint, refusal_response
 from gateway.doors.revocation import Revocations
 from gateway.errors import DatabaseUnavailable, Unidentified
 from gateway.model import Principal
@@ -58,6 +58,9 @@ UNKNOWN_HOST: Final = (
     "This gateway does not answer as {!r}. "
     "A proxy in front of it must pass Host on unchanged; its names are server.public_url and server.origins."
 )
+
+
+_UNMARKED: Final = f"A client that is not a browser must send the header `{CLIENT_HEADER}: 1`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class Guard:
             if page_of is not None:
                 request[HOST] = page_of
             objection = self._objection(request, _route(request), host, site) if page_of is None else None
+            if objection == _UNMARKED and site in (Site.PLAIN, Site.CONSOLE) and not _route(request):
+                return no_endpoint(request)  # such as an MCP client with a wrong URL
             if objection is not None:
                 return refusal_response(403, "foreign-page", objection)
             refusal = await self._identify_caller(request, host, site, refused)
@@ -284,7 +289,7 @@ class Guard:
             is_mcp or path in (SIGNED, EXCHANGE) or access(site, path) is Access.SHOWN or is_metadata(site, path)
         )
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
-            return f"A client that is not a browser must send the header `{CLIENT_HEADER}: 1`."
+            return _UNMARKED
         return None
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.authorization import refuse_without
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import refusal_response
+from gateway.doors.responses import no_endpoint, refusal_response
 from gateway.mcp.server import McpMount
 
 
@@ -45,10 +45,4 @@ def routes(everything: McpMount, *mounts: Mounts, admits: Admits = admit_all) ->
 
 
 async def _unknown_mount(request: web.Request) -> web.StreamResponse:
-    """Return a 404 answer that names the paths of MCP servers."""
-    path = request.raw_path.partition("?")[0]
-    plain = f" Write {path.rstrip('/')[:80]}, without the slash at the end." if path.endswith("/") else ""
-    detail = (
-        f"There is nothing at this path. MCP servers are at /mcp, and at /mcp/<name> for each app and upstream.{plain}"
-    )
-    return refusal_response(404, "unknown-endpoint", detail)
+    return no_endpoint(request)

@@ -136,3 +136,13 @@ async def object_of(request: web.Request) -> dict[str, Json]:
     if not isinstance(body, dict):
         raise ValueError("no object")
     return body
+
+
+def no_endpoint(request: web.Request) -> web.StreamResponse:
+    """Return a 404 answer that names the paths of MCP servers."""
+    path = request.raw_path.partition("?")[0]
+    plain = f" Write {path.rstrip('/')[:80]}, without the slash at the end." if path[1:].endswith("/") else ""
+    detail = (
+        f"There is nothing at this path. MCP servers are at /mcp, and at /mcp/<name> for each app and upstream.{plain}"
+    )
+    return refusal_response(404, "unknown-endpoint", detail)
