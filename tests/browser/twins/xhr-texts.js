@@ -131,6 +131,33 @@ twin("text: bodies that are of no type that is sent", async (see) => {
   sent.abort();
 });
 
+twin("text: how much is sent and received", async (see) => {
+  const file = new FormData();
+  file.append("a\"b", "c\nd");
+  file.append("f", new File(["xyz"], "é.txt", { type: "text/x" }));
+  const text = new FormData();
+  text.append("a", "é");
+  for (const body of [file, text, new FormData(), "", new Blob([]), new Blob(["abcdef"]).slice(1, 4), new URLSearchParams("a=é")]) {
+    const xhr = new XMLHttpRequest(), totals = [];
+    for (const type of ["loadstart", "load", "loadend"]) xhr.upload.addEventListener(type, ({ loaded, total, lengthComputable }) => totals.push([type, loaded, total, lengthComputable]));
+    xhr.open("POST", "/api/echo");
+    const done = once(xhr, "loadend");
+    xhr.send(body);
+    await done;
+    const sent = atob(JSON.parse(xhr.responseText).body).length;
+    see(totals.map(([type, loaded, total, known]) => [type, loaded === sent, total === sent, known]));
+  }
+  for (const url of ["data:text/plain,h%C3%A9", "data:;base64,AP8=", "data:,"]) {
+    const xhr = new XMLHttpRequest(), totals = [];
+    for (const type of ["progress", "load", "loadend"]) xhr.addEventListener(type, ({ loaded, total, lengthComputable }) => totals.push([type, loaded, total, lengthComputable]));
+    xhr.open("GET", url);
+    const done = once(xhr, "loadend");
+    xhr.send();
+    await done;
+    see(url, totals);
+  }
+});
+
 twin("text: the headers of an answer, in their order", async (see) => {
   const xhr = await xhrRun(() => 0, "GET", "/api/json");
   see(xhr.getAllResponseHeaders().split("\r\n").map((line) => line.split(":")[0]).filter((name) => /^(content|e)/.test(name)), xhr.getResponseHeader("CONTENT-type"), xhr.getResponseHeader("set-cookie"), xhr.getResponseHeader("a b"));

@@ -2,6 +2,7 @@
 
 import { attempt } from "../attempt";
 import { bodySize } from "./beacon";
+import { serializeForm } from "./form-data";
 import { defineClass, defineConstants, defineHandler } from "./handlers";
 import { setLongTimer } from "./long-timer";
 import { mimeTypeOf, parseMimeType, type MimeType } from "./mime";
@@ -86,8 +87,8 @@ function toBody(given: Exclude<XMLHttpRequestBodyInit, Document> | null): BodyIn
 /** The type that is sent with a text, which is UTF-8 (XMLHttpRequest, 3.5.6), as Chromium writes it. */
 const withUtf8Charset = (type: string): string => type.replace(/(charset\s*=\s*"?)[^\s;"]*/i, "$1UTF-8");
 
-function fireProgress(target: EventTarget, types: string, loaded = 0, total = 0): void {
-  for (const type of types.split(" ")) target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
+function fireProgress(target: EventTarget, types: string, loaded = 0, total = 0, lengthComputable = total > 0): void {
+  for (const type of types.split(" ")) target.dispatchEvent(new ProgressEvent(type, { lengthComputable, loaded, total }));
 }
 
 interface XhrDependencies {
@@ -240,6 +241,8 @@ export function createXhr({ fetch, resolve, ...timers }: XhrDependencies): typeo
       if (type && typeof body === "string") this.#headers.set("content-type", withUtf8Charset(type));
       const control = (this.#control = new AbortController());
       this.#firesUploadEvents = uploadsWithListeners.has(this.#upload) && /^(http|blob)/.test(this.#url);
+      // Its total is that of the bytes that are sent.
+      if (this.#firesUploadEvents && body instanceof FormData) body = serializeForm(body);
       const total = this.#firesUploadEvents ? bodySize(body) : 0;
       this.#sent = true;
       this.#startTime = Date.now();
@@ -247,7 +250,7 @@ export function createXhr({ fetch, resolve, ...timers }: XhrDependencies): typeo
       this.#uploaded = 0;
       fireProgress(this, "loadstart");
       // A listener may have aborted it, or opened it anew.
-      if (this.#firesUploadEvents && body !== null && this.#control === control) fireProgress(this.#upload, "loadstart", 0, total);
+      if (this.#firesUploadEvents && body !== null && this.#control === control) fireProgress(this.#upload, "loadstart", 0, total, true);
       if (this.#control !== control) return;
       // The request is sent when the script ends, however long that takes.
       timers.later(() => this.#control === control && this.#sent && ((this.#startTime = Date.now()), this.#startTimeout()), 0);
@@ -354,7 +357,9 @@ export function createXhr({ fetch, resolve, ...timers }: XhrDependencies): typeo
         const reader = response.body?.getReader();
         let loaded = 0;
         // Also after a listener has ended it, since the next listeners receive no other event.
-        const fireDownload = (type: string): void => (isReplaced() ? fireProgress(this, type) : fireProgress(this, type, loaded, size));
+        // The body of such a URL arrives at once.
+        const isData = this.#url.startsWith("data:");
+        const fireDownload = (type: string): void => (isReplaced() ? fireProgress(this, type) : fireProgress(this, type, loaded, isData ? loaded : size));
         for (;;) {
           const { value } = isReplaced() || !reader ? {} : await reader.read();
           if (isReplaced()) return;
