@@ -155,7 +155,7 @@ class Guard:
             if page_of is not None:
                 request[HOST] = page_of
             objection = self._objection(request, _route(request), host, site) if page_of is None else None
-            if objection == _UNMARKED and site in (Site.PLAIN, Site.CONSOLE) and not _route(request):
+            if objection == _UNMARKED and site is Site.PLAIN and _is_nowhere(request):
                 return no_endpoint(request)  # such as an MCP client with a wrong URL
             if objection is not None:
                 return refusal_response(403, "foreign-page", objection)
@@ -327,6 +327,11 @@ def _route(request: web.Request) -> str:
     """Return the matched route, not the claimed path; empty if there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else ""
+
+
+def _is_nowhere(request: web.Request) -> bool:
+    """Return whether there is nothing at the request's path, whatever its method."""
+    return isinstance(request.match_info.http_exception, web.HTTPNotFound)
 
 
 def _cut_off(request: web.Request) -> None:
