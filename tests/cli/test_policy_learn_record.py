@@ -64,6 +64,19 @@ def test_a_websocket_that_is_still_open_is_learned(folder: Path, kind: str) -> N
     assert "/broken" not in result.output
 
 
+def test_what_a_page_posts_beside_its_websocket_is_learned(folder: Path) -> None:
+    """As socket.io does, at the path of the WebSocket alone."""
+    page = {"initiator": "page", "reported": ["no route"], "route": None}
+    day = [request("POST", "/socket.io/?a=1", **page), request("POST", "/other", **page)]
+    day += [request("WEBSOCKET", "/socket.io/?a=2", **page), request("POST", "/socket.io/?a=3", **page)]
+    journal(folder / "day.journal", day)
+    result = run("day.journal", *BACKEND)
+    assert "{path: /socket.io/, methods: [POST], confirm: {when: model}}" in result.output
+    assert "{path: /socket.io/, methods: [GET], websocket: true}" in result.output
+    assert "/other" not in result.output
+    assert "requests caused by the page that change something" in result.output
+
+
 def test_a_request_that_a_person_approved_counts_once(folder: Path) -> None:
     """Its outcome counts, not its question."""
     asked = request("PUT", "/api/cart/7", approval="q", status=202)

@@ -32,6 +32,7 @@ _VALUE = re.compile(
       | .*[%@:,;=].*""",
     re.ASCII | re.VERBOSE | re.IGNORECASE,
 )
+_CHANGES: Final = "caused by the page that change something"
 _AMBIGUOUS = re.compile("%(?:2F|5C|25|3B|3F|23)")
 
 
@@ -57,6 +58,8 @@ class Traffic:
     apps: set[str] = field(default_factory=set)
     sockets: dict[str, AuditRecord] = field(default_factory=dict)
     """The intents of WebSockets without an outcome: those that are open."""
+    posts: dict[tuple[str, str | None], TrafficCount] = field(default_factory=dict)
+    """What pages sent by POST, by path and backend: socket.io does so until its WebSocket is open."""
 
     def add(self, record: AuditRecord) -> None:
         """Count the outcome of a request; ignore other records."""
@@ -73,10 +76,10 @@ class Traffic:
             return  # it waited for a person; its outcome is recorded separately
         why = _objection(fields, self.pages)
         method, url = fields.get("method"), fields.get("url")
+        if why == _CHANGES and method == "POST" and isinstance(url, str) and fields.get("decision") == "allow":
+            self._keep_post(generalise(url.partition("?")[0]), fields)
         if why is not None or not isinstance(method, str) or not isinstance(url, str):
-            self._leave(
-                f"requests {why or 'without URL'}", "only what persons did or pages read, and what worked, is learned"
-            )
+            self._leave(*_left(why or "without URL"))
             return
         backend = fields.get("backend")
         key = (method, generalise(url.partition("?")[0]), backend if isinstance(backend, str) else None)
@@ -91,6 +94,11 @@ class Traffic:
         """Return the learned routes, also of WebSockets that are still open."""
         for record in list(self.sockets.values()):
             self.add(AuditRecord(record.id, "outcome", record.time, {**record.fields, "status": OPENED}))
+        for (path, backend), post in self.posts.items():
+            if (WEBSOCKET, path, backend) in self.seen:  # which carries the same
+                self.seen.setdefault(("POST", path, backend), post)
+                self.left_out[_left(_CHANGES)] -= post.count
+        self.left_out = +self.left_out
         found = Findings(left_out=[LeftOut(what, why, count) for (what, why), count in self.left_out.most_common()])
         for (method, path, backend), seen in sorted(_join(self.seen).items(), key=_order):
             problem = path_problem(path)
@@ -103,8 +111,21 @@ class Traffic:
         found.left_out += _words(self.seen)
         return found
 
+    def _keep_post(self, path: str, fields: Mapping[str, Json]) -> None:
+        backend = fields.get("backend")
+        key = (path, backend if isinstance(backend, str) else None)
+        if key in self.posts or len(self.posts) < MOST:
+            one = self.posts.setdefault(key, TrafficCount())
+            one.count += 1
+            one.reported += bool(fields.get("reported"))
+
     def _leave(self, what: str, why: str) -> None:
         self.left_out[(what, why)] += 1
+
+
+def _left(which: str) -> tuple[str, str]:
+    """Return what is left out, and why."""
+    return f"requests {which}", "only what persons did or pages read, and what worked, is learned"
 
 
 def generalise(path: str) -> str:
@@ -130,8 +151,7 @@ def _objection(fields: Mapping[str, Json], pages: bool | None) -> str | None:
     learns = bool(fields.get("reported")) if pages is None else pages
     reads = learns and initiator == "page" and method in SAFE_METHODS
     if initiator != "person" and not opens and not reads:
-        changes = " that change something" if initiator == "page" and method not in SAFE_METHODS else ""
-        return f"caused by the {initiator}{changes}"
+        return _CHANGES if initiator == "page" and method not in SAFE_METHODS else f"caused by the {initiator}"
     if fields.get("decision") != "allow":
         return "that were denied"
     if fields.get("reason") is not None:
