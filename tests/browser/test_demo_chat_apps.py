@@ -24,6 +24,17 @@ def item(page: Page, title: str) -> Locator:
     return page.get_by_role("listitem").filter(has=page.locator("summary", has_text=title))
 
 
+async def count_tools(page: Page) -> int:
+    """Return how many tools the chat has."""
+    title = await page.locator("#dot").get_attribute("title")
+    return int(str(title).split()[-2])
+
+
+async def expect_tools(page: Page, count: int) -> None:
+    """Wait until the chat has so many: a page registers its tools some time after it has loaded."""
+    await expect(page.locator("#dot")).to_have_attribute("title", f"Connected to the gateway: {count} tools")
+
+
 async def test_a_person_and_a_model_share_apps_in_one_conversation(
     page: Page, context: BrowserContext, tmp_path: Path
 ) -> None:
@@ -32,11 +43,13 @@ async def test_a_person_and_a_model_share_apps_in_one_conversation(
         await page.emulate_media(reduced_motion="reduce")
         await open_chat(page, world.chat.settings.url)
         answer = page.get_by_role("article", name="Assistant")
+        own = await count_tools(page)
 
         await page.get_by_role("button", name="Show me the shop").click()
         shop = app_of(item(page, "Open Fennel & Oak").locator("mcp-app"))
         await expect(shop.locator("[data-item-id]")).to_have_count(8)
         await expect(answer.last).to_contain_text("end up in the same cart")
+        await expect_tools(page, own + 4)
         assert not await findings(page)
 
         await send(page, "Please add two jars of honey")
@@ -70,6 +83,7 @@ async def test_a_person_and_a_model_share_apps_in_one_conversation(
         await expect(panel).to_be_hidden()
         await expect(tile).to_contain_text("Open")
         await expect(answer.last).to_contain_text("Drag its cards")
+        await expect_tools(page, own + 7)
         await send(page, "Add a card “Order paper bags”")
         await expect(answer.last).to_contain_text('Added "Order paper bags"')
         async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{world.board}/api/board") as response:

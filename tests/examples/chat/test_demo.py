@@ -89,8 +89,8 @@ async def test_the_server_ends_at_a_signal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "examples.chat_host.server", "--data", str(tmp_path)]
     process = await asyncio.create_subprocess_exec(*command, env=environ, cwd=demo.HERE.parents[1])
     try:
-        async with local_client() as http, asyncio.timeout(50):
-            while True:
+        async with local_client() as http:
+            while process.returncode is None:
                 try:
                     async with http.post(f"{url}/api/conversations", json={}) as response:
                         id = (await response.json())["id"]
@@ -100,7 +100,8 @@ async def test_the_server_ends_at_a_signal(tmp_path: Path) -> None:
             async with http.get(f"{url}/api/conversations/{id}/events") as stream:
                 assert b'"connected": false' in await stream.content.readline()
                 process.send_signal(signal.SIGTERM)
-                assert await process.wait() == 0
+                async with asyncio.timeout(50):
+                    assert await process.wait() == 0
     finally:
         if process.returncode is None:
             process.kill()
