@@ -34,7 +34,7 @@ PLACEHOLDER: Final = "TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HostTarget:
     """The gateway as a host reaches it: the `url` of its MCP server, or the `command` of the pipe to it.
 
     `auth` is `none`, `token` or `oauth`; `token` is the token of the environment, if there is one.
@@ -61,8 +61,8 @@ class HostFile:
 
     title: str
     place: Callable[[str, Path, Mapping[str, str]], Path] | None
-    members: Callable[[Target], Members]
-    steps: Callable[[Target], tuple[str, ...]] = lambda _: ()
+    members: Callable[[HostTarget], Members]
+    steps: Callable[[HostTarget], tuple[str, ...]] = lambda _: ()
     is_yaml: bool = False
     stdio: bool = False
 
@@ -82,32 +82,32 @@ def _goose_file(platform: str, home: Path, environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "goose" / "config.yaml"
 
 
-def _bearer(target: Target, reference: str) -> dict[str, Json]:
+def _bearer(target: HostTarget, reference: str) -> dict[str, Json]:
     return {"headers": {"Authorization": f"Bearer {reference}"}} if target.auth == "token" else {}
 
 
-def _claude_desktop(target: Target) -> Members:
+def _claude_desktop(target: HostTarget) -> Members:
     entry: dict[str, Json] = {"command": target.command[0], "args": list[Json](target.command[1:])}
     if target.auth == "token":
         entry["env"] = {TOKEN: target.token or PLACEHOLDER}
     return {("mcpServers", target.name): entry}
 
 
-def _claude_code(target: Target) -> Members:
+def _claude_code(target: HostTarget) -> Members:
     entry: Json = {"type": "http", "url": target.url, **_bearer(target, f"${{{TOKEN}}}")}
     return {("mcpServers", target.name): entry}
 
 
-def _vscode(target: Target) -> Members:
+def _vscode(target: HostTarget) -> Members:
     entry: Json = {"type": "http", "url": target.url, **_bearer(target, f"${{env:{TOKEN}}}")}
     return {("servers", target.name): entry}
 
 
-def _cursor(target: Target) -> Members:
+def _cursor(target: HostTarget) -> Members:
     return {("mcpServers", target.name): {"url": target.url, **_bearer(target, f"${{env:{TOKEN}}}")}}
 
 
-def _goose(target: Target) -> Members:
+def _goose(target: HostTarget) -> Members:
     entry: dict[str, Json] = {
         "enabled": True,
         "type": "streamable_http",
@@ -121,12 +121,12 @@ def _goose(target: Target) -> Members:
     return {("extensions", target.name): entry}
 
 
-def _inspector(target: Target) -> Members:
+def _inspector(target: HostTarget) -> Members:
     entry: Json = {"type": "streamable-http", "url": target.url, **_bearer(target, target.token or PLACEHOLDER)}
     return {("mcpServers", target.name): entry}
 
 
-def _chatgpt_steps(target: Target) -> tuple[str, ...]:
+def _chatgpt_steps(target: HostTarget) -> tuple[str, ...]:
     steps = [
         "In ChatGPT, switch on Settings > Apps > Advanced settings > Developer mode.",
         "Choose Settings > Apps > Create app.",
@@ -141,13 +141,13 @@ def _chatgpt_steps(target: Target) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def _token_steps(target: Target) -> tuple[str, ...]:
+def _token_steps(target: HostTarget) -> tuple[str, ...]:
     if target.auth != "token":
         return ()
     return (f"Set {TOKEN} in the host's environment: `webmcp-gateway token create NAME` makes a token.",)
 
 
-def _claude_desktop_steps(target: Target) -> tuple[str, ...]:
+def _claude_desktop_steps(target: HostTarget) -> tuple[str, ...]:
     if target.auth == "oauth":
         return (
             f"In Claude, choose Settings > Connectors > Add custom connector, with the URL {target.url}",
@@ -227,7 +227,7 @@ def connect(
         click.echo(step)
 
 
-def _target(path: Path, url: str | None, app: str | None, name: str | None) -> Target:
+def _target(path: Path, url: str | None, app: str | None, name: str | None) -> HostTarget:
     """Return the gateway of these options. Raises `Unusable` and DocumentError."""
     shown = name or app or "webmcp-gateway"
     if not NAME.fullmatch(shown):
@@ -241,7 +241,7 @@ def _target(path: Path, url: str | None, app: str | None, name: str | None) -> T
             raise Unusable(f"--url {url!r} is not a URL such as http://localhost:8080/mcp")
         auth = "token" if token is not None else "none"
         whole = f"{url.rstrip('/')}/{app}" if app is not None else url
-        return Target(shown, whole, (*python, "--url", url, *only), auth, token)
+        return HostTarget(shown, whole, (*python, "--url", url, *only), auth, token)
     if not path.is_file():
         raise Unusable(f"there is no {path}: name it with --config, or the gateway with --url")
     config = load_config(path, LenientEnvironment())
@@ -253,7 +253,7 @@ def _target(path: Path, url: str | None, app: str | None, name: str | None) -> T
     auth = "none" if NoAuth in kinds else "oauth" if OAuthIssuer in kinds else "token" if TokenAuth in kinds else "none"
     if token is not None and TokenAuth in kinds:
         auth = "token"
-    return Target(shown, whole, (*python, "--config", str(path.absolute()), *only), auth, token)
+    return HostTarget(shown, whole, (*python, "--config", str(path.absolute()), *only), auth, token)
 
 
 def write_members(file: Path, members: Members, *, is_yaml: bool = False) -> Path | None:
