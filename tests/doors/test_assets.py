@@ -45,6 +45,21 @@ async def test_a_file_that_the_browser_has_is_not_sent_again(world: World) -> No
                 assert (answer.status, await answer.read()) == (200, body)
 
 
+async def test_the_script_for_host_pages_is_open_to_pages_of_any_origin(world: World) -> None:
+    """And nothing else of the console is: no other file, no data, no other method."""
+    foreign = {"origin": "https://chat.example", "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+    script = f"{world.console}/host/mcp-app.js"
+    async with world.client(headers=foreign) as client:
+        async with client.get(script) as answer:
+            assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
+            assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+        async with client.post(script) as answer:
+            assert answer.status in (403, 405)
+        for path, status in {"/host/none.js": 404, "/api/state": 403, "/assets/none.js": 403, "/": 403}.items():
+            async with client.get(world.console + path) as answer:
+                assert (path, answer.status) == (path, status)
+
+
 @pytest.mark.parametrize("path", ["/assets/none.js", "/assets/index.html", "/assets/", f"/assets/{'a' * 4000}"])
 async def test_there_is_no_other_file(world: World, path: str) -> None:
     """For names of any length."""
