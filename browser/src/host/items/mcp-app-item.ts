@@ -28,7 +28,7 @@ const STYLES = `
 :host([hidden]) { display: none; }
 .card.waiting { min-height: var(--mcp-app-height, 15rem); }
 .card.waiting .bar { border-color: transparent; }
-.problem { margin: 0; padding: 12px 16px; white-space: pre-line; overflow-wrap: anywhere; }
+.problem { margin: 0; padding: 12px 16px; white-space: pre-line; overflow-wrap: anywhere; unicode-bidi: plaintext; }
 .problem + .problem { padding-block-start: 0; color: var(--muted); font-size: 13px; }
 `;
 
