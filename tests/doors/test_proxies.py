@@ -61,7 +61,7 @@ async def test_the_header_of_somebody_else_is_nothing(tmp_path: Path) -> None:
     [
         ("/", {"host": "127.0.0.1:1"}, 421, "must pass Host on unchanged; its names are server.public_url"),
         ("/", {"host": "gateway.localhost"}, 421, "must pass Host on unchanged"),  # without its port
-        ("/bridge", {"upgrade": ""}, 426, "must pass Upgrade and Connection on"),
+        ("/bridge", {"upgrade": ""}, 426, "must pass Upgrade, Connection and the fields Sec-WebSocket-* on"),
     ],
 )
 async def test_what_a_proxy_spoils_is_refused_with_the_remedy(
