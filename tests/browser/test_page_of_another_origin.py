@@ -9,11 +9,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import aiohttp
+import pytest
 from aiohttp import web
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from playwright.async_api import Page, expect
 
 from gateway.callers.token_exchange import ACCESS_TOKEN, GRANT
+from gateway.doors import issuers
 from tests.browser.element_host import app_in
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
@@ -117,8 +119,11 @@ async def company(folder: Path) -> AsyncIterator[tuple[World, OidcProvider, Chat
                 await chat.server.stop()
 
 
-async def test_a_page_of_another_origin_embeds_an_app_in_three_lines(page: Page, tmp_path: Path) -> None:
+async def test_a_page_of_another_origin_embeds_an_app_in_three_lines(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The person's clicks reach the backend as theirs at the chat, until their token is revoked at its issuer."""
+    monkeypatch.setattr(issuers, "REMEMBERED", 1.0)  # instead of half a minute
     async with company(tmp_path) as (world, provider, chat), asyncio.timeout(240):
         chat.token = await login(provider)
         await page.goto(chat.origin)

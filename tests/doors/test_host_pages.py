@@ -21,7 +21,7 @@ from joserfc.jwk import ECKey
 from gateway import mux
 from gateway.callers import token_exchange
 from gateway.callers.token_exchange import ACCESS_TOKEN, ASSERTION, GRANT
-from gateway.doors import client_limits, host_pages
+from gateway.doors import client_limits, host_pages, issuers
 from gateway.model import Channel
 from gateway.policy import Rate
 from tests.callers.doors import statuses
@@ -345,8 +345,11 @@ async def test_a_back_end_may_sign_instead_of_sharing_a_secret(tmp_path: Path) -
         ] == 400
 
 
-async def test_what_a_page_has_open_ends_with_its_person_and_its_entry(tmp_path: Path) -> None:
-    """A revoked token of the person cuts the views within seconds; a changed entry under `hosts` does at once."""
+async def test_what_a_page_has_open_ends_with_its_person_and_its_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A revoked token of the person cuts the views once it is looked up; a changed entry under `hosts` does at once."""
+    monkeypatch.setattr(issuers, "REMEMBERED", 1.0)  # instead of half a minute
     async with hosted(tmp_path) as host, host.world.client() as http, asyncio.timeout(120):
         opaque = host.issuer.claims("https://gateway.example", active=True)
         host.issuer.introspected["opaque"] = opaque
