@@ -59,7 +59,7 @@ class Traffic:
     sockets: dict[str, AuditRecord] = field(default_factory=dict)
     """The intents of WebSockets without an outcome: those that are open."""
     posts: dict[tuple[str, str | None], TrafficCount] = field(default_factory=dict)
-    """What pages sent by POST, by path and backend: socket.io does so until its WebSocket is open."""
+    """POST requests of pages by path and backend: socket.io sends them until its WebSocket is open."""
 
     def add(self, record: AuditRecord) -> None:
         """Count the outcome of a request; ignore other records."""
