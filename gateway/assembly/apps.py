@@ -33,7 +33,7 @@ from gateway.config import (
 from gateway.doors.console import AppCard
 from gateway.doors.dedicated import DedicatedDoor
 from gateway.doors.sandbox import SandboxDoor, declared_csp
-from gateway.doors.site import SiteDoor
+from gateway.doors.site import SiteDoor, SiteFiles
 from gateway.errors import DocumentError, Problem, StartError
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.exchange.pages import origin_of
@@ -425,10 +425,9 @@ class Serving:
         packed = PublishedApp(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,
-            source if isinstance(source, Path) else None,
+            SiteFiles(source, resource.folder) if isinstance(source, Path) else None,
             self._exchange,
             start=app.start,
-            folder=resource.folder,
             secure=origins.app(app.id).startswith("https:"),
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
             ruled=lambda path: self._apps.has_rule(app.id, path),

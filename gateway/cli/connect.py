@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -134,11 +135,19 @@ def _chatgpt_steps(target: HostTarget) -> tuple[str, ...]:
         f"Authentication: {'OAuth' if target.auth == 'oauth' else 'No authentication'}.",
     ]
     parts = urlsplit(target.url)
-    if parts.scheme != "https" or (parts.hostname or "").rpartition(".")[2] in ("localhost", "1"):
+    if parts.scheme != "https" or not _is_public(parts.hostname or ""):
         steps.append("ChatGPT reaches public https addresses alone: set server.public_url, and serve it there.")
     if target.auth == "token":
         steps.append("ChatGPT sends no token of the gateway: name an oauth issuer under `auth`.")
     return tuple(steps)
+
+
+def _is_public(host: str) -> bool:
+    """Return whether a host may be reachable from the internet."""
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return host.rpartition(".")[2] not in ("localhost", "local", "internal") and "." in host
 
 
 def _token_steps(target: HostTarget) -> tuple[str, ...]:

@@ -54,8 +54,6 @@ ANY_PATH = r"/{path:[\s\S]*}"
 """The route of a site: its files and its API share one tree."""
 
 _ICON: Final = "/favicon.ico"
-_NOWHERE: Final = Path("/dev/null/no-folder")
-"""In place of the folder of an app that has none."""
 _ELSEWHERE: Final = ("cross-site", "same-site")
 
 _SECURE: Final = {**SECURE, "referrer-policy": "same-origin"}
@@ -67,12 +65,58 @@ _SHOWN: Final = {POLICY: "content-security-policy"}
 PAGE_POLICY = "frame-ancestors 'none'"
 
 
+class SiteFiles:
+    """The files of an app. `source` is its folder, or one HTML file; `folder` is where they are on its site."""
+
+    def __init__(self, source: Path, folder: FolderSite | None = None) -> None:
+        is_folder = source.is_dir()
+        self._folder = (source if is_folder else source.parent).resolve()
+        self._root = str(self._folder)
+        self._index = INDEX if is_folder else source.name
+        self._only = None if is_folder else source.resolve()
+        self.prefix = folder.prefix if folder is not None else "/"
+        self._page = folder.page if folder is not None else None
+
+    @property
+    def first_page(self) -> Path | None:
+        """The page that the app's own router begins with."""
+        return self._page or self.find("/")
+
+    @property
+    def root_is_empty(self) -> bool:
+        """Whether the root of the site has no page of its own."""
+        return self.find("/") in (None, self._page)
+
+    def may_have(self, path: str) -> bool:
+        """Return False if there is surely no file: this is cheaper than `find`."""
+        return os.access(f"{self._root}{path}", os.F_OK)
+
+    def find(self, path: str) -> Path | None:
+        """Return the file that `path` names, if there is one; never one outside the app's folder, or a hidden one."""
+        found = self._find_below(path)
+        if found is None and self.prefix != "/" and path.startswith(self.prefix):
+            return self._find_below(path[len(self.prefix) - 1 :])
+        return found
+
+    def _find_below(self, path: str) -> Path | None:
+        relative = path.lstrip("/") or self._index
+        if relative.endswith("/"):
+            relative += INDEX
+        if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
+            return None
+        named = os.path.join(self._root, relative)
+        if not os.path.isfile(named):
+            return None
+        file = Path(named).resolve()
+        return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
+
+
 class SiteDoor:
-    """The site of one app. `source` is its folder, or one HTML file; None if a backend renders its pages.
+    """The site of one app with `files`; None if a backend renders its pages.
 
     `largest` returns the current limit of a body in bytes; a larger one is not read. `ruled` tells whether a rule
     matches the beginning of a path: other paths belong to the page's own router, and a browser that navigates to one
-    gets the page. `start` is where the app begins, and `folder` where its files are. `secure`: the site is at https.
+    gets the page. `start` is where the app begins. `secure`: the site is at https.
     `room` limits the bytes of large bodies together with those of other doors, and
     `in_turn` lets connections read frames in turn. `admits` are the access rules.
     """
@@ -80,11 +124,10 @@ class SiteDoor:
     def __init__(
         self,
         app: str,
-        source: Path | None,
+        files: SiteFiles | None,
         exchange: Exchange,
         *,
         start: str = "/",
-        folder: FolderSite | None = None,
         secure: bool = False,
         largest: Callable[[], int],
         ruled: Callable[[str], bool],
@@ -93,16 +136,9 @@ class SiteDoor:
         admits: Admits = admit_all,
     ) -> None:
         self.app = app
-        self._pages = source is None
+        self._files = files
         self._secure = secure
-        source = source or _NOWHERE
-        self._folder = (source if source.is_dir() else source.parent).resolve()
-        self._root = str(self._folder)
-        self._index = INDEX if source.is_dir() else source.name
         self._start = start
-        self._prefix = folder.prefix if folder is not None else "/"
-        self._page = folder.page if folder is not None else None
-        self._only = None if source.is_dir() else source.resolve()
         self._exchange = exchange
         self._largest = largest
         self._ruled = ruled
@@ -125,17 +161,20 @@ class SiteDoor:
         """
         if headers.get("sec-fetch-mode") == "navigate" or headers.get("sec-fetch-site") in _ELSEWHERE:
             return False
-        if path in (_ICON, VISIT) or (self._prefix != "/" and path.startswith(self._prefix)):
+        if path in (_ICON, VISIT):
             return False
-        if self._pages:
+        files = self._files
+        if files is None:
             return True
-        if method != "GET" or not os.access(f"{self._root}{path}", os.F_OK):  # cheaper than the checks of files below
+        if files.prefix != "/" and path.startswith(files.prefix):
+            return False
+        if method != "GET" or not files.may_have(path):
             return True
-        return self._file(path) is None and not self._is_folder(path, navigates=False)
+        return files.find(path) is None and not self._is_folder(files, path, navigates=False)
 
     async def open(self, request: Request, principal: Principal) -> Response | Stream:
         """Run a request of the page. An answer 205 has no content (RFC 9110, 15.3.6), and browsers read none."""
-        if self._pages:
+        if self._files is None:
             request = replace(with_meant_method(request), page=page_of_browser(request.headers))
         request, caller = _without_token(request, principal), self._caller(principal)
         if request.method.upper() == WEBSOCKET:  # the exchange's own name, which no client may send as a method
@@ -168,22 +207,11 @@ class SiteDoor:
             return refusal_response(403, "not-allowed", "This app is not for this person: its `access` excludes them.")
         if _is_upgrade(request):
             return await self._open_socket(request)
-        if request.method in ("GET", "HEAD") and not self._pages:
-            file = None
-            if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)
-                file = self._file(request.path)
-                if request.path == "/" and self._begins_elsewhere():
-                    raise web.HTTPFound(URL(self._start, encoded=True), headers=SECURE)
-                navigates = request.headers.get("sec-fetch-mode") == "navigate"
-                # The page's relative URLs need the slash.
-                if file is None and self._is_folder(request.path, navigates=navigates):
-                    raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
-            file = file or self._routed(request)
-            if file is not None:
-                return _serve(file)
-        if request.path == _ICON and not self._pages:  # browsers request one from every site
+        if self._files is not None and (found := self._answer_by_file(self._files, request)) is not None:
+            return found
+        if request.path == _ICON and self._files is not None:  # browsers request one from every site
             return refusal_response(404, "no-icon", "This app has no icon at this address.")
-        if request.headers.get("sec-fetch-site") in _ELSEWHERE and not (self._pages and _visits(request)):
+        if request.headers.get("sec-fetch-site") in _ELSEWHERE and not (self._files is None and _visits(request)):
             return refusal_response(
                 403, "foreign-page", "A link of another site leads to the app's pages, not to its API."
             )
@@ -226,41 +254,38 @@ class SiteDoor:
             answer.force_close()  # the rest of the body is not read
         return _set_headers(answer, response)
 
-    def _is_folder(self, path: str, *, navigates: bool) -> bool:
+    def _answer_by_file(self, files: SiteFiles, request: web.Request) -> web.StreamResponse | None:
+        """Return the file that the request names, or the page to which a person navigates; None for the backend.
+
+        Raises the redirects `HTTPFound` and `HTTPMovedPermanently`.
+        """
+        if request.method not in ("GET", "HEAD"):
+            return None
+        file = None
+        if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)
+            file = files.find(request.path)
+            if request.path == "/" and self._start != "/" and files.root_is_empty:
+                raise web.HTTPFound(URL(self._start, encoded=True), headers=SECURE)
+            navigates = request.headers.get("sec-fetch-mode") == "navigate"
+            # The page's relative URLs need the slash.
+            if file is None and self._is_folder(files, request.path, navigates=navigates):
+                raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
+        if file is None and self._is_routed(request):
+            file = files.first_page
+        return _serve(file) if file is not None else None
+
+    def _is_folder(self, files: SiteFiles, path: str, *, navigates: bool) -> bool:
         """Return whether the path is a page's folder without its slash, and not a script's request to the API."""
         if not navigates and self._ruled(path):
             return False
-        return self._file(f"{path}/") is not None
+        return files.find(f"{path}/") is not None
 
-    def _routed(self, request: web.Request) -> Path | None:
-        """Return the app's page if a person navigates to a path of its router: by a reload, a bookmark or a link."""
+    def _is_routed(self, request: web.Request) -> bool:
+        """Return whether a person navigates to a path of the page's router: by a reload, a bookmark or a link."""
         to_a_page = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
-        if to_a_page != ("navigate", "document") or "." in request.path.rpartition("/")[2] or self._ruled(request.path):
-            return None
-        return self._page or self._file("/")
-
-    def _begins_elsewhere(self) -> bool:
-        """Return whether the root of the site has no page of its own: the app begins at a path of its router."""
-        return self._start != "/" and self._file("/") in (None, self._page)
-
-    def _file(self, path: str) -> Path | None:
-        """Return the file that `path` names, if there is one; never one outside the app's folder, or a hidden one."""
-        found = self._file_at(path)
-        if found is None and self._prefix != "/" and path.startswith(self._prefix):
-            return self._file_at(path[len(self._prefix) - 1 :])
-        return found
-
-    def _file_at(self, path: str) -> Path | None:
-        relative = path.lstrip("/") or self._index
-        if relative.endswith("/"):
-            relative += INDEX
-        if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
-            return None
-        named = os.path.join(self._root, relative)
-        if not os.path.isfile(named):
-            return None
-        file = Path(named).resolve()
-        return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
+        if to_a_page != ("navigate", "document") or "." in request.path.rpartition("/")[2]:
+            return False
+        return not self._ruled(request.path)
 
 
 class _File(web.FileResponse):
