@@ -120,6 +120,7 @@ class Forwarder(Protocol):
         app: str | None,
         view: str | None = None,
         tell: Tell | None = None,
+        door: Door = Door.MCP,
     ) -> types.CallToolResult: ...
 
     async def collect(self, principal: Principal, call: str) -> types.CallToolResult: ...

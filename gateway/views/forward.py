@@ -181,6 +181,7 @@ class Forwarder:
         app: str | None,
         view: str | None = None,
         tell: Tell | None = None,
+        door: Door = Door.MCP,
     ) -> mcp.CallToolResult:
         """Run the tool with the model's name `name`, or, in the given view, with the page's name `name`.
 
@@ -191,7 +192,7 @@ class Forwarder:
             target, tool = await self._tool(principal, name, app, view)
         except Refusal as refusal:
             return refusal_result(refusal)
-        caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id)
+        caller = Caller(principal, target.app, door, Initiator.MODEL, "model-call", target.id)
         call = PageToolCall(self._views, self._calls, target, tool, caller, arguments, self._redact)
         relay = target.relay
         if relay is None:

@@ -80,8 +80,8 @@ async def test_the_host_calls_the_page_s_tools_through_the_gateway(page: Page, t
         }}"""
         assert await page.evaluate(by_client) == [names, called]
         fields = [line["fields"] for line in world.records() if line["phase"] == "outcome"]
-        calls = [one["initiator"] for one in fields if one.get("tool") == "get_cart"]
-        assert calls == ["model", "model"]
+        calls = [(one["initiator"], one["door"]) for one in fields if one.get("tool") == "get_cart"]
+        assert calls == [("model", "bridge")] * 2
         await world.gateway.stop()
         await world.start_gateway()
         again = f"() => {APP}.callTool('get_cart').then((result) => !result.isError, () => false)"

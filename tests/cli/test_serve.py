@@ -183,7 +183,7 @@ async def test_dev_tells_of_a_script_that_no_browser_can_read_as_of_an_error(tmp
         running.terminate()
         code, rest = await wait_exit(running)
     assert code == 0, rest
-    assert f"ERROR gateway.assembly.apps: app page: {tmp_path / 'app.js'}:2:9: " in rest
+    assert f"ERROR gateway.assembly.packing: app page: {tmp_path / 'app.js'}:2:9: " in rest
 
 
 async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> None:

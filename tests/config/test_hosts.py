@@ -11,7 +11,7 @@ from gateway.config import load_config
 from gateway.errors import DocumentError
 
 OAUTH = "[{type: oauth, issuer: https://login.example.com}]"
-REST = "issuer: https://login.example.com, client_id: chat, client_secret: 0123456789abcdef"
+REST = "issuer: https://login.example.com, client_id: chat, client_secret: kX4chat-secret-Q9v7Lr2m"
 
 
 def load_hosts(folder: Path, hosts: str, auth: str = OAUTH) -> tuple[HostSite, ...]:
@@ -39,13 +39,13 @@ def test_a_host_may_open_apps_and_upstreams(tmp_path: Path) -> None:
         ("cart", "shop"),
         False,
     )
-    assert "0123456789abcdef" not in repr(host)
+    assert "kX4chat-secret-Q9v7Lr2m" not in repr(host)
     [local] = load_hosts(tmp_path, "- {origin: 'http://localhost:5173', apps: [cart]}", "[none]")
     assert (local.issuer, local.client_id) == (None, None)
 
 
 CHAT = "origin: https://chat.example.com, apps: [cart]"
-AT, KEY = "issuer: https://login.example.com", "client_secret: 0123456789abcdef"
+AT, KEY = "issuer: https://login.example.com", "client_secret: kX4chat-secret-Q9v7Lr2m"
 
 
 @pytest.mark.parametrize(

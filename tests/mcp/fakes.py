@@ -217,6 +217,7 @@ class FakePages:
         app: str | None,
         view: str | None = None,
         tell: Tell | None = None,
+        door: Door = Door.MCP,
     ) -> types.CallToolResult:
         if self.raising is not None:
             raise self.raising
