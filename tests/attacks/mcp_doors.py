@@ -120,6 +120,7 @@ class HttpDoor:
         """Attach the view with its launch value: the first time, or after it has moved."""
         attached = answer_in((await self.call("webmcp_attach", json.dumps({"launch": self.launch})))[1])
         assert attached is not None
+        assert "result" in attached, attached
         content = attached["result"]["structuredContent"]
         assert content["proven"] is True
         self.proof = Proof(content["view"], base64.urlsafe_b64decode(content["key"] + "="))

@@ -232,19 +232,25 @@ Call = Callable[[str], Awaitable[None]]
 
 
 class Load:
-    """Clients of every kind, each of which makes one call after the other."""
+    """`times` clients of every kind, each of which makes one call after the other."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, times: int) -> None:
         self._place = place
+        self._kinds = (self._pages, self._large, self._strangers, self._modern, self._legacy, self._views) * times
         self._number = 0
         self._stopped = False
+        self._begun = asyncio.Semaphore(0)
 
-    async def run(self, times: int) -> None:
-        """Run `times` clients of each kind until `stop`; returns when their last calls are over."""
+    async def run(self) -> None:
+        """Run the clients until `stop`; returns when their last calls are over."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(times):
-                for kind in (self._pages, self._large, self._strangers, self._modern, self._legacy, self._views):
-                    tasks.create_task(kind())
+            for kind in self._kinds:
+                tasks.create_task(kind())
+
+    async def begin(self) -> None:
+        """Wait until every client has its session and its view."""
+        for _ in self._kinds:
+            await self._begun.acquire()
 
     def stop(self) -> None:
         """Begin no more calls."""
@@ -300,6 +306,7 @@ class Load:
 
     async def _repeat(self, kind: str, call: Call) -> None:
         tally = self._place.tally
+        self._begun.release()
         while not self._stopped:
             self._number += 1
             number = f"/api/{self._number}"
@@ -352,9 +359,10 @@ class Load:
 
 async def measure(place: Place, times: int, wanted: int, restarts: int = 1) -> Tally:
     """Restart the gateway under the load of `times` clients of each kind; `wanted` calls begin after each restart."""
-    load, tally = Load(place), place.tally
+    load, tally = Load(place, times), place.tally
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(load.run(times))
+        tasks.create_task(load.run())
+        await load.begin()
         for _ in range(restarts):
             await _until(tally, time.monotonic(), wanted)
             await place.restart()
