@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp_types import TextResourceContents
 from playwright.async_api import FrameLocator, Locator, Page, expect
 
 from gateway.app import build_app
@@ -215,6 +216,47 @@ async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: 
         ]
         names = await app.locator("[class*=' ontool']").all_inner_texts()
         assert [*zip(names, heard, strict=True)] == [(f"on{name.replace('-', '')}:", said) for name, said in parts]
+
+
+SHOW = """async (properties) => {
+  await import("/host/mcp-app.js");
+  window.app = Object.assign(document.createElement("mcp-app"), { gateway: "", title: "App", ...properties });
+  window.failures = [];
+  app.addEventListener("mcp-app-error", ({ detail }) => failures.push(detail.message));
+  document.body.replaceChildren(app);
+}"""
+"""A host page with an element of these properties."""
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "control"),
+    [("budget-allocator", "get-budget-data", "input[type=range]"), ("system-monitor", "get-system-info", "canvas")],
+)
+async def test_a_published_app_is_shown_from_html_that_its_host_has_read(
+    page: Page, tmp_path: Path, name: str, tool: str, control: str
+) -> None:
+    """With the result of its call; other HTML than the gateway's own is refused in the element's place."""
+    async with show_app(page, tmp_path, name):
+        async with Client(f"{page.url.rpartition('/')[0]}/mcp/{name}".replace("gateway.", "")) as client:
+            read = (await client.read_resource(RESOURCES[name])).contents[0]
+            result = await client.call_tool(tool, {})
+        assert isinstance(read, TextResourceContents)
+        properties = {
+            "upstream": name,
+            "resourceUri": RESOURCES[name],
+            "resourceHtml": read.text,
+            "toolCallId": "call-1",
+            "toolName": tool,
+            "toolInput": {},
+            "toolResult": result.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        await page.evaluate(SHOW, properties)
+        shown = page.frame_locator("mcp-app iframe").frame_locator("iframe").locator(control).first
+        await expect(shown).to_be_visible()
+        assert await page.evaluate("failures") == []
+        await page.evaluate(SHOW, {**properties, "resourceHtml": read.text + " "})
+        await expect(page.locator("mcp-app")).to_contain_text("App cannot be shown.")
+        assert "not the HTML that the gateway has" in (await page.evaluate("failures"))[0]
 
 
 async def until(true: Callable[[], bool]) -> None:
