@@ -6,6 +6,8 @@ import asyncio
 import logging
 import re
 import secrets
+from array import array
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
@@ -29,10 +31,11 @@ SHORTEST: Final = 8
 
 _WIDEST: Final = len(r"\u0041")
 
-NESTED: Final = 3
-"""Levels of percent-encoding that are looked through: a URL in a URL encodes its parameters again."""
-
-_ENCODED: Final = re.compile(rb"%[0-9A-Fa-f]{2}|[^%]+|%")
+_ESCAPES: Final = (
+    (b"\\", re.compile(rb"\\(?:u00(?P<hex>[0-9A-Fa-f]{2})|(?P<same>.))", re.DOTALL)),
+    *((b"%", re.compile(rb"%%%b(?P<hex>[0-9A-Fa-f]{2})(?P<same>(?!))?" % (b"25" * level))) for level in (2, 1, 0)),
+)
+"""Escaped bytes of JSON, and of URLs, where a URL in a URL is encoded again."""
 
 
 class SecretRedactor:
@@ -61,25 +64,43 @@ class SecretRedactor:
         return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def shown(self, text: str) -> str:
-        """Mask a text for people and records as `text` does, and also where it is percent-encoded."""
-        text = self.text(text)
-        if self._secrets and "%" in text:
-            data = text.encode("utf-8", "surrogateescape")
-            for depth in range(1, NESTED + 1):
-                data = self._mask_encoded(data, depth)
-            text = data.decode("utf-8", "surrogateescape")
-        return text
+        """Mask a text for people and records, also where it is escaped as in JSON or percent-encoded.
 
-    def _mask_encoded(self, data: bytes, depth: int) -> bytes:
-        """Mask what a secret is percent-encoded to `depth` times."""
-        plain, starts = data, list(range(len(data) + 1))
-        for _ in range(depth):
-            plain, starts = _percent_decode(plain, starts)
-        kept, at = list[bytes](), 0
-        for match in re.finditer(b"|".join(map(re.escape, self._secrets)), plain):
-            kept.append(data[at : starts[match.start()]])
-            at = starts[match.end()]
-        return MASK.encode().join([*kept, data[at:]])
+        In time that is linear in its length, whatever the secrets are: these are chosen by pages.
+        """
+        data = text.encode("utf-8", "surrogateescape")
+        for mark, escape in _ESCAPES:
+            if mark in data:
+                data = self._mask_escaped(data, escape)
+        for secret in self._secrets:
+            for form in (secret, *_wide(secret)):
+                data = data.replace(form, MASK.encode())
+        return data.decode("utf-8", "surrogateescape")
+
+    def _mask_escaped(self, data: bytes, escape: re.Pattern[bytes]) -> bytes:
+        """Mask the secrets in what `data` is without its escapes, in time that is linear in its length."""
+        plain, marks, sources, at = bytearray(), array("Q"), array("Q"), 0
+        for match in escape.finditer(data):
+            plain += data[at : match.start()]
+            plain += match["same"] or bytes((int(match["hex"], 16),))
+            at = match.end()
+            marks.append(len(plain))
+            sources.append(at)
+        plain += data[at:]
+
+        def source(index: int) -> int:
+            before = bisect_right(marks, index) - 1
+            return index if before < 0 else sources[before] + index - marks[before]
+
+        for secret in self._secrets:
+            kept, at, start = list[bytes](), 0, plain.find(secret)
+            while start >= 0:
+                kept.append(data[at : source(start)])
+                at = source(start + len(secret))
+                start = plain.find(secret, start + len(secret))
+            if kept:  # the rest is looked through anew: its escapes have moved
+                return self._mask_escaped(MASK.encode().join([*kept, data[at:]]), escape)
+        return data
 
     def headers(self, headers: Headers) -> Headers:
         """Mask the values of header fields."""
@@ -111,20 +132,6 @@ class SecretRedactor:
                 near = _disguise(secret).finditer(data, max(0, end - _WIDEST * len(secret)))
                 end = next((match.start() for match in near if match.start() < end < match.end()), end)
         return end
-
-
-def _percent_decode(data: bytes, starts: list[int]) -> tuple[bytes, list[int]]:
-    """Return the decoded bytes, and where each of them begins in the text, as `starts` says for those of `data`."""
-    plain, begins = bytearray(), list[int]()
-    for match in _ENCODED.finditer(data):
-        part = match[0]
-        if len(part) == 3 and part.startswith(b"%"):
-            plain.append(int(part[1:], 16))
-            begins.append(starts[match.start()])
-        else:
-            plain += part
-            begins += starts[match.start() : match.end()]
-    return bytes(plain), [*begins, starts[-1]]
 
 
 @lru_cache(maxsize=64)

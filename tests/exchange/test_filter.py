@@ -3,9 +3,10 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.errors import Reason, Refusal
@@ -153,6 +154,25 @@ def test_a_secret_may_look_like_an_escape(secret: str) -> None:
         for at in range(len(data)):
             echo = SecretRedactor([secret])
             assert echo.part(data[:at]) + echo.part(data[at:]) + echo.rest() == b"***"
+
+
+@given(st.text("ab\\\\/&é1", min_size=8, max_size=12), st.text("a1%/&", max_size=6), st.integers(0, 3))
+def test_what_people_see_has_no_secret_however_it_is_encoded(secret: str, around: str, times: int) -> None:
+    """Percent-encoded up to three times, by an encoder that leaves some characters; or as in JSON."""
+    encoded = secret
+    for _ in range(times):
+        encoded = quote(encoded, safe="/")
+    assume(secret not in around)
+    for written in (encoded, json.dumps(secret, ensure_ascii=False)[1:-1]):
+        assert SecretRedactor([secret]).shown(f"x={written}&y") == "x=***&y"
+    assert SecretRedactor([secret]).shown(around) == around
+
+
+def test_a_periodic_secret_is_searched_for_once() -> None:
+    """A page chooses its token: it must not make the search quadratic, which here would take minutes."""
+    redactor = SecretRedactor(["a" * 8000 + "b"])
+    text = "a" * 2**20
+    assert [redactor.shown(text + end) for end in ("\\\\", "%")] == [text + "\\\\", text + "%"]
 
 
 @pytest.mark.parametrize("longer", ["token-number-1-and-more", "another-token-number-1", "number-1-token-number-2"])
