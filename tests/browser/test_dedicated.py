@@ -396,6 +396,7 @@ async def test_another_persons_address_shows_nothing(browser: Browser, tmp_path:
         ann, bob = await anns.new_page(), await bobs.new_page()
         for page, person in ((ann, "ann"), (bob, "bob")):
             await page.goto(await link(world, person))
+            await expect(page.get_by_text(f"Signed in as {person}")).to_be_visible()
             await page.goto(f"{world.console}/#/apps/cart")
         route = await asyncio.wait_for(held.get(), 60)
         url = route.request.url

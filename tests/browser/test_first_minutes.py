@@ -113,7 +113,7 @@ async def test_an_app_is_learned_in_report_mode_and_enforced(folder: Path, page:
             await page.goto(f"http://gateway.localhost:{port}/")
             await expect(app.locator("#notes")).to_have_text("milk", timeout=60_000)
             await app.locator("#text").fill("bread")
-            await app.locator("#add").click()
+            await app.locator("#add").press("Enter")
             await expect(app.locator("#status")).to_have_text("add 200", timeout=60_000)
         policy = folder / "policies" / "notes.yaml"
         learned = await command("policy", "learn", "gateway.journal", "--into", str(policy))
@@ -128,7 +128,8 @@ async def test_an_app_is_learned_in_report_mode_and_enforced(folder: Path, page:
             await page.goto(f"http://gateway.localhost:{port}/")
             await expect(app.locator("#notes li")).to_have_text(["milk", "bread"], timeout=60_000)
             await app.locator("#text").fill("salt")
-            await app.locator("#add").click()
+            await app.locator("#add").press("Enter")
+            await expect(app.locator("#status")).to_have_text("add 200", timeout=60_000)
             await expect(app.locator("#notes li")).to_have_text(["milk", "bread", "salt"], timeout=60_000)
             await app.locator("#other").click()
             await expect(app.locator("#status")).to_have_text("other 403", timeout=60_000)
