@@ -33,9 +33,16 @@ async def seen(page: Page, request: pytest.FixtureRequest) -> Page:
     return page
 
 
+FADED = """() => Promise.allSettled(document.getAnimations()
+  .filter((one) => one.effect?.getComputedTiming().endTime !== Infinity && one.playState === "running")
+  .map((one) => one.finished)).then(() => null)"""
+"""Waits until everything has faded in: what is half there has too little contrast."""
+
+
 async def findings(page: Page) -> str:
     """Every violated rule, a line for each element."""
     await page.evaluate(AXE.read_text("utf-8"))
+    await page.evaluate(FADED)
     result: dict[str, Any] = await page.evaluate(RUN)
     return "\n".join(
         f"{rule['id']}: {node['target']} {node['html'][:200]}"
