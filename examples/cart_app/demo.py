@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -200,22 +200,21 @@ def show_page(open_browser: bool) -> None:
         webbrowser.open(PAGE)
 
 
-def run(data: Path, open_browser: bool) -> None:
+def run(data: Path, needed: list[Part], title: str, show: Callable[[], None]) -> None:
     """Start all parts, show the page, and stop on a signal. Raises `DemoError`."""
     signals = Signals()
     signals.listen()
     demo = Demo(data, signals)
     environ = {**os.environ, "SHOP_SECRET": secrets.token_urlsafe(32), "PYTHONUNBUFFERED": "1"}
     try:
-        needed = parts(data)
         for part in needed:
             check_port(part)
-        say(f"Starting the cart example; its files are in {data}")
+        say(f"Starting {title}; its files are in {data}")
         for part in needed:
             demo.start(part, environ)
             if signals.count:
                 return
-        show_page(open_browser)
+        show()
         demo.watch()
     finally:
         if demo.children:
@@ -225,21 +224,33 @@ def run(data: Path, open_browser: bool) -> None:
             say(" done.")
 
 
-def main() -> None:
-    """Read the command line, and run."""
-    parser = argparse.ArgumentParser(description="Start the cart example: authorization server, shop and gateway.")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="keep cart, keys and record here [a temporary folder]")
+def start(data: Path, open_browser: bool) -> None:
+    """Run the cart example. Raises `DemoError`."""
+    run(data, parts(data), "the cart example", lambda: show_page(open_browser))
+
+
+def start_by_command(description: str, kept: str, prefix: str, start: Callable[[Path, bool], None]) -> None:
+    """Read a demo's command line, and start it. `kept` is what its folder holds; `prefix` names a temporary one."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, metavar="DIR", help=f"keep {kept} here [a temporary folder]")
     parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
     given = parser.parse_args()
     try:
         if given.data is not None:
             given.data.mkdir(parents=True, exist_ok=True)
-            run(given.data.resolve(), not given.no_open)
+            start(given.data.resolve(), not given.no_open)
         else:
-            with tempfile.TemporaryDirectory(prefix="cart-demo-", ignore_cleanup_errors=True) as folder:
-                run(Path(folder), not given.no_open)
+            with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+                start(Path(folder), not given.no_open)
     except DemoError as error:
         sys.exit(f"\n{error}")
+
+
+def main() -> None:
+    """Start the cart example from the command line."""
+    start_by_command(
+        "Start the cart example: authorization server, shop and gateway.", "cart, keys and record", "cart-demo-", start
+    )
 
 
 if __name__ == "__main__":

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import secrets
 import shutil
 import sys
-import tempfile
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,11 @@ from examples.cart_app.demo import (
     GATEWAY_PORT,
     SHOP,
     SHOP_PORT,
-    Demo,
     DemoError,
     Part,
-    Signals,
-    check_port,
+    run,
     say,
+    start_by_command,
 )
 from examples.chat_host.settings import Settings, SettingsError, read_settings
 
@@ -81,50 +77,21 @@ def show_page(settings: Settings, open_browser: bool) -> None:
         webbrowser.open(settings.url)
 
 
-def run(data: Path, open_browser: bool) -> None:
-    """Start all parts, show the page, and stop on a signal. Raises `DemoError`."""
+def start(data: Path, open_browser: bool) -> None:
+    """Run the chat and all that it shows. Raises `DemoError`."""
     try:
         settings = read_settings(os.environ, data)
     except SettingsError as error:
         raise DemoError(str(error)) from error
-    signals = Signals()
-    signals.listen()
-    demo = Demo(data, signals)
-    environ = {**os.environ, "SHOP_SECRET": secrets.token_urlsafe(32), "PYTHONUNBUFFERED": "1"}
-    try:
-        needed = parts(data, urlsplit(settings.url).port or 80)
-        for part in needed:
-            check_port(part)
-        say(f"Starting the chat and its apps; their files are in {data}")
-        for part in needed:
-            demo.start(part, environ)
-            if signals.count:
-                return
-        show_page(settings, open_browser)
-        demo.watch()
-    finally:
-        if demo.children:
-            say("\nEnding …", end="")
-        demo.end()
-        if demo.children:
-            say(" done.")
+    needed = parts(data, urlsplit(settings.url).port or 80)
+    run(data, needed, "the chat and its apps", lambda: show_page(settings, open_browser))
 
 
 def main() -> None:
-    """Read the command line, and run."""
-    parser = argparse.ArgumentParser(description="Start the demo chat, its apps and their gateway.")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="keep conversations and all else [a temporary folder]")
-    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
-    given = parser.parse_args()
-    try:
-        if given.data is not None:
-            given.data.mkdir(parents=True, exist_ok=True)
-            run(given.data.resolve(), not given.no_open)
-        else:
-            with tempfile.TemporaryDirectory(prefix="chat-demo-", ignore_cleanup_errors=True) as folder:
-                run(Path(folder), not given.no_open)
-    except DemoError as error:
-        sys.exit(f"\n{error}")
+    """Start the demo chat from the command line."""
+    start_by_command(
+        "Start the demo chat, its apps and their gateway.", "conversations and all else", "chat-demo-", start
+    )
 
 
 if __name__ == "__main__":

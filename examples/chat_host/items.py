@@ -72,7 +72,7 @@ class ToolUse(msgspec.Struct, frozen=True, tag_field="kind", tag="tool"):
 
 
 class AppContext(msgspec.Struct, frozen=True, tag_field="kind", tag="context"):
-    """What an app wants the model to know (`ui/update-model-context`); a later one of the same app replaces it."""
+    """An app's context for the model (`ui/update-model-context`); a later one of the same app replaces it."""
 
     id: str
     app: str

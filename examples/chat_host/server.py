@@ -42,7 +42,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True)
 class Chat:
-    """What the handlers share."""
+    """The state that the handlers share."""
 
     settings: Settings
     conversations: Conversations
@@ -205,7 +205,7 @@ async def send_message(request: web.Request) -> web.StreamResponse:
 
 
 async def set_context(request: web.Request) -> web.StreamResponse:
-    """What an app wants the model to know; it is read with the person's next message."""
+    """An app's context for the model; it is read with the person's next message."""
     conversation, body = _conversation(request), await _json(request)
     app, text = str(body.get("app") or "An app")[:80], body.get("text")
     id = f"context-{app}"

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import aiohttp
-
 from examples.chat_host.models.base import (
     AssistantText,
     CallDelta,
@@ -23,7 +21,7 @@ from examples.chat_host.models.base import (
     UserText,
     merge_texts,
 )
-from examples.chat_host.models.endpoint import broken_off, error_of, read_json, stream_events
+from examples.chat_host.models.endpoint import EndpointModel, broken_off, error_of, read_json, stream_events
 
 VERSION = "2023-06-01"
 MAX_TOKENS = 4096
@@ -38,19 +36,8 @@ REASONS: Mapping[str, Literal["stop", "calls", "length", "filtered"]] = {
 
 
 @dataclass(slots=True)
-class AnthropicModel:
+class AnthropicModel(EndpointModel):
     """The model `name` at `base_url`, such as https://api.anthropic.com."""
-
-    http: aiohttp.ClientSession
-    base_url: str
-    name: str
-    key: str = field(default="", repr=False)
-    system: str = ""
-
-    @property
-    def label(self) -> str:
-        """The model's name."""
-        return self.name
 
     async def answer(self, entries: Sequence[Entry], tools: Sequence[Tool]) -> AsyncIterator[Part]:
         """Yield the answer. Raises `ModelError`."""

@@ -40,7 +40,7 @@ class UserText:
 
 @dataclass(frozen=True, slots=True)
 class AssistantText:
-    """What the model wrote."""
+    """Text that the model wrote."""
 
     text: str
 

@@ -6,6 +6,7 @@ import email.utils
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +20,22 @@ SILENT_FOR = 120.0
 """Seconds without a byte after which an answer counts as broken off."""
 
 LARGEST_ERROR = 64 * 1024
+
+
+@dataclass(slots=True)
+class EndpointModel:
+    """A model `name` at `base_url`, which `system` instructs; `key` authenticates the chat."""
+
+    http: aiohttp.ClientSession
+    base_url: str
+    name: str
+    key: str = field(default="", repr=False)
+    system: str = ""
+
+    @property
+    def label(self) -> str:
+        """The model's name."""
+        return self.name
 
 
 async def stream_events(

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import aiohttp
-
 from examples.chat_host.models.base import (
     AssistantText,
     CallDelta,
@@ -25,7 +23,7 @@ from examples.chat_host.models.base import (
     UserText,
     merge_texts,
 )
-from examples.chat_host.models.endpoint import broken_off, error_of, read_json, stream_events
+from examples.chat_host.models.endpoint import EndpointModel, broken_off, error_of, read_json, stream_events
 
 REASONS: Mapping[str, Literal["stop", "calls", "length", "filtered"]] = {
     "stop": "stop",
@@ -37,19 +35,8 @@ REASONS: Mapping[str, Literal["stop", "calls", "length", "filtered"]] = {
 
 
 @dataclass(slots=True)
-class OpenAIModel:
+class OpenAIModel(EndpointModel):
     """The model `name` at `base_url`, such as https://api.openai.com/v1; local servers often need no key."""
-
-    http: aiohttp.ClientSession
-    base_url: str
-    name: str
-    key: str = field(default="", repr=False)
-    system: str = ""
-
-    @property
-    def label(self) -> str:
-        """The model's name."""
-        return self.name
 
     async def answer(self, entries: Sequence[Entry], tools: Sequence[Tool]) -> AsyncIterator[Part]:
         """Yield the answer. Raises `ModelError`."""

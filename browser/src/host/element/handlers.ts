@@ -136,7 +136,7 @@ export class HandlerView implements AppView {
     else waiting?.resolve(message["result"] as JsonObject);
   }
 
-  /** Without a gateway, nobody asks about gestures, or the focus. */
+  /** Gestures and the focus are reported to a gateway alone. */
   gesture(): void {}
   focus(): void {}
 

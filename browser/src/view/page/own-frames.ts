@@ -21,7 +21,7 @@ interface FrameDependencies {
 export interface OwnFrames {
   /** A message of the shell: true if it concerns a frame. */
   take(method: string, params: { [name: string]: unknown }): boolean;
-  /** Shows a page of the app in the frame of that name; false if there is none. */
+  /** Shows a page of the app in the frame with that name; returns whether there is such a frame. */
   lead(name: string, url: string): boolean;
 }
 
