@@ -34,7 +34,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """A host. A fact that nobody has stated is None, for which the runtime expects the worse.
+    """A host. A fact that nobody has stated is None: the runtime then does without it.
 
     `connect` is its name in `webmcp-gateway connect`. `shows` is whether it shows apps at all. `app_tools`: it calls
     tools of a page. `elicitation`: it asks its person, or leads to a page, when a server wants that. `drops_meta`: it
