@@ -22,6 +22,7 @@ BUILT = (
     "events/events.js",
     "files/files.js",
     "forms/forms.js",
+    "host/mcp-app.js",
     "indexeddb/indexeddb.js",
     "integrity/integrity.js",
     "late/late.js",
@@ -53,7 +54,7 @@ class BrowserBuild(BuildHookInterface[BuilderConfig]):
         if self.target_name != "wheel":
             return
         self._build_browser(Path(self.root))
-        build_data["artifacts"] += ["gateway/static/**", "!gateway/static/host/**"]  # host.js is for tests alone
+        build_data["artifacts"] += ["gateway/static/**"]
         if version == "standard":  # an editable install finds both folders beside the package
             build_data["force_include"].update(self._bundled(Path(self.root)))
 
