@@ -209,7 +209,11 @@ async def compare(
                     lines: list[str] = []
                     page.on("console", partial(keep_line, lines))
                     await page.goto(url)
-                    texts = await use(page_of(page) if where == "view" else page)
+                    place = page_of(page) if where == "view" else page
+                    texts = await use(place)
+                    await place.locator("body").evaluate("() => console.log('the end')")
+                    while "the end" not in lines:  # lines of a frame may come after what it shows
+                        await asyncio.sleep(0.05)
                     found.append((texts, await read_arrived(port), [one for one in lines if one.startswith("page ")]))
     native, view, site = found
     assert view == native

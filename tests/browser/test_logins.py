@@ -114,6 +114,8 @@ async def test_what_is_dropped_is_said_once(page: Page, tmp_path: Path) -> None:
         frame = await host.show(pack_html(tmp_path, "<script>const headers = {Authorization: 'Bearer x'}</script>"))
         for _ in range(2):
             assert await frame.evaluate("fetch('/api/me', {headers}).then(r => r.status)") == 401
+        async with page.expect_console_message(lambda message: message.text == "the end"):
+            await frame.evaluate("() => console.log('the end')")
     assert len([text for text in said if "Authorization header" in text and "authorization: pass" in text]) == 1
 
 

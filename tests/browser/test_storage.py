@@ -207,6 +207,8 @@ async def test_without_a_gateway_the_page_runs_all_the_same(host: Host, tmp_path
         await host.page.clock.fast_forward(12_000)
     await frame.wait_for_function("() => window.order?.at(-1) === 'onload'")
     assert await frame.evaluate("() => localStorage.visits") == "1"
+    async with host.page.expect_console_message(lambda line: line.text == "the end"):
+        await frame.evaluate("() => console.log('the end')")
     (said,) = [line for line in told if line.startswith("webmcp-gateway")]
     assert "localStorage lasts as long as this page" in said
     assert await host.run("() => [host.saves, host.of('ui/update-model-context')]") == [[], []]
