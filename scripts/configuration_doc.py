@@ -67,10 +67,10 @@ def _section(name: str, settings: list[Setting]) -> str:
 
 def _change(key: str) -> str:
     """Return whether a change of this key takes effect while the gateway runs."""
-    if key in RESTART:
-        return "restart"
     parts = key.replace("[]", "").split(".")
     above = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    if above & {*RESTART}:
+        return "restart"
     if above & {*LIVE, *ALSO_LIVE}:
         return "live"
     raise ValueError(f"{key}: neither LIVE nor RESTART of gateway/config/notices.py names it")
@@ -83,7 +83,7 @@ def deployment(text: str) -> str:
         name = setting.key.partition(".")[0].removesuffix("[]")
         live, restart = sections.setdefault(name, ([], []))
         short = f"`{setting.key.removeprefix(f'{name}.')}`"
-        (restart if setting.key in RESTART else live).append(short)
+        (restart if _change(setting.key) == "restart" else live).append(short)
     rows = "".join(
         f"| `{name}` | {_listed(live, restart)} | {_listed(restart, live)} |\n"
         for name, (live, restart) in sections.items()

@@ -2,6 +2,7 @@
 
 from gateway.config.approvals import ApprovalSettings, ApprovalWay, PresenceCheck, Webhook
 from gateway.config.audit import Audit, Places, SinkName, Telemetry, record_places
+from gateway.config.cluster import ClusterSettings, NodeAddress, NodeTls
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
 from gateway.config.locations import state_folder
 from gateway.config.notices import (
@@ -41,8 +42,11 @@ __all__ = [
     "ApprovalWay",
     "Audit",
     "BackendApp",
+    "ClusterSettings",
     "Config",
     "EncryptionKey",
+    "NodeAddress",
+    "NodeTls",
     "Notice",
     "NoticeKind",
     "Notices",

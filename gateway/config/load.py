@@ -17,6 +17,7 @@ from gateway.config import audit as record
 from gateway.config import locations
 from gateway.config.approvals import read_approvals
 from gateway.config.callers import blocks, check_reach, read_auth, read_hosts, read_roles
+from gateway.config.cluster import read_cluster, secret_nodes
 from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
@@ -144,7 +145,7 @@ class _ConfigReader:
 
     def config(self, root: Section) -> Config:
         self.files = root.report.files
-        for node in misplaced_secrets(root.node, SECRETS, [*exempt(root), *environments(root)]):
+        for node in misplaced_secrets(root.node, SECRETS, [*exempt(root), *environments(root), *secret_nodes(root)]):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
         section = root.section("server")
         server = _server(section, self.folder)
@@ -177,6 +178,9 @@ class _ConfigReader:
         stores = root.section("stores")
         stores.unavailable(*UNAVAILABLE["stores"])
         database, journal = record.database(stores, self.folder, state, self.environ), self._journal(stores, state)
+        cluster = read_cluster(root, self.folder, state, self.environ)
+        if cluster is not None and database.reveal().startswith("sqlite:"):
+            root.problem("is for PostgreSQL: name it in stores.database. SQLite is for one process", "cluster")
         telemetry = record.telemetry(root.section("telemetry"), self.folder, self.environ)
         return Config(
             path=self.path,
@@ -198,6 +202,7 @@ class _ConfigReader:
             access_log=root.flag("access_log", False),
             plugins=plugins,
             files={file: _digest(file) for file in sorted(self.files)},
+            cluster=cluster,
         )
 
     def _plugins(self, root: Section) -> tuple[str, ...]:

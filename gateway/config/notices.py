@@ -33,6 +33,7 @@ RESTART: Final[Mapping[str, tuple[str, ...]]] = {
     "stores.database": ("database",),
     "stores.journal": ("journal",),
     "stores.encryption_key": ("encryption_key",),
+    "cluster": ("cluster",),
     "approvals.presence": ("approvals.presence",),
     "audit.on_failure": ("audit.on_failure",),
     "audit.redact": ("audit.redact",),
@@ -53,6 +54,7 @@ RESTART: Final[Mapping[str, tuple[str, ...]]] = {
 """The settings that take effect at the next start, with the attributes of `Config` that hold them.
 
 They are open sockets, files and databases; names that browsers, issuers and signed addresses know; and code.
+A key stands for all below it.
 """
 
 LIVE: Final[Mapping[str, tuple[str, ...]]] = {

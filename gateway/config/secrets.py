@@ -58,7 +58,17 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str],
 
     With `plugins` it may also be a plugin's, resolved before it is used.
     """
-    text = section.text(key)
+    return _resolve(section.text(key), section, key, folder, environ, plugins=plugins)
+
+
+def listed_secrets(section: Section, key: str, folder: Path, environ: Mapping[str, str]) -> tuple[Secret, ...]:
+    """Read the list of secrets under `key`, each as `secret` does."""
+    return tuple(_resolve(text, section, key, folder, environ, plugins=False) for text in section.texts(key))
+
+
+def _resolve(
+    text: str, section: Section, key: str, folder: Path, environ: Mapping[str, str], *, plugins: bool
+) -> Secret:
     match = _REFERENCE.fullmatch(text)
     if match is None:
         if "${" in text:

@@ -406,6 +406,22 @@ SETTINGS: Final = (
         "The key of stored tokens: ${env:NAME}, ${file:path} (created if missing), or keyring.",
     ),
     Setting(
+        "cluster.listen",
+        "",
+        "With several processes as one gateway: where this one listens for the others, host:port with tls, or "
+        "unix:path (below the state folder) if all are on this machine.",
+    ),
+    Setting("cluster.address", "cluster.listen", "The address at which the others reach it."),
+    Setting("cluster.name", "the host's name", "The name of this process, which no other one may have at a time."),
+    Setting(
+        "cluster.keys",
+        None,
+        "The keys of all processes, the newest first: ${env:NAME} or ${file:path}, each 32 bytes in base64.",
+    ),
+    Setting("cluster.tls.certificate", None, "The certificate of this process with its chain, a PEM file."),
+    Setting("cluster.tls.key", None, "The private key of the certificate, a PEM file."),
+    Setting("cluster.tls.authority", None, "The authority of the certificates of all processes, a PEM file."),
+    Setting(
         "approvals.ask", "[console, elicitation, cli]", "The ways to ask people; webhook and plugin are possible, too."
     ),
     Setting("approvals.timeout", "2m", "How long a question to a person stays open."),

@@ -11,6 +11,7 @@ from gateway.callers.entitlements import AccessRule
 from gateway.callers.methods import Blocks, ClientHeader, HostSite, Method, Roles
 from gateway.config.approvals import ApprovalSettings
 from gateway.config.audit import Audit, Telemetry
+from gateway.config.cluster import ClusterSettings
 from gateway.config.upstreams import UpstreamSettings
 from gateway.credentials import Spec
 from gateway.documents import Section
@@ -218,6 +219,7 @@ class Config:
     mcp: Mcp
     files: Mapping[Path, str] = field(default_factory=dict)
     hosts: tuple[HostSite, ...] = ()
+    cluster: ClusterSettings | None = None
 
     @property
     def state(self) -> Path:
