@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
@@ -17,8 +17,11 @@ from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
 from gateway.exchange.approvers import Approvers, NamedApprover, WebhookApprover
 from gateway.exchange.record import Recorder
+from gateway.exchange.shared_approvals import DatabaseApprovals
+from gateway.exchange.shared_grants import DatabaseGrants
 from gateway.hooks import Hooks
 from gateway.mcp.elicitation import Asking
+from gateway.stores.sealing import KeyRing
 from gateway.stores.security_keys import SecurityKeys
 from gateway.stores.sql import Database
 
@@ -29,8 +32,8 @@ if TYPE_CHECKING:
 class ApprovalParts:
     """Questions, grants and answers of one gateway. `page` plus an id is the URL of one question.
 
-    `settings` returns the current ones. `still` checks whether a caller's credential is still valid; `admits` are the
-    access rules.
+    `settings` returns the current ones. `ring` are the keys of several processes, None for a single one. `still` checks
+    whether a caller's credential is still valid; `admits` are the access rules.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class ApprovalParts:
         hooks: Hooks,
         connections: Connections,
         database: Database,
+        ring: KeyRing | None,
         still: Still,
         admits: Admits,
     ) -> None:
@@ -49,13 +53,26 @@ class ApprovalParts:
         self._connections = connections
         self._webhook: tuple[Webhook, WebhookApprover] | None = None
         self.page = f"{config.server.origins.console}/approvals/"
-        self.questions = MemoryApprovals(config.approvals.timeout, still=still)
-        self.grants = MemoryGrants()
+        self.questions: MemoryApprovals
+        self.grants: MemoryGrants | DatabaseGrants
+        if ring is None:
+            self.questions, self.grants = MemoryApprovals(config.approvals.timeout, still=still), MemoryGrants()
+        else:
+            self.questions = DatabaseApprovals(database, ring, config.approvals.timeout, still=still)
+            self.grants = DatabaseGrants(database, ring)
         self.presence = _presence(config, database)
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence, admits)
         self.keys = SecurityKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings)
         self.ways = Approvers(self.questions, self.answers, self._ways)
+
+    def jobs(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the background tasks."""
+        return [
+            self.questions.keep(),
+            self.ways.run(),
+            *([self.grants.keep()] if isinstance(self.grants, DatabaseGrants) else []),
+        ]
 
     @property
     def asked_of_policies(self) -> MemoryApprovals | None:
@@ -80,7 +97,7 @@ class ApprovalParts:
         self.questions.cancel_excluded(admits)
         for grant in self.grants.now():
             if not admits(grant.principal, grant.app):
-                with suppress(KeyError):  # it ended meanwhile
+                with suppress(KeyError, OSError):  # it ended meanwhile; without the database no grant is valid
                     await self.grants.revoke(grant.id)
 
     def _ways(self) -> list[NamedApprover]:

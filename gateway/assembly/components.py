@@ -64,6 +64,7 @@ from gateway.mcp.upstreams.merged import MergedUpstreams
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.records import Records
+from gateway.stores.sealing import GivenKeys, KeyRing
 from gateway.stores.sessions import DatabaseSessions, IssuedTokens
 from gateway.stores.sql import Database
 from gateway.stores.upstream_tools import UpstreamTools
@@ -89,6 +90,9 @@ class Components:
         self.connections = Connections(use_aiohttp=config.server.http_client is HttpClientKind.AIOHTTP)
         self.notices = Notices()
         self.database = Database(config.database.reveal())
+        self.shared_keys = (
+            KeyRing(GivenKeys("cluster.keys", config.cluster.keys)) if config.cluster is not None else None
+        )
         self.records = Records(self.database)
         self.recording = AuditParts(
             config,
@@ -124,6 +128,7 @@ class Components:
             hooks,
             self.connections,
             self.database,
+            self.shared_keys,
             self.revocations.still,
             admits,
         )
@@ -340,7 +345,7 @@ class Components:
             stack.enter_context(report_exceeded(self.excess.note))
             stack.push_async_callback(self.backends.close)
             tasks = await stack.enter_async_context(self.tasks)
-            for job in (*self.recording.jobs(), self.approvals.keep(), self.approving.ways.run()):
+            for job in (*self.recording.jobs(), *self.approving.jobs()):
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self.streams)
             await stack.enter_async_context(self.views)

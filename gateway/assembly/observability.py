@@ -44,7 +44,7 @@ def gauge_callback(
 
     def set_gauges() -> None:
         level(metrics.views, _count((view.app,) for view in views.of(None)))
-        level(metrics.questions, _count((one.question.app,) for one in approvals.open()))
+        level(metrics.questions, _count((one.question.app,) for one in approvals.own()))
         level(metrics.circuits, dict.fromkeys(circuits.list_open(), 1.0))
         level(metrics.problems, _count((notice.kind.value,) for notice in notices.now()) | _none_of(notices))
         metrics.journal_bytes.set(journal.size)

@@ -147,6 +147,9 @@ class ApprovalDoor:
             grant = await self._answers.revoke(request.match_info["id"], request[PRINCIPAL])
         except KeyError:
             return refusal_response(404, "unknown-grant", "There is no such grant, or it has ended.")
+        except OSError:
+            detail = "The database does not answer: the grant covers nothing until it does."
+            return refusal_response(503, "database-unavailable", detail)
         return fresh({"revoked": grant.id})
 
     async def _take_signed(self, request: web.Request) -> web.Response:

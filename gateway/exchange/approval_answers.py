@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grant, Grants
 
 if TYPE_CHECKING:
     from gateway.exchange.presence import Presence  # loaded only where it is configured
+
+log = logging.getLogger(__name__)
 
 NOBODY = "This question was answered, has expired, or its caller is gone."
 
@@ -154,16 +157,28 @@ class ApprovalAnswers:
         )
         if approve:  # a yes that cannot be recorded is void, like a call; a no always counts
             await record.open()
-        state = await self._approvals.answer(question.id, approve, by.id)
+        try:
+            state = await self._approvals.answer(question.id, approve, by.id)
+        except Refusal as refusal:  # it may count nevertheless, if its store was lost in the middle
+            await record.refuse(refusal)
+            raise
         if state is None:  # another answer arrived while plugins were notified
             await record.close(status=409, reason=Reason.APPROVAL_EXPIRED, detail=NOBODY)
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        given = await self._grants.give(question, waiting.principal, by.id) if grant else None
+        given = await self._give(waiting, by) if grant else None
         record.note(decision=state.value)
         if given is not None:
             record.note(grant=given.id, until=given.expires)
         await record.close(status=200)
         return state
+
+    async def _give(self, waiting: OpenQuestion, by: Principal) -> Grant | None:
+        """Give the grant; None if it cannot be stored, so that the answer counts for this call alone."""
+        try:
+            return await self._grants.give(waiting.question, waiting.principal, by.id)
+        except OSError as error:
+            log.warning("a grant was not stored, and its person will be asked again: %s", error)
+            return None
 
 
 def sees(by: Principal, owner: Principal, app: str) -> bool:

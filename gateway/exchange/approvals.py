@@ -112,31 +112,35 @@ class MemoryApprovals:
         Raises `Refusal`: `approval-declined` after three refusals in five minutes, `approval-unavailable` when too
         many wait already.
         """
+        joined = self._join(ask, caller)
+        if joined is not None:
+            return joined
+        steady = self._steady()
+        mine = [one for one in self._parked.values() if one.caller.principal == caller.principal and one.ended is None]
+        declined = self._declined.get(_who(caller))
+        if declined is not None and len(declined) == REFUSALS and steady - declined[0] < REFUSAL_WINDOW:
+            raise insistent(caller)
+        check_shown(ask, caller)
+        check_room(caller, len(mine), sum(one.caller.view == caller.view for one in mine))
+        taken = self._asked.take(caller.principal.id, steady, ASKING)
+        if not taken.allowed:
+            raise hasty(caller, taken.retry_after)
+        return self._add(self._question(ask, caller), caller, request)
+
+    def _join(self, ask: Ask, caller: Caller) -> Pending | None:
+        """Return the open question of this process about the same call. Raises `Refusal` while the process stops."""
         self.sweep()
         if self._stopped:
             raise _stop_refusal()
-        now, steady = self._clock(), self._steady()
-        mine = [parked for parked in self._parked.values() if parked.caller.principal == caller.principal]
-        waiting = [parked for parked in mine if parked.ended is None]
-        for parked in waiting:
-            if _same(parked, ask, caller):
-                parked.asked = steady
+        for parked in self._parked.values():
+            if parked.ended is None and _same(parked, ask, caller):
+                parked.asked = self._steady()
                 return Pending(parked.question)
-        self._refuse_the_insistent(caller, steady)
-        if len(ask.body) > SHOWN:
-            _OPEN.report(caller.principal.id)
-            raise Refusal(
-                Reason.APPROVAL_UNAVAILABLE, f"A body of more than {SHOWN} bytes cannot be shown to a person."
-            )
-        of_view = [parked for parked in waiting if parked.caller.view == caller.view]
-        if len(waiting) >= PER_PRINCIPAL or (caller.view is not None and len(of_view) >= PER_VIEW):
-            _OPEN.report(caller.principal.id)
-            raise Refusal(
-                Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
-            )
-        self._refuse_the_hasty(caller.principal.id, steady)
-        seconds = self.timeout if ask.question_timeout is None else ask.question_timeout
-        question = Question(
+        return None
+
+    def _question(self, ask: Ask, caller: Caller) -> Question:
+        now, seconds = self._clock(), self._lasting(ask)
+        return Question(
             id=secrets.token_hex(16),  # typed at a command line, where a leading dash would be an option
             principal=caller.principal.id,
             app=caller.app,
@@ -157,7 +161,15 @@ class MemoryApprovals:
             grant=ask.grant,
             rule=ask.rule,
         )
-        self._parked[question.id] = ParkedCall(question, caller, request, steady + seconds, asked=steady)
+
+    def _lasting(self, ask: Ask) -> float:
+        """Return the seconds for which a question stays open."""
+        return self.timeout if ask.question_timeout is None else ask.question_timeout
+
+    def _add(self, question: Question, caller: Caller, request: Request | None) -> Pending:
+        now = self._steady()
+        expires = now + question.expires - question.created
+        self._parked[question.id] = ParkedCall(question, caller, request, expires, asked=now)
         self._watchers.notify()
         return Pending(question)
 
@@ -213,14 +225,19 @@ class MemoryApprovals:
 
     async def dispatch(self, parked: ParkedCall, digest: str, policy_version: str) -> None:
         """Check the caller's credential anew, since it may have been revoked meanwhile, then use the approval, once."""
+        await self._check_credential(parked)
+        self._check(parked, digest, policy_version)
+        self._move(parked, ApprovalState.DISPATCHED)
+
+    async def _check_credential(self, parked: ParkedCall) -> None:
+        """Void an approval whose caller's credential was revoked meanwhile. Raises `Refusal` then."""
         approved = parked.state is ApprovalState.APPROVED
         if approved and self._still is not None and not await self._still(parked.caller.principal):
             self.cancel(parked)
             raise Refusal(Reason.APPROVAL_EXPIRED, ENDED)
-        self._take(parked, digest, policy_version)
 
-    def _take(self, parked: ParkedCall, digest: str, policy_version: str) -> None:
-        """Use the approval, once, for exactly the call that was shown. Raises `Refusal` if it is not valid."""
+    def _check(self, parked: ParkedCall, digest: str, policy_version: str) -> None:
+        """Check that the approval is for exactly this call, and not used. Raises `Refusal` if it is not valid."""
         match parked.state:
             case ApprovalState.APPROVED:
                 pass
@@ -244,7 +261,6 @@ class MemoryApprovals:
         if (parked.question.digest, parked.question.policy_version) != (digest, policy_version):
             self._move(parked, ApprovalState.VOID)
             raise Refusal(Reason.APPROVAL_EXPIRED, "The call or its policy changed after it was approved.")
-        self._move(parked, ApprovalState.DISPATCHED)
 
     def cancel(self, parked: ParkedCall) -> None:
         """Void the call, which its caller no longer wants."""
@@ -284,6 +300,10 @@ class MemoryApprovals:
 
     def open(self) -> list[OpenQuestion]:
         """Return the questions that can be answered now, oldest first."""
+        return self.own()
+
+    def own(self) -> list[OpenQuestion]:
+        """Return those whose calls wait in this process: all of them."""
         self.sweep()
         return [_open_question(parked) for parked in self._parked.values() if parked.state is ApprovalState.OPEN]
 
@@ -325,26 +345,20 @@ class MemoryApprovals:
             await asyncio.sleep(1)
             self.sweep()
 
-    def _refuse_the_insistent(self, caller: Caller, now: float) -> None:
-        declined = self._declined.get(_who(caller))
-        if declined is not None and len(declined) == REFUSALS and now - declined[0] < REFUSAL_WINDOW:
-            _DECLINED.report(caller.principal.id)
-            raise Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
-
-    def _refuse_the_hasty(self, who: str, now: float) -> None:
-        taken = self._asked.take(who, now, ASKING)
-        if not taken.allowed:
-            _ASKED.report(who)
-            wait = math.ceil(taken.retry_after)
-            detail = f"More than {ASKING.count} questions in {ASKING.period:g} seconds. Try again in {wait} s."
-            raise Refusal(Reason.APPROVAL_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))
-
     def _note_refusal(self, caller: Caller) -> None:
         now = self._steady()
         self._declined = {who: times for who, times in self._declined.items() if now - times[-1] < REFUSAL_WINDOW}
         self._declined.setdefault(_who(caller), deque(maxlen=REFUSALS)).append(now)
 
     def _move(self, parked: ParkedCall, state: ApprovalState) -> None:
+        """Change the state by a decision of this process."""
+        self._note(parked.question.id, state)
+        self._set(parked, state)
+
+    def _note(self, id: str, state: ApprovalState) -> None:
+        """Note a state that is to be stored: none, since all of them end with the process."""
+
+    def _set(self, parked: ParkedCall, state: ApprovalState) -> None:
         parked.state = state
         if state is not ApprovalState.APPROVED:
             parked.ended = self._steady()
@@ -362,6 +376,34 @@ def _who(caller: Caller) -> tuple[str, str, str | None]:
 
 def _belongs(parked: ParkedCall, caller: Caller) -> bool:
     return _who(parked.caller) == _who(caller)
+
+
+def insistent(caller: Caller) -> Refusal:
+    """Return the refusal of a view of which a person declined three calls lately."""
+    _DECLINED.report(caller.principal.id)
+    return Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
+
+
+def check_shown(ask: Ask, caller: Caller) -> None:
+    """Refuse a call of which a person cannot be shown all."""
+    if len(ask.body) > SHOWN:
+        _OPEN.report(caller.principal.id)
+        raise Refusal(Reason.APPROVAL_UNAVAILABLE, f"A body of more than {SHOWN} bytes cannot be shown to a person.")
+
+
+def check_room(caller: Caller, of_principal: int, of_view: int) -> None:
+    """Refuse a further question of a principal and view that have this many unfinished ones."""
+    if of_principal >= PER_PRINCIPAL or (caller.view is not None and of_view >= PER_VIEW):
+        _OPEN.report(caller.principal.id)
+        raise Refusal(Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first.")
+
+
+def hasty(caller: Caller, retry_after: float) -> Refusal:
+    """Return the refusal of a principal whose calls asked too many questions lately."""
+    _ASKED.report(caller.principal.id)
+    wait = math.ceil(retry_after)
+    detail = f"More than {ASKING.count} questions in {ASKING.period:g} seconds. Try again in {wait} s."
+    return Refusal(Reason.APPROVAL_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))
 
 
 def _stop_refusal() -> Refusal:
@@ -383,24 +425,11 @@ class MemoryGrants:
 
     async def give(self, question: Question, principal: Principal, by: str) -> Grant:
         """Store a grant for the rule of `question`. Raises ValueError if the policy allows no grant."""
-        if question.grant is None or not question.rule:
-            raise ValueError("The policy allows no grant here.")
-        now = self._clock()
-        mine = [grant for grant in self.now() if grant.principal.id == principal.id]
-        for grant in mine[: max(0, len(mine) - MOST + 1)]:
-            _GRANTS.report(principal.id)
-            del self._grants[grant.id]
-        grant = Grant(
-            id=secrets.token_hex(16),  # typed at a command line, like that of a question
-            principal=principal,
-            app=question.app,
-            rule=question.rule,
-            policy_version=question.policy_version,
-            message=question.message,
-            by=by,
-            created=now,
-            expires=now + question.grant,
-        )
+        grant = new_grant(question, principal, by, self._clock())
+        mine = [one for one in self.now() if one.principal.id == principal.id]
+        for one in mine[: max(0, len(mine) - MOST + 1)]:
+            report_evicted(principal)
+            del self._grants[one.id]
         self._grants[grant.id] = grant
         self._watchers.notify()
         return grant
@@ -442,3 +471,25 @@ class MemoryGrants:
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a grant comes or goes; the returned function unregisters it."""
         return self._watchers.add(callback)
+
+
+def new_grant(question: Question, principal: Principal, by: str, now: float) -> Grant:
+    """Return a grant for the rule of `question`, from `now` on. Raises ValueError if the policy allows none."""
+    if question.grant is None or not question.rule:
+        raise ValueError("The policy allows no grant here.")
+    return Grant(
+        id=secrets.token_hex(16),  # typed at a command line, like that of a question
+        principal=principal,
+        app=question.app,
+        rule=question.rule,
+        policy_version=question.policy_version,
+        message=question.message,
+        by=by,
+        created=now,
+        expires=now + question.grant,
+    )
+
+
+def report_evicted(principal: Principal) -> None:
+    """Count that an old grant of this principal made room for another one."""
+    _GRANTS.report(principal.id)

@@ -59,7 +59,7 @@ class Approvers:
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    for question in [one.question for one in self._approvals.open()]:
+                    for question in [one.question for one in self._approvals.own()]:
                         if question.id not in tasks_of:
                             tasks_of[question.id] = tasks.create_task(self._put(question))
                     tasks_of = {id: task for id, task in tasks_of.items() if not task.done()}

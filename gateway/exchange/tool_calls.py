@@ -275,7 +275,7 @@ class ToolCalls:
         approvals = self._step.approvals
 
         def look() -> None:
-            now = {one.question.id: one.question for one in approvals.open() if one.question.cause == cause}
+            now = {one.question.id: one.question for one in approvals.own() if one.question.cause == cause}
             for id in known.keys() - now.keys():
                 tell(replace(known.pop(id), over=True))
             for id in now.keys() - known.keys():

@@ -1,1 +1,1 @@
-"""The protocols of the state that several gateway processes could share; each has one implementation today."""
+"""The protocols of the state that several gateway processes could share."""

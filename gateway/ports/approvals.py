@@ -149,6 +149,10 @@ class Approvals(Protocol):
         """Return the questions of all processes that can be answered now, oldest first."""
         ...
 
+    def own(self) -> list[OpenQuestion]:
+        """Return those of them whose calls wait in this process."""
+        ...
+
     def state(self, id: str) -> ApprovalState | None:
         """Return the state of the question `id`, None if it is unknown."""
         ...

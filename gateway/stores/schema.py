@@ -283,6 +283,64 @@ LAUNCHES: Final = Table(
 `state` is sealed with the key `seal`, for this key, view, principal and app.
 """
 
+APPROVALS: Final = Table(
+    "approvals",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("principal", String, nullable=False),
+    Column("app", String, nullable=False),
+    Column("view", String),
+    Column("call", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("wanted", String),
+    Column("answer", Text),
+    Column("handover", String),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("seen", Float, nullable=False),
+    Column("ended", Float),
+    Column("seal", String, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index("approvals_principal", "principal", "state"),
+    Index("approvals_state", "state", "seen"),
+)
+"""The questions to persons. Times are of the database's clock; `seen` is when `owner` last renewed its lease.
+
+`call` is a hash that identical calls of one view share. `answer` names who answered, with a signature for this
+question; `wanted` is the process at which the call was repeated, and `handover` the former owner's signature that the
+call is that process's now. `sealed` is the question, for this id.
+"""
+
+APPROVAL_RATES: Final = Table(
+    "approval_rates",
+    METADATA,
+    Column("principal", String, primary_key=True),
+    Column("tat", Float, nullable=False),
+    Index("approval_rates_tat", "tat"),
+)
+"""The token buckets of principals' new questions, by their theoretical arrival time (GCRA)."""
+
+GRANTS: Final = Table(
+    "grants",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("principal", String, nullable=False),
+    Column("call", String, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("seal", String, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index("grants_call", "call"),
+    Index("grants_principal", "principal", "created"),
+    Index("grants_expires", "expires"),
+)
+"""The grants of persons: `call` is a hash of principal, app, rule and policy version.
+
+`sealed` is the grant, for this id.
+"""
+
 
 def version_of(connection: Connection) -> int:
     """Return the version of the tables, 0 for an empty database. Raises ValueError if this gateway is too old."""
@@ -383,6 +441,7 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(MCP_SESSIONS),
     _create(LAUNCHES),
     _add(SCHEMA_VERSION.c.oldest),
+    _create(APPROVALS, APPROVAL_RATES, GRANTS),
 )
 """The migration from each version n to n + 1, beginning with an empty database.
 

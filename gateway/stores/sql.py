@@ -12,12 +12,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from sqlalchemy import Connection, Row, Table, event, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    Row,
+    Table,
+    cast,
+    event,
+    func,
+    literal_column,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio.engine import AsyncConnection, AsyncEngine, create_async_engine
 
+from gateway.crypto import digest
 from gateway.errors import DatabaseUnavailable, StartError
 from gateway.stores.schema import SCHEMA_VERSION, SECRETS, migrate
 from gateway.stores.sealing import KeyRing, SealBroken
@@ -63,6 +78,20 @@ def insert(connection: AsyncConnection, table: Table) -> postgresql.Insert | sql
     from sqlalchemy.dialects import postgresql  # noqa: PLC0415  here, so that only gateways with PostgreSQL load it
 
     return postgresql.insert(table)
+
+
+def database_time(connection: AsyncConnection) -> ColumnElement[float]:
+    """Return the database's clock in a statement, in seconds since the epoch: the same for all processes."""
+    if connection.dialect.name == "postgresql":
+        return literal_column("CAST(extract(epoch FROM clock_timestamp()) AS double precision)", Float)
+    return literal_column("(julianday('now') - 2440587.5) * 86400.0", Float)
+
+
+async def lock_in_turn(connection: AsyncConnection, number: int, name: str) -> None:
+    """Hold a lock of this name until the transaction ends; `number` is of its kind. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        key = int.from_bytes(digest(name)[:4], signed=True)
+        await connection.execute(select(func.pg_advisory_xact_lock(cast(number, Integer), cast(key, Integer))))
 
 
 DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}

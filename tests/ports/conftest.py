@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Float, literal
 
+from gateway.model import Secret
+from gateway.stores.approval_rows import TimeOf
+from gateway.stores.schema import METADATA, SCHEMA_VERSION
+from gateway.stores.sealing import GivenKeys, KeyRing, new_key
 from gateway.stores.sql import Database
 from tests.clock import Clock
 from tests.postgresql import PostgreSQL, postgresql
@@ -28,13 +33,40 @@ def server() -> Iterator[PostgreSQL]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/gateway.db"
+    return await empty_database(request.param, request, tmp_path)
+
+
+async def empty_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """Return the URL of an empty database of this kind; the one of SQLite is in `folder`."""
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/gateway.db"
     server: PostgreSQL = request.getfixturevalue("server")
+    tables = ", ".join(table.name for table in METADATA.sorted_tables if table is not SCHEMA_VERSION)
     async with Database(server.url) as database, database.connect() as connection:
-        await connection.exec_driver_sql("TRUNCATE sessions, quotas, taints, mcp_sessions, issued_tokens, launches")
+        await connection.exec_driver_sql(f"TRUNCATE {tables}")
         await connection.commit()
     return server.url
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database | None]:
+    """The database of an implementation for several processes; None for the one in memory."""
+    if request.param == "memory":
+        yield None
+        return
+    async with Database(await empty_database(request.param, request, tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ring() -> KeyRing:
+    """The keys that the processes of one gateway share."""
+    return KeyRing(GivenKeys("KEYS", Secret(new_key())))
+
+
+def at(clock: Clock) -> TimeOf:
+    """Let a clock of the test be that of the database."""
+    return lambda _: literal(clock.now, Float)
 
 
 @pytest.fixture

@@ -21,10 +21,14 @@ from gateway.exchange.approvals import (
     MemoryGrants,
     Still,
 )
+from gateway.exchange.shared_approvals import DatabaseApprovals
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal
 from gateway.ports.approvals import Approvals, ApprovalState, Ask, ParkedCall
+from gateway.stores.sealing import KeyRing
+from gateway.stores.sql import Database
 from tests.clock import Clock
 from tests.exchange.house import ends_when_cancelled
+from tests.ports.conftest import at
 
 CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "model-call", view="v1", proven=True)
 ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "digest", "sha256:1")
@@ -36,16 +40,16 @@ class Make(Protocol):
     def __call__(self, timeout: float, day: Clock, steady: Clock, still: Still | None = None) -> Approvals: ...
 
 
-def in_memory(timeout: float, day: Clock, steady: Clock, still: Still | None = None) -> Approvals:
-    """Make the one of a single process."""
-    return MemoryApprovals(timeout, day, still, steady)
-
-
-@pytest.fixture(params=[in_memory])
-def make(request: pytest.FixtureRequest) -> Make:
+@pytest.fixture
+def make(shared: Database | None, ring: KeyRing) -> Make:
     """Each implementation."""
-    made: Make = request.param
-    return made
+
+    def make(timeout: float, day: Clock, steady: Clock, still: Still | None = None) -> Approvals:
+        if shared is None:
+            return MemoryApprovals(timeout, day, still, steady)
+        return DatabaseApprovals(shared, ring, timeout, day, still, steady, now=at(day))
+
+    return make
 
 
 @pytest.fixture

@@ -9,9 +9,13 @@ from msgspec import structs
 
 from gateway.exchange import approvals
 from gateway.exchange.approvals import MemoryGrants
+from gateway.exchange.shared_grants import DatabaseGrants
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal, Question
 from gateway.ports.approvals import Grant, Grants
+from gateway.stores.sealing import KeyRing
+from gateway.stores.sql import Database
 from tests.clock import Clock
+from tests.ports.conftest import at
 
 CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "model-call", view="v1", proven=True)
 RULE, VERSION = "DELETE /api/cart/{item}", "sha256:1"
@@ -21,11 +25,12 @@ Make = Callable[[Clock], Grants]
 """Makes an implementation with this wall clock."""
 
 
-@pytest.fixture(params=[MemoryGrants])
-def make(request: pytest.FixtureRequest) -> Make:
+@pytest.fixture
+def make(shared: Database | None, ring: KeyRing) -> Make:
     """Each implementation."""
-    made: Make = request.param
-    return made
+    if shared is None:
+        return MemoryGrants
+    return lambda clock: DatabaseGrants(shared, ring, clock, now=at(clock))
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ def load_class(file: str, name: str) -> Any:
 
 
 def public(kind: type) -> dict[str, Any]:
-    """Return the methods that a class defines for others."""
-    return {name: one for name, one in vars(kind).items() if inspect.isfunction(one) and not name.startswith("_")}
+    """Return the methods that a class has for others."""
+    return {name: one for name, one in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
 
 def test_every_port_is_listed() -> None:
