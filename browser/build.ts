@@ -141,6 +141,8 @@ const bundles: Record<string, InlineConfig> = {
   rewritten: part("parts/rewritten-part", "rewritten"),
   /** that may load files of other sites, */
   external: part("parts/external-part", "external"),
+  /** with frames of its own, */
+  frames: part("parts/frames-part", "frames"),
   /** with scripts of the backend, */
   late: part("parts/late-part", "late"),
   /** The shell of apps whose pages a backend renders, */

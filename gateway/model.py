@@ -204,6 +204,7 @@ class PageContext(Struct, frozen=True):
 
     `cookies` are those that its scripts have set since the last request, as written. `user` means that a person acted.
     `site` is `cross-site` or `same-site` if a page of another origin led here, as in `Sec-Fetch-Site`.
+    `shares_cookies`: its scripts may read the jar's cookies that are not `HttpOnly`.
     """
 
     path: str = ""
@@ -212,6 +213,7 @@ class PageContext(Struct, frozen=True):
     user: bool = False
     cookies: tuple[str, ...] = ()
     site: str = ""
+    shares_cookies: bool = True
 
 
 class Request(Struct, frozen=True):

@@ -20,7 +20,7 @@ from gateway.apps.files import (
     is_embedded,
 )
 from gateway.apps.markup import Attribute, Element, Page
-from gateway.apps.page_scripts import PageScripts, check_integrity, remove_element
+from gateway.apps.page_scripts import OF_BACKEND, PageScripts, check_integrity, remove_element
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.errors import DocumentError, Problem
@@ -311,7 +311,7 @@ class Packing:
         return f"<style{element.source_text(without=unsaid)}>{style_text(css)}</style>"
 
     def _frame(self, element: Element, source: str) -> list[Splice]:
-        """Return the changes for an element that shows a document, which a packed page has no other of."""
+        """Return the changes for an element that shows another document."""
         attribute = element.attributes.get(source) or element.attributes.get(f"xlink:{source}")
         if attribute is None or is_embedded(attribute.value):
             return []
@@ -320,6 +320,8 @@ class Packing:
             site = urlsplit(attribute.value.strip())
         except ValueError as error:
             return self._shows_nothing(attribute, f"{attribute.value[:80]} can name no file: {error}")
+        if not site.netloc and not site.scheme and element.name == "iframe":
+            return self._own_frame(attribute)
         if not site.netloc:
             remedy = _OF_FILE.get(element.name, "put what it shows into the page")
             message = f"<{name} {attribute.name}> of a file cannot be packed into one HTML, and shows nothing: {remedy}"
@@ -331,6 +333,16 @@ class Packing:
         remedies = {"iframe": f"name {origin} under `frames` in the policy", "use": _OF_FILE["svg:use"]}
         remedy = remedies.get(name, "use an <iframe>")
         return self._shows_nothing(attribute, f"<{name}> of another site, which hosts block, shows nothing: {remedy}")
+
+    def _own_frame(self, attribute: Attribute) -> list[Splice]:
+        """Return the change for a frame that shows a page of the backend or the folder: the runtime loads it."""
+        named = urlsplit(attribute.value.strip()).path
+        try:
+            if named and self._folder.url_to_write(attribute.value, self._path) is None:
+                self._folder.find(self._reference(attribute), self._path, "frames")
+        except DocumentError as error:
+            self.warnings += error.problems
+        return [Splice(attribute.start, attribute.start, OF_BACKEND)]
 
     def _shows_nothing(self, attribute: Attribute, message: str) -> list[Splice]:
         """Rename the attribute, so that no host loads what the policy does not name."""

@@ -225,6 +225,8 @@ _PLAIN_FETCH: Final = re.compile(
 
 _ALLOWS = {"Worker(": "blob-workers", "WebAssembly": "wasm"}
 """The permissions that our host gives to pages that contain these strings."""
+FRAME_WORDS: Final = ("<iframe", '("iframe', "('iframe", "(`iframe")
+"""The strings in pages that show or make frames."""
 EXTERNAL: Final = "webmcp-gateway-external"
 """Stands for pages whose policy has `external`."""
 _TOOLS = "odelContext"
@@ -264,6 +266,7 @@ PARTS = {
     HELD: ("alone/alone.js",),
     ASKS: ("location/location.js",),
     PAGES: ("location/location.js", "pages/pages.js"),
+    **dict.fromkeys(FRAME_WORDS, ("frames/frames.js",)),
     EXTERNAL: ("external/external.js",),
 }
 """Optional parts of the view runtime: their files, by the string in a page that requires them.

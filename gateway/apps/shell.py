@@ -7,7 +7,7 @@ import html
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from gateway.apps.pack import EXTERNAL, PERMISSIONS, UNGUESSED, external_sites, head_of, with_parts
+from gateway.apps.pack import EXTERNAL, FRAME_WORDS, PERMISSIONS, UNGUESSED, external_sites, head_of, with_parts
 from gateway.apps.page_scripts import IMPORT, WAITS
 from gateway.apps.scripts import as_element_text
 from gateway.jsontext.writing import compact_json_utf8
@@ -25,6 +25,37 @@ _OWN: Final = "webmcp-gateway-shell"
 
 _POLICY: Final = "frame-src 'none'; form-action 'none'; object-src 'none'"
 """The shell's own content security policy: no frame in it navigates anywhere, whatever its host allows."""
+
+
+FRAME: Final = "/.well-known/webmcp-gateway/frame.json"
+"""The path at which a packed page finds what `page_config` returns, when it shows a frame of its own backend."""
+
+
+def page_config(
+    *,
+    app: str,
+    title: str,
+    runtime: str,
+    parts: Mapping[str, Collection[str]],
+    paged: str,
+    storage: str | None,
+    external: External,
+) -> dict[str, Json]:
+    """Return what each page of a backend gets in its frame: its script, and the data about its app.
+
+    `storage` is the script that keeps its storage at the gateway, if the app is configured so.
+    """
+    words = [
+        word
+        for word in parts
+        if word not in FRAME_WORDS and (word not in UNGUESSED or word == IMPORT or (external and word == EXTERNAL))
+    ]
+    asked = [part for word in words for part in parts[word]]
+    starters = [storage] if storage is not None else [*parts.get(WAITS, ())]
+    about: dict[str, Json] = {"app": app, "title": title, "base": "/"}
+    if external:
+        about["external"] = external_sites(external)
+    return {"script": as_element_text(";".join([with_parts(runtime, asked, parts), paged, *starters])), "about": about}
 
 
 def make_shell(
@@ -49,15 +80,10 @@ def make_shell(
     `storage` is the script that keeps their storage at the gateway, if the app is configured so. `permissions` are
     those that any page may use.
     """
-    words = [word for word in parts if word not in UNGUESSED or word == IMPORT or (external and word == EXTERNAL)]
-    asked = [part for word in words for part in parts[word]]
-    starters = [storage] if storage is not None else [*parts.get(WAITS, ())]
-    about: dict[str, Json] = {"app": app, "title": title, "base": "/"}
-    if external:
-        about["external"] = external_sites(external)
     inner: dict[str, Json] = {
-        "script": as_element_text(";".join([with_parts(runtime, asked, parts), paged, *starters])),
-        "about": about,
+        **page_config(
+            app=app, title=title, runtime=runtime, parts=parts, paged=paged, storage=storage, external=external
+        ),
         "origin": origin,
         "site": site,
         "start": start,

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -399,7 +400,13 @@ class Serving:
         own = own_files(app.source, folder.prefix) if isinstance(app.source, Path) and folder is not None else {}
         return Running(
             config=app,
-            guarded=ExchangeApp(app.policy, self._backends.of(app, before), own, isinstance(app.source, BackendApp)),
+            guarded=ExchangeApp(
+                app.policy,
+                self._backends.of(app, before),
+                own,
+                pages=isinstance(app.source, BackendApp),
+                frame=partial(self._packer.frame, app) if isinstance(app.source, Path) else None,
+            ),
             rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures, app.dedicated),
             packed=packed,
             card=card,

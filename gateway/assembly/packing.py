@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gateway
-from gateway.apps import make_shell, pack
+from gateway.apps import make_shell, pack, page_config
 from gateway.apps.node import keeping_node, node
 from gateway.apps.vendor import vendor_folder
 from gateway.config import App, StorageKind
@@ -25,7 +25,7 @@ from gateway.documents.reader import read_bytes
 from gateway.doors.assets import BuildFiles
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.reading import parse_json
-from gateway.jsontext.writing import plain_json
+from gateway.jsontext.writing import compact_json_utf8, plain_json
 from gateway.model import FolderSite, Resource
 
 FEW: Final = 4
@@ -92,6 +92,19 @@ class Packer:
         )
         self._log(app, resource)
         return resource
+
+    def frame(self, app: App) -> bytes:
+        """Return as JSON what a page in a frame of the packed app gets."""
+        config = page_config(
+            app=app.id,
+            title=app.title,
+            runtime=self._built.runtime,
+            parts=self._built.parts,
+            paged=self._built.paged,
+            storage=self._built.storage if app.storage is StorageKind.GATEWAY else None,
+            external=app.policy.external,
+        )
+        return compact_json_utf8(config).encode()
 
     def waits(self, apps: Mapping[str, App]) -> list[App]:
         """Return the apps that are packed while the gateway runs; those whose results are kept are ready at once."""

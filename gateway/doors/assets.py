@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.apps import PAGED, PARTS, SHELL, STORAGE_PART, UNGUESSED, media_type, with_parts
+from gateway.apps import FRAME_WORDS, PAGED, PARTS, SHELL, STORAGE_PART, UNGUESSED, media_type, with_parts
 from gateway.doors.responses import refusal_response
 from gateway.errors import StartError
 
@@ -38,8 +38,9 @@ class BuildFiles:
 
     @property
     def everything(self) -> str:
-        """The runtime with its parts, for pages whose source is not scanned for the names of parts."""
-        parts = [part for word, several in self.parts.items() if word not in UNGUESSED for part in several]
+        """The runtime with its parts, for pages whose source is not scanned, and that have no backend of their own."""
+        left = UNGUESSED.union(FRAME_WORDS)
+        parts = [part for word, several in self.parts.items() if word not in left for part in several]
         return with_parts(self.runtime, parts, self.parts)
 
 

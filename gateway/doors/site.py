@@ -62,7 +62,7 @@ _SECURE: Final = {**SECURE, "referrer-policy": "same-origin"}
 _SHOWN: Final = {POLICY: "content-security-policy"}
 """The names of fields that a view gets under others."""
 
-PAGE_POLICY = "frame-ancestors 'none'"
+PAGE_POLICY = "frame-ancestors 'self'"
 
 
 class SiteFiles:

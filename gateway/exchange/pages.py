@@ -1,4 +1,4 @@
-"""Requests of apps whose pages a backend renders: what a browser on the backend's own site adds to them, and reads."""
+"""Requests of pages that a backend renders: what a browser on the backend's own site adds to them, and reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from gateway.model import Headers, Json, PageContext, Request
 from gateway.policy import SAFE_METHODS, without
 
 FIELD: Final = "webmcp-gateway-page"
-"""The header in which the shell of such an app describes the page that makes the request; it is never sent on."""
+"""The header in which a shell, or a packed page for its frames, describes the page that makes the request.
+
+It is never sent on.
+"""
 
 COOKIES: Final = "webmcp-gateway-cookies"
 """The header with the cookies that the page's scripts may read; no backend can send it."""
@@ -37,10 +40,20 @@ _ELSEWHERE: Final = ("cross-site", "same-site")
 _DESTINATIONS: Final = ("document", "empty", "script", "style", "image", "font", "audio", "video", "iframe")
 
 
-def with_page(request: Request) -> Request:
-    """Return the request with the context that its header describes, without that header."""
+def is_of_page(request: Request) -> bool:
+    """Return whether its header describes the page that makes the request."""
+    return any(name.lower() == FIELD for name, _ in request.headers)
+
+
+def with_page(request: Request, *, shares_cookies: bool) -> Request:
+    """Return the request with the context that its header describes, without that header.
+
+    `shares_cookies`: scripts of the app's pages share cookies with its jar. Those of packed apps never do.
+    """
     given = [value for name, value in request.headers if name.lower() == FIELD]
     context = _read(given[0]) if len(given) == 1 else PageContext()
+    if not shares_cookies:
+        context = replace(context, cookies=(), shares_cookies=False)
     return replace(request, headers=without(request.headers, (FIELD,)) if given else request.headers, page=context)
 
 

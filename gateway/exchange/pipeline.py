@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.apps import own_file
+from gateway.apps import FRAME, own_file
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.contract import problem
 from gateway.errors import NOT_SERVED, STATUS, Reason, Refusal
@@ -26,7 +27,7 @@ from gateway.exchange.decided_request import BackendAnswer, DecidedRequest, Idem
 from gateway.exchange.drain import RunningCalls
 from gateway.exchange.filter import filter_answer, mask_answer
 from gateway.exchange.limit import Limiter
-from gateway.exchange.pages import followed, with_page
+from gateway.exchange.pages import followed, is_of_page, with_page
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.redirect import FOLLOWED, HOPS, continue_at, next_hop, redirect_broken
 from gateway.exchange.send import Sender
@@ -57,13 +58,14 @@ def _as_part(answer: Response, request: Request) -> Response:
 class ExchangeApp:
     """One app in the exchange: its policy, its backends by name, and the files of its own site by path.
 
-    `pages` means that a backend renders its pages.
+    `pages` means that a backend renders its pages. Else `frame` returns what its page gives to those in its frames.
     """
 
     policy: Policy
     backends: Mapping[str, Backend]
     files: Mapping[str, Path] = field(default_factory=dict)
     pages: bool = False
+    frame: Callable[[], bytes] | None = None
 
 
 class Exchange:
@@ -199,12 +201,12 @@ class Exchange:
         if app is None or not self._admits(caller.principal, caller.app):
             gone = Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
             return await self.refuse(gone, caller, request.method, request.url)
-        file = _own_file(app, request) if app.files else None
-        own = await asyncio.to_thread(own_file, *file) if file is not None else None
+        read = _own_file(app, request)
+        own = await asyncio.to_thread(read) if read is not None else None
         if own is not None:
             return own
-        if app.pages and request.page is None:
-            request = with_page(request)
+        if request.page is None and (app.pages or is_of_page(request)):
+            request = with_page(request, shares_cookies=app.pages)
         self._sender.notice_token(request, caller)
         policy = app.policy
         safe, after = request.method.upper() in SAFE_METHODS, parked.question.id if parked is not None else None
@@ -299,13 +301,21 @@ def _prepared(request: Request) -> Request:
     return replace(request, method=WEBSOCKET, body=b"", stream=True, once=secrets.token_urlsafe(16))
 
 
-def _own_file(app: ExchangeApp, request: Request) -> tuple[Path, str, str, int] | None:
-    """Return a file of the app's own site, which is part of the app and not subject to the policy."""
-    file = app.files.get(request.url.partition("?")[0])
+def _own_file(app: ExchangeApp, request: Request) -> Callable[[], Response | None] | None:
+    """Return what reads a file of the app's own site, which is part of the app and not subject to the policy."""
     method = request.method.upper()
-    if file is None or method not in ("GET", "HEAD"):
+    if method not in ("GET", "HEAD"):
         return None
-    return file, method, request.url, app.policy.defaults.response_limit
+    if app.frame is not None and request.url == FRAME:
+        return partial(_frame_config, app.frame)
+    file = app.files.get(request.url.partition("?")[0])
+    limit = app.policy.defaults.response_limit
+    return partial(own_file, file, method, request.url, limit) if file is not None else None
+
+
+def _frame_config(frame: Callable[[], bytes]) -> Response:
+    headers = (("content-type", "application/json"), ("cache-control", "no-cache"))
+    return Response(200, headers, frame(), FRAME, reason_phrase="OK")
 
 
 def _arrival_trace(request: Request) -> Trace | None:

@@ -291,7 +291,7 @@ class Sender:
         if jar is not None:
             self._jars.keep(jar, url, headers)
         if page is not None:
-            shown = self._jars.visible(jar, page_url(page, url)) if jar is not None else None
+            shown = self._jars.visible(jar, page_url(page, url)) if jar is not None and page.shares_cookies else None
             answer = structs.replace(answer, page=page_answer(shown, headers))
         return answer, await self._authenticator.take_response(name, principal, injected, url, status, headers)
 

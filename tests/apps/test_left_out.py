@@ -75,15 +75,15 @@ def test_a_file_that_is_there_without_the_start_of_its_path_names_the_start(tmp_
     assert found.endswith("but there is a.png: set `start: /my/app/` at the app if it lives there")
 
 
-def test_frames_of_the_page_itself_and_of_others_show_nothing(tmp_path: Path) -> None:
+def test_frames_of_others_show_nothing_and_own_ones_are_loaded_by_the_runtime(tmp_path: Path) -> None:
     """No host loads what the policy does not name."""
     page = '<iframe src="index.html"></iframe><iframe src="https://x.example/"></iframe><object data="a.swf">x</object>'
     made = pack_files(tmp_path, index__html=page)
     assert body(made) == (
-        '<iframe data-left-out="index.html"></iframe><iframe data-left-out="https://x.example/"></iframe>'
+        '<iframe webmcp-gateway-src="index.html"></iframe><iframe data-left-out="https://x.example/"></iframe>'
         '<object data-left-out="a.swf">x</object>'
     )
-    assert len(made.warnings) == 3
+    assert len(made.warnings) == 2
 
 
 def test_a_base_of_another_site_counts_as_its_path(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_older_kinds_of_files_are_embedded_too(tmp_path: Path, name: str, media_
         ("<script src=//cdn.example/x.js></script>", "index.html:1:9: //cdn.example/x.js is on another site"),
         ("<img src=a.exe>", "index.html:1:6: a.exe: files named .exe cannot be embedded"),
         ("<script src=a.tsx></script>", "index.html:1:9: a.tsx is not JavaScript: build the app"),
-        ("<iframe src=a.html></iframe>", "index.html:1:9: <iframe src> of a file cannot be packed"),
+        ("<iframe src=b.html></iframe>", "index.html:1:9: b.html: there is no such file in the app's folder"),
         ("<style>\n\n@import 'no.css';</style>", "index.html:3:9: no.css: there is no such file"),
         ("<base href=https://a.example/>", "index.html:1:7: <base href> of another site counts as its path"),
         ("<link rel=stylesheet href=loop.css>", "loop.css:1:9: loop.css imports itself"),

@@ -240,6 +240,9 @@ def _application(pages: Pages) -> web.Application:
             policy=rules,
         )
 
+    async def apart(_: web.Request) -> web.Response:
+        return page("Apart", "<p>apart</p>", policy="frame-ancestors 'none'")
+
     async def tools(request: web.Request) -> web.Response:
         name = request.query.get("name", "one")
         return page(
@@ -271,7 +274,7 @@ def _application(pages: Pages) -> web.Application:
         "/": start, "/two": two, "/said": said, "/find": find, "/static/site.css": css,
         "/static/site.js": js, "/static/dot.png": dot, "/file": file, "/missing": missing, "/broken": broken,
         "/empty": empty, "/nothing": nothing, "/away": away, "/slow": slow, "/loop": loop,
-        "/base": foreign_base, "/framed": framed, "/guarded": guarded, "/tools": tools,
+        "/base": foreign_base, "/framed": framed, "/apart": apart, "/guarded": guarded, "/tools": tools,
     }.items():  # fmt: skip
         route("GET", path, handler)
     for path, handler in {"/say": say, "/quiet": quiet}.items():

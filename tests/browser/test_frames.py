@@ -1,11 +1,13 @@
-"""Frames of other sites in an app are limited to those in its policy."""
+"""Frames in an app: those of other sites are limited to its policy, those of its own backend are loaded under it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, FrameLocator, Page, expect
 
+from tests.browser.page_server import POLICY, page_server
 from tests.browser.test_main_job import app_of
 from tests.world import running, serving
 
@@ -75,3 +77,143 @@ async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Pat
             cover = page.get_by_role("alert").filter(has_text="The view is closed")
             await expect(cover).to_contain_text("went to another page")
     assert set(asked) == {"/map"}
+
+
+OWN = """<!doctype html><html><head><title>Own</title><script>
+window.heard = []; window.loads = [];
+addEventListener("message", ({ data, origin, source }) => {
+  const known = source === document.getElementById("first").contentWindow;
+  if (typeof data === "string") heard.push([data.slice(0, 10), origin === location.origin, known]);
+});
+document.addEventListener("load", ({ target }) => target.id === "first" && loads.push("load"), true);
+</script></head><body><h1>Own</h1>
+<iframe id=first name=first src="inner?n=1"></iframe><iframe id=text srcdoc="<p>written</p>"></iframe>
+<iframe id=file src="part/help.html"></iframe><iframe id=target name=target></iframe>
+<a id=lead target=first href="/inner?n=3">three</a>
+<form id=post method=post action="/say" target=target><input name=text value=posted><button>send</button></form>
+<form id=get action="/inner" target=target><input name=n value=7><button>get</button></form>
+<button id=open
+ onclick="this.title = String(window.open('/inner?n=8', 'target') === window.frames.target)">open</button>
+</body></html>"""
+HELP = """<!doctype html><html><body><h1>Help</h1><img src="dot.svg" alt="">
+<script src="help.js"></script></body></html>"""
+
+
+async def use_frames(place: Page | FrameLocator, seen: list[Any]) -> None:
+    """Use each way in which a page shows another in a frame, and note what it observes."""
+    frame = place.frame_locator("#first")
+    await expect(frame.locator("h1")).to_have_text("Inner 1")
+    await expect(frame.locator("#status")).to_have_text("404")
+    await expect(place.frame_locator("#text").locator("p")).to_have_text("written")
+    await expect(place.frame_locator("#file").locator("#made")).to_have_text("/part/help.html 404")
+    await frame.locator("#go button").click()
+    await expect(frame.locator("h1")).to_have_text("Inner 2")
+    await expect(frame.locator("#status")).to_have_text("404")
+    await place.locator("#lead").click()
+    await expect(frame.locator("h1")).to_have_text("Inner 3")
+    await expect(frame.locator("#status")).to_have_text("404")
+    await frame.locator("#post button").click()
+    await expect(frame.locator("#said")).to_have_text('{"text": "framed"}')
+    await place.locator("#post button").click()
+    target = place.frame_locator("#target")
+    await expect(target.locator("#said")).to_have_text('{"text": "posted"}')
+    await place.locator("#get button").click()
+    await expect(target.locator("h1")).to_have_text("Inner 7")
+    await place.locator("#open").click()
+    await expect(target.locator("h1")).to_have_text("Inner 8")
+    await expect(target.locator("#status")).to_have_text("404")
+    seen.append(await place.locator("#open").get_attribute("title"))
+    added = "() => { const made = document.createElement('iframe'); made.id = 'added'; made.src = '/inner?n=4';"
+    seen.append(
+        await place.locator("body").evaluate(f"{added} document.body.append(made); return made.src.slice(-10); }}")
+    )
+    await expect(place.frame_locator("#added").locator("h1")).to_have_text("Inner 4")
+    moved = "() => { const one = document.getElementById('added'); one.remove(); one.src = '/inner?n=5';"
+    await place.locator("body").evaluate(f"{moved} document.body.append(one); }}")
+    await expect(place.frame_locator("#added").locator("h1")).to_have_text("Inner 5")
+    await place.locator("#added").evaluate("one => { one.srcdoc = '<p>own</p>'; }")
+    await expect(place.frame_locator("#added").locator("p")).to_have_text("own")
+    seen.append(await place.locator("body").evaluate("() => [heard.slice(0, 3), loads.length]"))
+
+
+@pytest.mark.parametrize("sandbox", ["opaque", "dedicated"])
+async def test_frames_of_a_packed_page_show_its_backend_and_its_folder(
+    page: Page, browser: Browser, tmp_path: Path, sandbox: str
+) -> None:
+    """Natively and in a view: src, links, forms, windows, scripts and messages; each load is in the record."""
+    folder = tmp_path / "app"
+    (folder / "part").mkdir(parents=True)
+    (folder / "index.html").write_text(OWN, "utf-8")
+    (folder / "part" / "help.html").write_text(HELP, "utf-8")
+    (folder / "part" / "help.js").write_text(
+        "fetch('../missing').then(({ status }) => { const made = document.createElement('p'); made.id = 'made';"
+        " made.textContent = `${location.pathname} ${status}`; document.body.append(made); })",
+        "utf-8",
+    )
+    (folder / "part" / "dot.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'/>", "utf-8")
+    async with page_server() as pages:
+        policy = POLICY.replace("PORT", str(pages.port))
+        async with running(tmp_path, source=folder, policy=policy, sandbox=sandbox) as world:
+            found = []
+            for url in (world.site, world.console):
+                seen: list[Any] = []
+                async with await browser.new_context() as context:
+                    shown = await context.new_page()
+                    await shown.goto(url)
+                    await use_frames(app_of(shown) if url == world.console else shown, seen)
+                arrived = [
+                    (one["method"], one["path"], one["body"])
+                    for one in pages.arrived
+                    if one["path"].startswith(("/inner", "/say"))
+                ]
+                found.append((seen, sorted(arrived)))
+                framed = [one for one in pages.arrived if one["path"] == "/inner?n=4"]
+                pages.arrived.clear()
+            native, view = found
+            assert view == native
+            assert framed[0]["headers"]["Sec-Fetch-Dest"] == "iframe"
+            assert framed[0]["headers"]["Referer"] == f"http://127.0.0.1:{pages.port}/"
+            lines = [line["fields"] for line in world.records()]
+            loads = {line["door"]: line["method"] for line in lines if str(line.get("url")).endswith("/inner?n=4")}
+            assert loads == {"site": "GET", "bridge": "GET"}
+
+
+async def test_a_frame_of_a_packed_page_stays_within_the_policy(page: Page, tmp_path: Path) -> None:
+    """Refusals, errors, other sites, the page in itself and `frame-ancestors` are told in the frame or the console."""
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "index.html").write_text(
+        "<!doctype html><html><body><iframe id=denied src=/denied></iframe><iframe id=self src='#x'></iframe>"
+        "<iframe id=away src=/away></iframe><iframe id=guarded src=/apart></iframe><iframe id=lost src=/nothing>"
+        "</iframe><iframe id=loop src=/framed></iframe><object data=/report></object>"
+        "<script>const made = document.createElement('object'); made.data = '/plugin'; document.body.append(made);"
+        "document.cookie = 'own=1'; fetch('/who', { headers: { 'webmcp-gateway-page': JSON.stringify({ path: '/',"
+        " mode: 'cors', cookies: ['who=mallory'] }) } }).then(async (answer) => {"
+        " document.body.dataset.who = await answer.text();"
+        " document.body.dataset.cookies = String(answer.headers.get('webmcp-gateway-cookies')); });</script>"
+        "</body></html>",
+        "utf-8",
+    )
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    async with (
+        page_server() as pages,
+        running(tmp_path, source=folder, policy=POLICY.replace("PORT", str(pages.port))) as world,
+    ):
+        await page.goto(world.console)
+        app = app_of(page)
+        for name, why in {
+            "denied": "403 policy-denied",
+            "self": "would contain itself",
+            "away": "is not shown here",
+            "guarded": "its content policy forbids it",
+            "lost": "answered with 500",
+        }.items():
+            await expect(app.frame_locator(f"#{name}").locator("p")).to_contain_text(why)
+        inner = app.frame_locator("#loop").frame_locator("iframe")
+        await expect(inner.locator("p")).to_contain_text("would contain itself")
+        # A packed page writes no cookie into the jar by the header of its frames, and reads none.
+        await expect(app.locator("body[data-who]")).to_have_attribute("data-cookies", "null")
+        assert "nobody" in (await app.locator("body").get_attribute("data-who") or "")
+        assert any("<object> of /plugin shows nothing in a view" in one for one in said)
+        assert not any("webmcp-gateway-page" in name for one in pages.arrived for name in one["headers"])

@@ -24,7 +24,9 @@ URL = "https://shop.example/cart/list"
 
 def described(**given: object) -> Request:
     """A request with the shell's description of its page."""
-    return with_page(Request("POST", "/cart", headers=((FIELD, json.dumps(given)), ("accept", "*/*"))))
+    return with_page(
+        Request("POST", "/cart", headers=((FIELD, json.dumps(given)), ("accept", "*/*"))), shares_cookies=True
+    )
 
 
 def test_the_description_is_read_and_never_sent_on() -> None:
@@ -33,6 +35,14 @@ def test_the_description_is_read_and_never_sent_on() -> None:
     assert request.headers == (("accept", "*/*"),)
     assert request.page == PageContext("/a?b", "navigate", "document", user=True, cookies=("a=1",))
     assert followed(request).page == PageContext("/a?b", "navigate", "document", user=True)
+
+
+def test_a_packed_app_describes_no_cookies() -> None:
+    """Its scripts never write into the jar, nor read what is in it."""
+    given = json.dumps({"path": "/a", "cookies": ["session=mallory"]})
+    request = with_page(Request("GET", "/", headers=((FIELD, given),)), shares_cookies=False)
+    assert request.page == PageContext("/a", shares_cookies=False)
+    assert request.headers == ()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +54,7 @@ def test_the_description_is_read_and_never_sent_on() -> None:
 )
 def test_a_strange_description_changes_nothing(text: str) -> None:
     """No value leads to another origin, or to another header."""
-    request = with_page(Request("GET", "/", headers=((FIELD, text),)))
+    request = with_page(Request("GET", "/", headers=((FIELD, text),)), shares_cookies=True)
     assert request.page is not None
     assert request.page.cookies == ()
     fields = dict(page_fields(request.page, "GET", "https://shop.example"))

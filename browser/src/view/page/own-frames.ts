@@ -1,8 +1,8 @@
-/** The frames of a page of the backend that show others: the shell loads them, since nothing in a view navigates. */
+/** The frames of a page that show others of its backend: they are loaded through the gateway, since nothing in a view navigates. */
 
 import { attempt } from "../attempt";
 import { wrapGetter } from "./entries";
-import { FRAME, FRAMED, FRAME_PAGE } from "../shell/protocol";
+import { FRAME, FRAMED, FRAME_PAGE, type Navigation } from "../shell/protocol";
 import { isMessage } from "../host/json-rpc";
 import { isEnvelope } from "../tools/envelope";
 
@@ -15,50 +15,66 @@ interface FrameDependencies {
   here(): string;
   origin: string;
   /** The pages around this one, and itself. */
-  above: string[];
+  above(): string[];
 }
 
 export interface OwnFrames {
   /** A message of the shell: true if it concerns a frame. */
   take(method: string, params: { [name: string]: unknown }): boolean;
   /** Shows a page of the app in the frame with that name; returns whether there is such a frame. */
-  lead(name: string, url: string): boolean;
+  lead(name: string, navigation: Navigation): boolean;
 }
 
 export function watchFrames({ notify, resolve, here, origin, above }: FrameDependencies): OwnFrames {
   const elements = new Map<string, HTMLIFrameElement>();
   const ids = new WeakMap<HTMLIFrameElement, string>();
   const asked = new WeakMap<HTMLIFrameElement, string>();
+  const empty = new WeakSet<HTMLIFrameElement>();
   const { setAttribute, getAttribute } = Element.prototype;
   const native = Object.getOwnPropertyDescriptor(HTMLIFrameElement.prototype, "src")!;
   const nativeDocument = Object.getOwnPropertyDescriptor(HTMLIFrameElement.prototype, "srcdoc")!;
   const prefix = Math.random().toString(36).slice(2);
+  const told = new Set<string>();
   let count = 0;
 
   const isOwn = (url: string): boolean => attempt(() => resolve(url).origin) === origin && !/^\s*(about|javascript|data|blob):/i.test(url);
 
-  function open(element: HTMLIFrameElement, url: string): void {
+  function open(element: HTMLIFrameElement, navigation: Navigation): void {
     const id = ids.get(element) ?? `${prefix}-${++count}`;
     ids.set(element, id);
     elements.set(id, element);
-    asked.set(element, url);
-    notify(FRAME, { frame: id, url: resolve(url).href, at: here(), above });
+    notify(FRAME, { ...navigation, frame: id, url: resolve(navigation.url).href, at: here(), above: above() });
+  }
+
+  /** The element shows something else, or is not in the page any more. */
+  function close(element: HTMLIFrameElement): void {
+    const id = ids.get(element);
+    if (id === undefined) return;
+    ids.delete(element);
+    elements.delete(id);
+    asked.delete(element);
+    element.removeAttribute("srcdoc");
+    notify(FRAME, { frame: id, gone: true });
   }
 
   /** Takes over what the parser, or markup of the page, has written. */
   function adopt(element: HTMLIFrameElement): void {
     const source = getAttribute.call(element, "src");
-    if (source !== null && isOwn(source) && !element.hasAttribute("srcdoc")) {
+    if (source !== null && isOwn(source) && (!element.hasAttribute("srcdoc") || ids.has(element))) {
       setAttribute.call(element, HELD, source);
       element.removeAttribute("src");
     }
     const held = getAttribute.call(element, HELD);
-    if (held !== null && element.isConnected && asked.get(element) !== held) open(element, held);
+    if (held === null || !element.isConnected || asked.get(element) === held) return;
+    if (!ids.has(element)) empty.add(element);
+    asked.set(element, held);
+    open(element, { url: held });
   }
 
   function set(element: HTMLIFrameElement, value: string, write: () => void): void {
     if (!isOwn(value)) {
       element.removeAttribute(HELD);
+      close(element);
       return write();
     }
     setAttribute.call(element, HELD, value);
@@ -76,22 +92,52 @@ export function watchFrames({ notify, resolve, here, origin, above }: FrameDepen
       set(this, String(value), () => native.set!.call(this, value));
     },
   });
+  Object.defineProperty(HTMLIFrameElement.prototype, "srcdoc", {
+    ...nativeDocument,
+    get(this: HTMLIFrameElement) {
+      return ids.has(this) ? "" : (nativeDocument.get!.call(this) as string);
+    },
+    set(this: HTMLIFrameElement, value: unknown) {
+      this.removeAttribute(HELD);
+      close(this);
+      nativeDocument.set!.call(this, value);
+    },
+  });
   Element.prototype.setAttribute = function (name, value) {
     if (this instanceof HTMLIFrameElement && /^src$/i.test(name)) set(this, String(value), () => setAttribute.call(this, name, value));
+    else if (this instanceof HTMLIFrameElement && /^srcdoc$/i.test(name)) this.srcdoc = value;
     else setAttribute.call(this, name, value);
   };
   Element.prototype.getAttribute = function (name) {
     return (this instanceof HTMLIFrameElement && /^src$/i.test(name) ? getAttribute.call(this, HELD) : null) ?? getAttribute.call(this, name);
   };
+
+  /** Plugins show documents, too, but no view loads any. */
+  function warnOf(element: Element): void {
+    const url = getAttribute.call(element, element.localName === "object" ? "data" : "src") ?? "";
+    if (!url || told.has(url) || !isOwn(url)) return;
+    told.add(url);
+    console.warn(`webmcp-gateway: <${element.localName}> of ${url} shows nothing in a view: use an <iframe>`);
+  }
+  const each = (nodes: NodeList, selector: string, run: (element: Element) => void): void => {
+    for (const node of nodes) {
+      if (!(node instanceof Element)) continue;
+      if (node.matches(selector)) run(node);
+      node.querySelectorAll(selector).forEach(run);
+    }
+  };
   new MutationObserver((records) => {
-    for (const { target, addedNodes } of records) {
+    for (const { target, addedNodes, removedNodes } of records) {
       if (target instanceof HTMLIFrameElement) adopt(target);
-      for (const node of addedNodes) {
-        if (node instanceof HTMLIFrameElement) adopt(node);
-        else if (node instanceof Element) node.querySelectorAll("iframe").forEach(adopt);
-      }
+      each(removedNodes, "iframe", (one) => !one.isConnected && close(one as HTMLIFrameElement));
+      each(addedNodes, "iframe", (one) => adopt(one as HTMLIFrameElement));
+      each(addedNodes, "object[data],embed[src]", warnOf);
     }
   }).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["src", HELD] });
+  // Until its page is there, such a frame is empty, which a browser reports as a page.
+  document.addEventListener("load", (event) => {
+    if (event.target instanceof HTMLIFrameElement && (empty.has(event.target) || (getAttribute.call(event.target, HELD) !== null && !ids.has(event.target)))) event.stopImmediatePropagation();
+  }, true);
 
   const frameOf = (source: unknown): string | undefined => {
     for (const [id, element] of elements) if (element.contentWindow === source) return id;
@@ -106,8 +152,20 @@ export function watchFrames({ notify, resolve, here, origin, above }: FrameDepen
     // The tools of a frame are not the page's.
     if (!isTools) notify(FRAMED, { frame: id, message: event.data });
   }, true);
-  const parent = above.length > 1 ? window.parent : undefined;
+  const parent = above().length > 1 ? window.parent : undefined;
   wrapGetter(MessageEvent.prototype, "origin", (event, given) => (event.source && (event.source === parent || frameOf(event.source) !== undefined) ? origin : given));
+
+  function lead(name: string, navigation: Navigation): boolean {
+    const element = name && !/^_/.test(name) ? [...document.querySelectorAll("iframe")].find((one) => one.name === name) : undefined;
+    if (!element || !isOwn(navigation.url)) return false;
+    open(element, navigation);
+    return true;
+  }
+  const { open: openWindow } = window;
+  window.open = (url, name, ...rest) => {
+    const element = name ? [...document.querySelectorAll("iframe")].find((one) => one.name === name) : undefined;
+    return element && lead(name!, { url: String(url) }) ? element.contentWindow : openWindow(url, name, ...rest);
+  };
 
   return {
     take(method, params) {
@@ -116,14 +174,12 @@ export function watchFrames({ notify, resolve, here, origin, above }: FrameDepen
       // One within a frame of this page.
       if (!element) for (const one of elements.values()) one.contentWindow?.postMessage({ jsonrpc: "2.0", method, params }, "*");
       else if (method === FRAMED) element.contentWindow?.postMessage(params["message"], "*");
-      else nativeDocument.set!.call(element, params["html"]);
+      else {
+        empty.delete(element);
+        nativeDocument.set!.call(element, params["html"]);
+      }
       return true;
     },
-    lead(name, url) {
-      const element = name ? [...elements.values()].find((one) => one.isConnected && one.name === name) : undefined;
-      if (!element) return false;
-      open(element, url);
-      return true;
-    },
+    lead,
   };
 }

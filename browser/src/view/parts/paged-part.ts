@@ -115,6 +115,8 @@ function start(facts: PageFacts): void {
     return result;
   }
 
+  // A frame that shows another page keeps the state of the former one, which that has written.
+  attempt(() => history.replaceState(null, ""));
   const declared = facts.base === facts.url ? undefined : facts.base;
   const base = (): string => declared ?? entries.here();
   const resolve = (url: string): URL => new URL(url, base());
@@ -123,7 +125,7 @@ function start(facts: PageFacts): void {
     link.notify(MOVED, { url });
   });
   const frames = watchFrames({
-    notify: link.notify, resolve, here: entries.here, origin: facts.origin, above: facts.above ?? [withoutFragment(facts.url)],
+    notify: link.notify, resolve, here: entries.here, origin: facts.origin, above: () => facts.above ?? [withoutFragment(facts.url)],
   });
   const isWhole = (name: string): boolean => !!facts.above && /^_(top|parent)$/i.test(name);
   const own = createLocation(frame, {
@@ -150,7 +152,7 @@ function start(facts: PageFacts): void {
   Object.assign(window, {
     webmcpGatewayGo(url: string) {
       if (isNewTab || new URL(url).origin !== facts.origin) return false;
-      if (frames.lead(clickedTarget, url)) return true;
+      if (frames.lead(clickedTarget, { url })) return true;
       if (isWhole(clickedTarget)) {
         void navigate({ url, whole: true });
         return true;
@@ -178,7 +180,7 @@ function start(facts: PageFacts): void {
     if (!posts) url.search = String(new URLSearchParams(given.map(([name, value]) => [name, typeof value === "string" ? value : value.name])));
     const navigation: Navigation = posts ? { url: url.href, method: "POST", entries: given, enctype: attributeOf("enctype").toLowerCase() } : { url: url.href };
     if (isWhole(place)) navigation.whole = true;
-    if (!posts && frames.lead(place, navigation.url)) return true;
+    if (!why && frames.lead(place, navigation)) return true;
     const callback = form[RESPONSE_CALLBACK];
     if (why) {
       console.error(`webmcp-gateway: ${why}`);

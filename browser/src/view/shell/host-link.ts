@@ -17,13 +17,17 @@ export function createHostLink(heard: (message: Message) => void): HostLink {
   const waiting = new Map<string, (answer: Answer) => void>();
   let count = 0;
 
-  addEventListener("message", ({ source, data }: MessageEvent<unknown>) => {
+  addEventListener("message", (event: MessageEvent<unknown>) => {
+    const { source, data } = event;
     if (source !== host || !isMessage(data)) return;
     if (!isAnswer(data)) return heard(data);
     const answered = waiting.get(String(data.id));
+    if (!answered) return;
+    // No script of a packed page asked for it.
+    event.stopImmediatePropagation();
     waiting.delete(String(data.id));
-    answered?.(data);
-  });
+    answered(data);
+  }, true);
 
   function send(method: string, params: Params, answered: (answer: Answer) => void): () => void {
     const id = prefix + ++count;

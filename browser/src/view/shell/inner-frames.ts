@@ -1,11 +1,11 @@
-/** The frames within a page of the backend: the shell loads each of them, as it does the page, which passes their messages on. */
+/** The frames within a page: the shell, or a packed page itself, loads each of them, and passes their messages on. */
 
 import { notification, type Message, type Params } from "../host/json-rpc";
 import { loadPage } from "./load";
 import { createPeer, type FrameOwner, type Peer } from "./page-frame";
 import { matchesSources, readPolicies } from "./page-policy";
 import { FRAME, FRAMED, FRAME_PAGE, LEAVE, MOVED, NAVIGATE, type Navigation } from "./protocol";
-import { writePage, type ShellConfig } from "./write-page";
+import { writePage, type InnerConfig } from "./write-page";
 
 /** Frames of one page, as in Chromium at most; and frames in frames. */
 const MAX_FRAMES = 1000;
@@ -27,7 +27,7 @@ export interface InnerFrames {
 }
 
 export interface InnerFrameOwner {
-  config: ShellConfig;
+  config: InnerConfig;
   cookies(): string;
   header(at: URL, user: boolean): string;
   post(message: unknown, transfer?: Transferable[]): void;
@@ -52,7 +52,7 @@ export function createInnerFrames(owner: InnerFrameOwner): InnerFrames {
   }
 
   async function navigate(id: string, frame: InnerFrame, navigation: Navigation, from: URL, above: string[]): Promise<{ why?: string }> {
-    const target = URL.parse(navigation.url, from.href);
+    const target = URL.parse(String(navigation.url), from.href);
     if (!target || target.origin !== config.origin) {
       const why = "it is of another site";
       show(id, notShown(navigation.url, why), from.href);
@@ -85,9 +85,9 @@ export function createInnerFrames(owner: InnerFrameOwner): InnerFrames {
     return {};
   }
 
-  function open(id: string, url: string, at: URL, above: string[]): void {
+  function open(id: string, navigation: Navigation, at: URL, above: string[]): void {
     const known = frames.get(id);
-    if (known) return void navigate(id, known, { url }, at, above);
+    if (known) return void navigate(id, known, navigation, at, above);
     if (frames.size >= MAX_FRAMES) return;
     const made: InnerFrame = {
       url: at,
@@ -109,12 +109,19 @@ export function createInnerFrames(owner: InnerFrameOwner): InnerFrames {
       }),
     };
     frames.set(id, made);
-    void navigate(id, made, { url }, at, above);
+    void navigate(id, made, navigation, at, above);
+  }
+
+  function close(id: string): void {
+    frames.get(id)?.loading?.abort();
+    frames.get(id)?.peer.end();
+    frames.delete(id);
   }
 
   function takeInner(params: Params, at: URL): void {
-    const above = (Array.isArray(params["above"]) ? params["above"] : []).map(String);
-    open(String(params["frame"]), String(params["url"]), at, above);
+    const { frame, above, gone, ...navigation } = params;
+    if (gone) close(String(frame));
+    else open(String(frame), navigation as unknown as Navigation, at, (Array.isArray(above) ? above : []).map(String));
   }
 
   return {
@@ -128,11 +135,7 @@ export function createInnerFrames(owner: InnerFrameOwner): InnerFrames {
       for (const { peer } of frames.values()) if (method !== LEAVE) peer.post(notification(method, params));
     },
     clear() {
-      for (const { peer, loading } of frames.values()) {
-        loading?.abort();
-        peer.end();
-      }
-      frames.clear();
+      for (const id of [...frames.keys()]) close(id);
     },
   };
 }

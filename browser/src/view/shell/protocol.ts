@@ -18,7 +18,7 @@ export const LEAVE = `${OWN_METHODS}leave`;
 /** which tells what it stored. */
 export const STORED = `${OWN_METHODS}stored`;
 
-/** A page has a frame that shows another one, at `at`, and the pages `above` it; the URL of a frame changes in the same way. */
+/** A page at `at` has a frame that shows another one, or shows none any more, if it is `gone`; `above` are the pages around that. */
 export const FRAME = `${OWN_METHODS}frame`;
 /** A message of a frame in the page, or for it. */
 export const FRAMED = `${OWN_METHODS}framed`;

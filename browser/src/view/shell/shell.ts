@@ -2,9 +2,9 @@
 
 import { readAsDataUrl } from "../base64";
 import { describePage } from "../tools/next-page";
-import { answerOf } from "../tools/results";
 import { objectOf, type Message, type Params } from "../host/json-rpc";
 import type { PageSide } from "../host/tiers";
+import { sendHttp, type Respond } from "./frame-requests";
 import { createHistory, type Entry } from "./history";
 import { createHostLink } from "./host-link";
 import { createInnerFrames } from "./inner-frames";
@@ -12,7 +12,7 @@ import { loadPage, type Loaded, type Outcome } from "./load";
 import { createPageFrame, isOwn, refused, type PageFrame } from "./page-frame";
 import { createShellTools, type LedTo } from "./page-tools";
 import { createPanel, type Choice } from "./panel";
-import { asciiJson, COOKIES, COOKIES_HEADER, MOVED, NAVIGATE, PAGE_HEADER, SET_COOKIE, TRAVERSE, type Navigation } from "./protocol";
+import { asciiJson, COOKIES, MOVED, NAVIGATE, SET_COOKIE, TRAVERSE, type Navigation } from "./protocol";
 import { writePage, type ShellConfig } from "./write-page";
 
 /** Tools that serve the page itself; all others of their kind are the shell's own. */
@@ -22,8 +22,6 @@ const MAX_LED = 12;
 const SOON = 5000;
 /** Cookies that a page set, until its next request. */
 const MAX_COOKIES = 100;
-
-type Respond = (response: { result: Params } | { error: { code: number; message: string } }, transfer?: Transferable[]) => void;
 
 export function startShell(config: ShellConfig, page: PageSide): void {
   const panel = createPanel();
@@ -179,28 +177,6 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     showProblem("This page was the answer to a form", "It is not sent again.", [{ label: "Open the address", run: () => void navigate({ url: entry.url, user: true }, "traverse") }]);
   }
 
-  /** The page's request to the backend, with the cookies that it set; the runtime of the shell signs it. */
-  function sendHttp(params: Params, respond: Respond, at: URL): () => void {
-    const args = objectOf(params["arguments"]);
-    const headers = { ...objectOf(args["headers"]), [PAGE_HEADER]: pageHeader("cors", "empty", false, false, at) };
-    let over = false;
-    let cancel = (): void => void (over = true);
-    void (async () => {
-      const body = args["body"] instanceof Blob && !acceptsBlobs() ? (await readAsDataUrl(args["body"])).replace(/^.*?,/s, "") : args["body"];
-      if (over) return;
-      cancel = host.send("tools/call", { ...params, arguments: { ...withMeantMethod(args), headers, ...(body !== undefined && { body }) } }, ({ result, error }) => {
-        if (error || !result) return respond({ error: error ?? { code: 0, message: "no result" } });
-        const given = answerOf(result);
-        const own = objectOf(given?.["headers"]);
-        takeCookies(own[COOKIES_HEADER] as string | undefined);
-        delete own[COOKIES_HEADER];
-        const bytes = given?.["body"];
-        respond({ result }, bytes instanceof ArrayBuffer ? [bytes] : []);
-      });
-    })();
-    return () => cancel();
-  }
-
   const acceptsBlobs = (): boolean => objectOf(objectOf(hostResult["hostContext"])["webmcp-gateway"])["bridge"] === true;
 
   function receiveRequest(method: string, params: Params, respond: Respond, at = url): (() => void) | undefined {
@@ -211,7 +187,7 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     }
     if (isOwn(method)) return void respond({ error: refused(method) });
     const name = params["name"];
-    if (method === "tools/call" && name === "http_request") return sendHttp(params, respond, at);
+    if (method === "tools/call" && name === "http_request") return sendHttp(host, params, pageHeader("cors", "empty", false, false, at), acceptsBlobs(), respond, takeCookies);
     if (method === "tools/call" && OF_PAGE.test(String(name))) {
       void page.safeCallTool(String(name), objectOf(params["arguments"])).then((result) => respond({ result }));
       return undefined;
@@ -261,14 +237,4 @@ export function startShell(config: ShellConfig, page: PageSide): void {
     await navigate({ url: config.start }, "push");
   }
   void begin();
-}
-
-/** Frameworks write the method of a form into a field; the gateway decides on the method that is sent. */
-function withMeantMethod(args: Params): Params {
-  if (args["method"] !== "POST" || args["bodyType"] !== "urlEncoded" || typeof args["body"] !== "string") return args;
-  const fields = new URLSearchParams(args["body"]);
-  const meant = fields.get("_method") ?? "";
-  if (!/^(put|patch|delete)$/i.test(meant)) return args;
-  fields.delete("_method");
-  return { ...args, method: meant.toUpperCase(), body: String(fields) };
 }

@@ -5,13 +5,18 @@ import { preparePage } from "./markup";
 import { admitsScript, framePolicy, readPolicies, sourcesOf, type PagePolicy } from "./page-policy";
 import type { PageFacts } from "./protocol";
 
-/** Written into the shell by the gateway; nothing in it depends on the caller. */
-export interface ShellConfig {
+/** The values for each page in a frame. */
+export interface InnerConfig {
   /** The view runtime of a page, with all its parts. */
   script: string;
   about: { app: string; title: string; [name: string]: unknown };
-  /** The origin at which the pages find themselves, and the app's own site. */
+  /** The origin at which the pages find themselves. */
   origin: string;
+}
+
+/** Written into the shell by the gateway; nothing in it depends on the caller. */
+export interface ShellConfig extends InnerConfig {
+  /** The app's own site. */
   site: string;
   start: string;
   /** The permissions policy of the frames. */
@@ -42,7 +47,7 @@ function baseOf(written: string | undefined, url: URL): string {
   return /^https?:$/.test(base.protocol) ? new URL(base.pathname + base.search, url.origin).href : url.href;
 }
 
-export async function writePage(config: ShellConfig, { url, html, policy }: Loaded, facts: Pick<PageFacts, "referrer" | "cookies" | "above">): Promise<{ html: string; described: string }> {
+export async function writePage(config: InnerConfig, { url, html, policy }: Loaded, facts: Pick<PageFacts, "referrer" | "cookies" | "above">): Promise<{ html: string; described: string }> {
   const declared = [policy, ...[...html.matchAll(/<meta[^>]+http-equiv\s*=\s*["']?content-security-policy["']?[^>]*>/gi)].map(([tag]) => /\bcontent\s*=\s*"([^"]*)"/i.exec(tag)?.[1] ?? /\bcontent\s*=\s*'([^']*)'/i.exec(tag)?.[1] ?? "")];
   const policies = readPolicies(declared);
   const digests = await digestsOf(html, policies);
