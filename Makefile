@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 SOURCES = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo demo-chat check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql proxies frameworks
+.PHONY: help demo demo-chat check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql redis proxies frameworks
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -77,6 +77,9 @@ chromium:
 postgresql:
 	@scripts/postgresql
 
+redis:
+	@scripts/redis
+
 proxies:
 	@scripts/proxies
 
@@ -123,7 +126,7 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 test-collection: $(VENV)/.built
 	@found=$$(pytest --collect-only -qq) || { echo "$$found"; exit 1; }
 
-test: chromium postgresql proxies $(VENV)/.built test-oidc test-interop
+test: chromium postgresql redis proxies $(VENV)/.built test-oidc test-interop
 	@$(AT_ONCE) $(LINTERS) test-browser test-collection
 	pytest --numprocesses 5  # on two processors, too: most tests wait more than they compute
 

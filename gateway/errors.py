@@ -9,7 +9,8 @@ GatewayError
 └── MuxError         a frame that breaks the bridge protocol; ends that connection
 
 OSError
-└── DatabaseUnavailable    the database does not answer, or not as it should
+├── DatabaseUnavailable    the database does not answer, or not as it should
+└── RedisUnavailable       the same of Redis
 """
 
 from __future__ import annotations
@@ -220,6 +221,10 @@ class MuxError(GatewayError):
 
 class DatabaseUnavailable(OSError):
     """The database does not answer, or fails: requests that need it get 503."""
+
+
+class RedisUnavailable(OSError):
+    """Redis cannot be used now; the message says why."""
 
 
 class LoginTooOld(Exception):

@@ -139,6 +139,10 @@ class Metrics:
         self.streams = gauge("streams", "Answers that are being streamed.")
         self.calls = gauge("calls_running", "Requests of apps and tool calls that run now.")
         self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")
+        self.stores = gauge("store_up", "Whether a shared store that is configured can be used.", "store")
+        self.redis_seconds = seconds("redis_seconds", "Round trips to Redis, each with all commands that waited.")
+        self.redis_failures = counts("redis_failures", "Failures of Redis, by what failed.", "failure")
+        self.local_rates = counts("rates_local", "Calls whose rates were counted without Redis.")
         # A counter that first appears as 1 has not increased for Prometheus, and the alert on it would stay silent.
         for consequence in ("refused", "continued"):
             self.journal_failures.labels(consequence)

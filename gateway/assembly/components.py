@@ -28,6 +28,7 @@ from gateway.assembly.live_settings import Changing, LiveSettings
 from gateway.assembly.observability import GatewayDrain, health_of
 from gateway.assembly.packing import Packer
 from gateway.assembly.reload import Reloader
+from gateway.assembly.shared_state import shared_state
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
 from gateway.callers.entitlements import Entitlements
@@ -49,7 +50,7 @@ from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.drain import RunningCalls
-from gateway.exchange.limit import Limiter, MemoryRates
+from gateway.exchange.limit import Limiter
 from gateway.exchange.page_tokens import PageTokens
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.refusals import ExceededBounds
@@ -135,7 +136,8 @@ class Components:
         self.approvals = self.approving.questions
         self.circuits = Circuits()
         self.streams = Streams()
-        limiter = Limiter(MemoryRates(), DatabaseQuotas(self.database))
+        self.shared = shared_state(config, self.metrics)
+        limiter = Limiter(self.shared.rates, DatabaseQuotas(self.database))
         step = ApprovalStep(self.approvals, self.approving.grants, self.approving.page)
         self.calls = RunningCalls()
         page_tokens = PageTokens(self.accounts.ring)
@@ -295,6 +297,7 @@ class Components:
             calls=self.calls,
             needs_restart=lambda: self.reloader.needs_restart,
             packing=lambda: self.packer.left,
+            degraded=self.shared.problem,
         )
         stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
         self.drain = GatewayDrain(self.health, self.calls, stops, self.faces)
@@ -336,6 +339,7 @@ class Components:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.journal)
             await stack.enter_async_context(self.database)
+            await stack.enter_async_context(self.shared.run())
             await stack.enter_async_context(self.connections)
             await stack.enter_async_context(self.recording.filling())
             stack.callback(self.health.close)

@@ -74,11 +74,12 @@ def health_of(
     calls: RunningCalls,
     needs_restart: Callable[[], Sequence[str]],
     packing: Callable[[], int],
+    degraded: Callable[[], str | None],
 ) -> Health:
     """Return the health of a gateway: all requests depend on its checks, and none on its facts.
 
     `needs_restart` returns the changed settings that wait for a restart,
-    `packing` how many apps are still to be packed.
+    `packing` how many apps are still to be packed, `degraded` why the Redis of `stores.redis` cannot be used.
     """
 
     async def check_journal() -> None:
@@ -97,7 +98,8 @@ def health_of(
             "upstreams": states,
         }
 
-    return Health({"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}, facts)
+    checks = {"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}
+    return Health(checks, facts, {"redis": degraded} if config.redis is not None else {})
 
 
 def _broken_apps(notice: Notice) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reads `audit`, `telemetry` and `stores.database`: how the record is kept, and its destinations."""
+"""Reads `audit`, `telemetry` and the servers of `stores`: how the record is kept, and its destinations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 from gateway.config import locations
 from gateway.config.locations import network, read_state_dir, real_path
@@ -152,6 +153,38 @@ def database(section: Section, folder: Path, state: Path, environ: Mapping[str, 
     elif path.parent != state and not path.parent.is_dir():
         section.problem(f"there is no folder {path.parent}", "database")
     return Secret(f"sqlite:///{path}")
+
+
+REDIS_TLS: Final = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
+"""What the URL of a Redis may name after `?`: files for TLS, as redis-py calls them."""
+
+_REDIS: Final = re.compile(r"(/[0-9]{1,4})?", re.ASCII)
+
+
+def redis(section: Section, folder: Path, environ: Mapping[str, str]) -> Secret | None:
+    """Read the URL of the Redis that several gateways share; None if there is none."""
+    if section.get("redis") is None:
+        return None
+    url = secret(section, "redis", folder, environ)
+    if url.reveal() != UNSET and not _is_redis(url.reveal()):
+        section.problem(
+            "write redis://user:password@host:6379/0, or rediss://… for TLS, where ?ssl_ca_certs=path may name "
+            "certificate authorities",
+            "redis",
+        )
+    return url
+
+
+def _is_redis(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        port = 6379 if url.port is None else url.port
+    except ValueError:
+        return False
+    options = {name for name, _ in parse_qsl(url.query, keep_blank_values=True)}
+    allowed = REDIS_TLS if url.scheme == "rediss" else frozenset[str]()
+    plain = url.hostname and 0 < port < 65536 and not url.fragment and text.isprintable() and " " not in text
+    return bool(plain and url.scheme in ("redis", "rediss") and _REDIS.fullmatch(url.path) and options <= allowed)
 
 
 def _collector(section: Section) -> str:

@@ -23,7 +23,7 @@ from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
 from gateway.config.locations import read_state_dir, real_path
 from gateway.config.secrets import MAX_SECRET, config_text, misplaced_secrets
-from gateway.config.settings import DEFAULTS, UNAVAILABLE
+from gateway.config.settings import DEFAULTS
 from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
 from gateway.config.values import (
     App,
@@ -54,6 +54,7 @@ SECRETS = (
     "key",
     "password",
     "private_key",
+    "redis",
     "secret",
     "value",
 )
@@ -176,7 +177,6 @@ class _ConfigReader:
         own = {server.public_url, origins.console, origins.sandbox, *(origins.app(name) for name in named)}
         hosts = read_hosts(root, self.folder, self.environ, auth, [*named, *sections], own)
         stores = root.section("stores")
-        stores.unavailable(*UNAVAILABLE["stores"])
         database, journal = record.database(stores, self.folder, state, self.environ), self._journal(stores, state)
         cluster = read_cluster(root, self.folder, state, self.environ)
         if cluster is not None and database.reveal().startswith("sqlite:"):
@@ -192,6 +192,7 @@ class _ConfigReader:
             upstreams={upstream.name: upstream for upstream in upstreams if upstream is not None},
             credentials=credentials,
             database=database,
+            redis=record.redis(stores, self.folder, self.environ),
             journal=journal,
             encryption_key=encryption_key(stores, self.folder, state, self.environ),
             approvals=read_approvals(root.section("approvals"), self.folder, self.environ),

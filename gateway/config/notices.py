@@ -31,6 +31,7 @@ RESTART: Final[Mapping[str, tuple[str, ...]]] = {
     "server.busy_poll": ("server.busy_poll",),
     "server.http_client": ("server.http_client",),
     "stores.database": ("database",),
+    "stores.redis": ("redis",),
     "stores.journal": ("journal",),
     "stores.encryption_key": ("encryption_key",),
     "cluster": ("cluster",),

@@ -399,6 +399,12 @@ SETTINGS: Final = (
         "sqlite:///gateway.db",
         "sqlite:///path or postgresql://…; use ${env:…} if it contains a password.",
     ),
+    Setting(
+        "stores.redis",
+        "",
+        "redis://… or rediss://… of a Redis 7 or Valkey that several gateways share; use ${env:…} if it contains a "
+        "password.",
+    ),
     Setting("stores.journal", "gateway.journal", "The file to which the record is written first."),
     Setting(
         "stores.encryption_key",
@@ -488,8 +494,3 @@ SETTINGS: Final = (
 """In the order of the file."""
 
 DEFAULTS: Final = {setting.key: setting.default or "" for setting in SETTINGS}
-
-UNAVAILABLE: Final = {
-    "stores": ("redis",),
-}
-"""Planned keys that are not available yet, by section."""

@@ -208,6 +208,7 @@ class Config:
     upstreams: Mapping[str, UpstreamSettings]
     credentials: Mapping[str, Spec]
     database: Secret
+    redis: Secret | None
     journal: Path
     encryption_key: EncryptionKey
     approvals: ApprovalSettings

@@ -119,14 +119,13 @@ class Section:
     After a problem a reader returns a placeholder of the right type, so that reading can continue.
     """
 
-    __slots__ = ("_asked", "_entries", "_unavailable", "node", "report")
+    __slots__ = ("_asked", "_entries", "node", "report")
 
     def __init__(self, node: Node, report: Report) -> None:
         self.node = node
         self.report = report
         self._entries: Mapping[str, Node] = node.value if isinstance(node.value, Mapping) else {}
         self._asked: dict[str, None] = {}
-        self._unavailable: tuple[str, ...] = ()
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
@@ -143,10 +142,6 @@ class Section:
         """Report a problem at the value of `key`, or at this section."""
         node = self._entries.get(key, self.node) if key is not None else self.node
         self.report.add(node, f"{key}: {message}" if key is not None else message)
-
-    def unavailable(self, *keys: str) -> None:
-        """Declare keys that are planned but not available: using one is a problem."""
-        self._unavailable += keys
 
     def require(self, *keys: str) -> None:
         """Report each of `keys` that is missing."""
@@ -254,11 +249,9 @@ class Section:
         """Report each key that was never read, with the allowed names."""
         if len(self._entries) == sum(key in self._entries for key in self._asked):
             return
-        allowed = [name for name in self._asked if name not in self._unavailable]
+        allowed = list(self._asked)
         for key in self._entries:
-            if key in self._unavailable:
-                self._refuse_key(key, f'"{key}" is not available in this version')
-            elif key not in self._asked:
+            if key not in self._asked:
                 names = f"allowed: {', '.join(sorted(allowed))}" if allowed else "no keys are allowed here"
                 self._refuse_key(key, f"unknown key {quote(key)}{suggestion(key, allowed)} ({names})")
 

@@ -73,16 +73,27 @@ class Stage(StrEnum):
     DRAINING = "draining"
 
 
+DEGRADED: Final = "degraded"
+"""The status of a gateway that serves all requests, with less than is configured."""
+
+
 class Health:
     """`/healthz` answers while the process runs; `/readyz` is 503 where requests would be refused.
 
-    `checks` are named; `facts` are further members of the answer, which have no effect on its status.
+    `checks` are named; `facts` are further members of the answer, which have no effect on its status. `optional`
+    returns why something is missing without which requests are served, with less: `/readyz` is then `degraded`, 200.
     """
 
-    def __init__(self, checks: Mapping[str, ReadinessCheck], facts: Callable[[], Mapping[str, Json]]) -> None:
+    def __init__(
+        self,
+        checks: Mapping[str, ReadinessCheck],
+        facts: Callable[[], Mapping[str, Json]],
+        optional: Mapping[str, Callable[[], str | None]] | None = None,
+    ) -> None:
         self.stage = Stage.STARTING
         self._checks = checks
         self._facts = facts
+        self._optional = optional or {}
 
     def routes(self) -> list[web.RouteDef]:
         """Return the two routes; others than processes of this machine see the status alone."""
@@ -103,19 +114,24 @@ class Health:
         """Return the answer of `/readyz`."""
         found = await asyncio.gather(*(check.problem() for check in self._checks.values()))
         problems = dict(zip(self._checks, found, strict=True))
-        down = any(problem is not None for problem in found)
-        status = "unavailable" if down and self.stage is Stage.SERVING else self.stage.value
+        missing = {name: problem() for name, problem in self._optional.items()}
+        status = self.stage.value
+        if self.stage is Stage.SERVING and any(problem is not None for problem in found):
+            status = "unavailable"
+        elif self.stage is Stage.SERVING and any(problem is not None for problem in missing.values()):
+            status = DEGRADED
         health: dict[str, Json] = {"status": status}
         if detailed:
-            health["checks"] = {name: _describe(problem) for name, problem in problems.items()}
+            states = {name: _describe(problem, "failed") for name, problem in problems.items()}
+            health["checks"] = states | {name: _describe(problem, DEGRADED) for name, problem in missing.items()}
             health.update(self._facts())
         answer = fresh(health)
-        answer.set_status(200 if status == Stage.SERVING.value else 503)
+        answer.set_status(200 if status in (Stage.SERVING.value, DEGRADED) else 503)
         return answer
 
 
-def _describe(problem: str | None) -> Json:
-    return {"status": "ok"} if problem is None else {"status": "failed", "detail": problem}
+def _describe(problem: str | None, status: str) -> Json:
+    return {"status": "ok"} if problem is None else {"status": status, "detail": problem}
 
 
 FORWARDED = ("forwarded", "x-forwarded-for", "via", "x-real-ip")

@@ -13,7 +13,6 @@ from gateway.callers.methods import NoAuth
 from gateway.config import SETTINGS, Config, load_config
 from gateway.config.audit import record_places
 from gateway.config.credentials import TYPES
-from gateway.config.settings import UNAVAILABLE
 from gateway.credentials import OAuth
 from gateway.errors import DocumentError
 from tests.documents.replacing import unknown_keys
@@ -383,7 +382,7 @@ credentials:
     actor: shop-service, audience: a, requested_token_type: jwt, subject_token_type: id_token}
   asserted: {type: jwt_bearer, issuer: https://id.example.com, client_id: a, client_secret: b, assertion: person,
     audience: a, subject: b}
-stores: {database: "sqlite:///gateway.db", journal: a.journal, encryption_key: "${file:key}"}
+stores: {database: "sqlite:///gateway.db", redis: "redis://a", journal: a.journal, encryption_key: "${file:key}"}
 approvals: {timeout: 30s, ask: [console, webhook, elicitation], presence: none, interactive: [a],
   webhook: {url: https://a.example.com/, secret: "01234567890123456789012345678901", answers: true, network: public}}
 mcp: {fast_path: true, sessions: 1, sessions_each: 1, session_idle: 1m, views_each: 1, bodies: 64MiB,
@@ -410,14 +409,6 @@ def test_unknown_authentication_is_refused(folder: Path, auth: str) -> None:
         "none, token, oauth, proxy" in problem or "auth: must be" in problem or '"type" is missing' in problem
         for problem in found
     )
-
-
-@pytest.mark.parametrize(("section", "key"), [(section, key) for section, keys in UNAVAILABLE.items() for key in keys])
-def test_planned_keys_are_refused_by_name(folder: Path, section: str, key: str) -> None:
-    """A key without an effect yet is never silently accepted."""
-    extra = f"{section}: {{{key}: x}}\n" if section else f"{key}: x\n"
-    (found,) = problems(folder, APPS + CREDENTIAL + extra)
-    assert found.endswith(f'"{key}" is not available in this version')
 
 
 @pytest.mark.parametrize(
@@ -529,6 +520,39 @@ def test_other_databases_are_refused(folder: Path, database: str) -> None:
     """A database in memory or of another kind is refused."""
     (found,) = problems(folder, APPS + CREDENTIAL + f'stores: {{database: "{database}"}}\n')
     assert "write sqlite:///path, or postgresql://user:password@host/name" in found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://db",
+        "redis:///0",
+        "redis://db/one",
+        "redis://db:0",
+        "redis://db:66000",
+        "redis://db?ssl_ca_certs=ca.pem",
+        "rediss://db?ssl_cert_reqs=none",
+        "redis://db#a",
+        "redis://a b",
+        "unix:///redis.sock",
+        "redis+cluster://db",
+    ],
+)
+def test_other_urls_of_a_redis_are_refused(folder: Path, url: str) -> None:
+    """Also options that would turn off the check of its certificate."""
+    (found,) = problems(folder, APPS + CREDENTIAL + f'stores: {{redis: "{url}"}}\n')
+    assert "redis: write redis://user:password@host:6379/0, or rediss://" in found
+
+
+@pytest.mark.parametrize("url", ["redis://db", "redis://:p@[::1]:6380/2", "rediss://u:p@db/0?ssl_ca_certs=/ca.pem"])
+def test_the_url_of_a_redis_is_a_secret(folder: Path, url: str) -> None:
+    """It may come from the environment, as its password should."""
+    text = APPS + CREDENTIAL + 'stores: {redis: "${env:REDIS}"}\n'
+    (folder / "gateway.yaml").write_text(text)
+    config = load_config(folder / "gateway.yaml", {"S": "s", "REDIS": url})
+    assert config.redis is not None
+    assert config.redis.reveal() == url
+    assert url not in repr(config)
 
 
 def test_a_policy_that_is_not_there_is_named_where_it_is_asked_for(folder: Path) -> None:

@@ -41,7 +41,9 @@ apps: {one: {source: page.html, policy: one.yaml}}
 credentials: {key: {type: header, value: "${file:key}"}}
 log: json
 access_log: true
-stores: {database: "postgresql://db/gateway", journal: other.journal, encryption_key: "${file:other.key}"}
+stores:
+  {database: "postgresql://db/gateway", redis: "redis://db", journal: other.journal,
+   encryption_key: "${file:other.key}"}
 approvals:
   ask: [console, webhook]
   timeout: 9s

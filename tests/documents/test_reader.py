@@ -59,7 +59,6 @@ WRONG = [
     ("{}", lambda top: top.require("a"), '"a" is missing'),
     ("[]", lambda top: top.text("a"), "must be a mapping, not a list"),
     ("", lambda top: top.text("a"), "must be a mapping, not nothing"),
-    ("later: 1", lambda top: top.unavailable("later"), '"later" is not available in this version'),
     ("b: 1", lambda top: top.text("a"), 'unknown key "b" (allowed: a)'),
     (
         "methdos: 1",

@@ -1,4 +1,4 @@
-"""The databases in which the ports with a durable implementation are tested: SQLite and a real PostgreSQL."""
+"""The stores in which the ports are tested: SQLite, a real PostgreSQL, and a real Redis."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from sqlalchemy import Float, literal
 
 from gateway.model import Secret
 from gateway.stores.approval_rows import TimeOf
+from gateway.stores.redis.connection import Redis
 from gateway.stores.schema import METADATA, SCHEMA_VERSION
 from gateway.stores.sealing import GivenKeys, KeyRing, new_key
 from gateway.stores.sql import Database
+from gateway.telemetry import Metrics
 from tests.clock import Clock
 from tests.postgresql import PostgreSQL, postgresql
+from tests.redis_server import RedisServer, redis_server
 
 
 @pytest.fixture
@@ -81,3 +84,25 @@ async def other_database(url: str) -> AsyncIterator[Database]:
     """The same database, opened by another process."""
     async with Database(url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def redis_process() -> Iterator[RedisServer]:
+    """One Redis for all of these tests."""
+    with redis_server() as started:
+        yield started
+
+
+@pytest.fixture
+async def redis(redis_process: RedisServer) -> AsyncIterator[Redis]:
+    """The connections of one process to an empty Redis."""
+    redis_process.ask("FLUSHALL")
+    async with Redis(redis_process.url, Metrics()) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def other_redis(redis: Redis, redis_process: RedisServer) -> AsyncIterator[Redis]:
+    """Those of another process to the same Redis."""
+    async with Redis(redis_process.url, Metrics()) as connected:
+        yield connected

@@ -30,7 +30,7 @@ def driven() -> dict[str, list[str]]:
 def _marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            for mark in node.decorator_list:
+            for mark in (one for decorator in node.decorator_list for one in ast.walk(decorator)):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.bound":
                     yield from ((node.name, ast.literal_eval(what)) for what in mark.args)
 

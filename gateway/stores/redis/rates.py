@@ -1,0 +1,265 @@
+"""Rates that several gateways count together: token buckets (GCRA) in Redis, by the clock of Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gateway.bounds import Area, Bound
+from gateway.crypto import base64url, frame_parts
+from gateway.errors import RedisUnavailable
+from gateway.model import Caller
+from gateway.policy import Limit, Per, Rate
+from gateway.ports.limits import Rates, TakenRates
+from gateway.stores.redis.connection import PREFIX, Redis, Reply, Script
+
+EACH: Final = 4096
+"""Views of one principal with a bucket in Redis, for each limit."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "token buckets of rates per view in Redis",
+        f"{EACH:,} for each limit and principal",
+        "further views of that principal share one bucket of each rate",
+    ),
+)
+
+(_BUCKETS,) = BOUNDS
+
+OTHERS: Final = "*"
+"""The field of the bucket that the views beyond the bound share."""
+
+_GET: Final = """
+local function own(reply)  -- the reply; nil for data that is not a bucket's, which is deleted
+  if type(reply) == 'table' then return nil end
+  if reply == false then return 0 end
+  local tat = tonumber(reply)
+  if tat ~= tat then return nil end
+  return tat
+end
+local function get(key, field)
+  local tat
+  if field == '' then tat = own(redis.pcall('GET', key)) else tat = own(redis.pcall('HGET', key, field)) end
+  if tat == nil then redis.call('DEL', key) end
+  return tat
+end
+local function put(key, field, tat, now)
+  if tat <= now then
+    if field == '' then redis.call('DEL', key) else redis.call('HDEL', key, field) end
+    return
+  end
+  local life = math.ceil((tat - now) / 1000) + 1
+  local text = string.format('%.0f', tat)
+  if field == '' then redis.call('SET', key, text, 'PX', life) return end
+  redis.call('HSET', key, field, text)
+  if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, life) end
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+"""
+"""Reads and writes the arrival time of a bucket: a string at `key`, or the field of a hash.
+
+All times are whole microseconds, which a double holds exactly until the year 2255. A key expires when its bucket is
+full again, and equals one that does not exist.
+"""
+
+TAKE: Final = Script(
+    _GET
+    + """
+local most = tonumber(ARGV[1])
+local keys, fields, tats, foreign = {}, {}, {}, 0
+for place, key in ipairs(KEYS) do
+  local interval, period, field = tonumber(ARGV[3 * place - 1]), tonumber(ARGV[3 * place]), ARGV[3 * place + 1]
+  local slot, tat = key .. '\\n' .. field, nil
+  if field ~= '' and tats[slot] == nil then
+    tat = get(key, field)
+    if tat == 0 then  -- a new bucket
+      local some = redis.call('HRANDFIELD', key, 2, 'WITHVALUES')
+      for at = 1, #some, 2 do
+        if (tonumber(some[at + 1]) or 0) <= now then redis.call('HDEL', key, some[at]) end
+      end
+      local shared = get(key, '*')
+      if shared == nil then
+        tat = nil
+      elseif shared > now or redis.call('HLEN', key) >= most then
+        field, tat = '*', shared
+      end
+      slot = key .. '\\n' .. field
+    end
+  elseif tats[slot] == nil then
+    tat = get(key, field)
+  end
+  local known = tats[slot]
+  if known ~= nil then
+    tat = known[3]
+  elseif tat == nil or tat > now + period + interval then
+    -- foreign data, or of a clock that has gone back: the bucket counts as empty
+    if tat == nil then foreign = 1 end
+    tat = now + period
+    put(key, field, tat, now)
+  end
+  local arrival = math.max(tat, now) + interval
+  local early = arrival - period - now
+  if early > interval / 100 then return {place, string.format('%.0f', early), foreign} end
+  tats[slot] = {key, field, arrival}
+  fields[place] = field
+end
+for _, bucket in pairs(tats) do put(bucket[1], bucket[2], bucket[3], now) end
+return {0, '0', foreign, unpack(fields)}
+"""
+)
+"""Takes one cell of each bucket, or of none.
+
+ARGV: the most fields of a hash, then for each key the interval and the period in microseconds, and the field of a hash
+or "". Returns the place of the exceeded limit or 0, the microseconds until its next cell, whether foreign data were
+found, and the fields that were taken from.
+"""
+
+GIVE_BACK: Final = Script(
+    _GET
+    + """
+for place, key in ipairs(KEYS) do
+  local interval, field = tonumber(ARGV[2 * place - 1]), ARGV[2 * place]
+  local tat = get(key, field)
+  if tat ~= nil and tat > now then put(key, field, tat - interval, now) end
+end
+"""
+)
+"""Returns one cell to each bucket that is not full. ARGV: for each key the interval and the field."""
+
+
+class Bucket(NamedTuple):
+    """A bucket in Redis: the key of a string, or of a hash with a field for each view; its times in microseconds."""
+
+    key: str
+    field: str
+    interval: str
+    period: str
+
+
+class Taken(NamedTuple):
+    """The result of taking one cell of each bucket: the place of the exceeded one from 0, or None; seconds to wait."""
+
+    exceeded: int | None
+    retry_after: float
+    buckets: tuple[Bucket, ...]
+
+
+def bucket_of(rate: Rate, key: str, field: str = "") -> Bucket:
+    """Return the bucket of a rate; its interval is rounded up, so that no more is admitted."""
+    interval, period = math.ceil(rate.period * 1_000_000 / rate.count), round(rate.period * 1_000_000)
+    return Bucket(key, field, str(interval), str(period))
+
+
+def short(*parts: str) -> str:
+    """Return the digest of a name, as keys in Redis have it: 128 bits in 22 characters."""
+    return base64url(hashlib.blake2b(frame_parts(*parts), digest_size=16).digest())
+
+
+class RedisBuckets:
+    """Takes from buckets in Redis; each method raises `RedisUnavailable`, or its future does."""
+
+    def __init__(self, redis: Redis, each: int = EACH) -> None:
+        self._redis = redis
+        self._each = each
+
+    @property
+    def usable(self) -> bool:
+        """Whether Redis can be used now, as far as is known."""
+        return self._redis.usable
+
+    async def take(self, buckets: Sequence[Bucket]) -> Taken:
+        """Take one cell of each bucket, or of none, in one round trip."""
+        words = [word for one in buckets for word in (one.interval, one.period, one.field)]
+        reply = await self._redis.calls.run(TAKE, [one.key for one in buckets], (self._each, *words))
+        place, wait, foreign, *fields = reply
+        if foreign:
+            self._redis.note_foreign("a rate")
+        if place:
+            return Taken(place - 1, int(wait) / 1_000_000, ())
+        taken = [one._replace(field=field.decode()) for one, field in zip(buckets, fields, strict=True)]
+        return Taken(None, 0.0, tuple(taken))
+
+    def give_back(self, buckets: Sequence[Bucket]) -> None:
+        """Return the cells; while Redis cannot be used, they are lost."""
+        words = [word for one in buckets for word in (one.interval, one.field)]
+        self._redis.calls.run(GIVE_BACK, [one.key for one in buckets], words).add_done_callback(_ignore)
+
+
+class RedisRates:
+    """The port `Rates` of several processes.
+
+    While Redis cannot be used, `local` counts the rate divided by the number of `nodes`, without a burst. It also
+    learns of the calls that Redis admits, so that losing Redis gives nobody a second cell at once.
+    """
+
+    def __init__(
+        self, buckets: RedisBuckets, local: Rates, nodes: Callable[[], int], count_local: Callable[[], None]
+    ) -> None:
+        self._buckets = buckets
+        self._local = local
+        self._nodes = nodes
+        self._count_local = count_local
+
+    def take(self, limits: Sequence[Limit], caller: Caller) -> TakenRates | Awaitable[TakenRates]:
+        """Take one cell of each limit, or of none."""
+        return self._take(limits, caller) if self._buckets.usable else self._take_locally(limits, caller)
+
+    def give_back(self, limits: Sequence[Limit], taken: TakenRates) -> None:
+        """Return the cells that were taken."""
+        shared = [one for one in taken.buckets if isinstance(one, Bucket)]
+        if shared:
+            self._buckets.give_back(shared)
+        else:
+            self._local.give_back(self._share(limits), taken)
+
+    async def _take(self, limits: Sequence[Limit], caller: Caller) -> TakenRates:
+        try:
+            taken = await self._buckets.take([_bucket(limit, caller) for limit in limits])
+        except RedisUnavailable:
+            answer = self._take_locally(limits, caller)
+            return answer if isinstance(answer, TakenRates) else await answer
+        if taken.exceeded is not None:
+            return TakenRates((), limits[taken.exceeded], taken.retry_after)
+        self._local.take(self._share(limits), caller)
+        if any(one.field == OTHERS for one in taken.buckets):
+            _BUCKETS.report(caller.principal.id)
+        return TakenRates(taken.buckets)
+
+    def _take_locally(self, limits: Sequence[Limit], caller: Caller) -> TakenRates | Awaitable[TakenRates]:
+        self._count_local()
+        shares = self._share(limits)
+        taken = self._local.take(shares, caller)
+        if isinstance(taken, TakenRates) and taken.exceeded is not None:
+            return TakenRates((), limits[shares.index(taken.exceeded)], taken.retry_after)
+        return taken
+
+    def _share(self, limits: Sequence[Limit]) -> list[Limit]:
+        return [local_share(limit, max(1, self._nodes())) for limit in limits]
+
+
+@lru_cache(maxsize=4096)
+def local_share(limit: Limit, nodes: int) -> Limit:
+    """Return the limit of one of several processes that cannot count together: no burst, and together at most the rate.
+
+    The number of cells in its name keeps the buckets of different numbers of processes apart.
+    """
+    rate = limit.rate
+    return Limit(Rate(1, rate.period / rate.count * nodes), limit.per, limit.scope)
+
+
+def _bucket(limit: Limit, caller: Caller) -> Bucket:
+    key = limit.key(caller)
+    if key[2] is Per.VIEW:
+        return bucket_of(limit.rate, f"{PREFIX}views-rate:{short(*key[:2], caller.principal.id)}", short(*key))
+    return bucket_of(limit.rate, f"{PREFIX}rate:{short(*key)}")
+
+
+def _ignore(reply: asyncio.Future[Reply]) -> None:
+    if not reply.cancelled():
+        reply.exception()  # the circuit has been opened
