@@ -21,6 +21,7 @@ from gateway.exchange.shared_approvals import DatabaseApprovals
 from gateway.exchange.shared_grants import DatabaseGrants
 from gateway.hooks import Hooks
 from gateway.mcp.elicitation import Asking
+from gateway.ports.sessions import OneTimeValues
 from gateway.stores.sealing import KeyRing
 from gateway.stores.security_keys import SecurityKeys
 from gateway.stores.sql import Database
@@ -45,6 +46,7 @@ class ApprovalParts:
         connections: Connections,
         database: Database,
         ring: KeyRing | None,
+        one_time: OneTimeValues,
         still: Still,
         admits: Admits,
     ) -> None:
@@ -60,7 +62,7 @@ class ApprovalParts:
         else:
             self.questions = DatabaseApprovals(database, ring, config.approvals.timeout, still=still)
             self.grants = DatabaseGrants(database, ring)
-        self.presence = _presence(config, database)
+        self.presence = _presence(config, database, ring, one_time)
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence, admits)
         self.keys = SecurityKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings)
@@ -119,10 +121,11 @@ class ApprovalParts:
         return self._webhook[1]
 
 
-def _presence(config: Config, database: Database) -> Presence | None:
+def _presence(config: Config, database: Database, ring: KeyRing | None, one_time: OneTimeValues) -> Presence | None:
     """Return the check of security keys, if it is configured."""
     if config.approvals.presence is not Touch.WEBAUTHN:
         return None
     from gateway.exchange.presence import Presence  # noqa: PLC0415  here, as it loads WebAuthn and its formats
 
-    return Presence(SecurityKeys(database), config.server.origins.console)
+    signing = ring.derive("security keys") if ring is not None else None
+    return Presence(SecurityKeys(database, signing), config.server.origins.console, one_time)

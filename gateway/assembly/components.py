@@ -63,9 +63,11 @@ from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import McpMount, MountMiddleware, message_limit
 from gateway.mcp.upstreams.merged import MergedUpstreams
 from gateway.mcp.upstreams.registry import Upstreams
+from gateway.ports.sessions import OneTimeValues
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
+from gateway.stores.one_time import DatabaseOneTimeValues, MemoryOneTimeValues
 from gateway.stores.records import Records
-from gateway.stores.sealing import GivenKeys, KeyRing
+from gateway.stores.sealing import cluster_ring, login_keys
 from gateway.stores.sessions import DatabaseSessions, IssuedTokens
 from gateway.stores.sql import Database
 from gateway.stores.upstream_tools import UpstreamTools
@@ -91,9 +93,14 @@ class Components:
         self.connections = Connections(use_aiohttp=config.server.http_client is HttpClientKind.AIOHTTP)
         self.notices = Notices()
         self.database = Database(config.database.reveal())
-        self.shared_keys = (
-            KeyRing(GivenKeys("cluster.keys", config.cluster.keys)) if config.cluster is not None else None
+        self.shared_keys = cluster_ring(config.cluster)
+        self.one_time: OneTimeValues = (
+            DatabaseOneTimeValues(self.database, self.shared_keys)
+            if self.shared_keys is not None
+            else MemoryOneTimeValues()
         )
+        self.tokens = IssuedTokens(self.database, login_keys(config.cluster))
+        self.sessions = DatabaseSessions(self.database, login_keys(config.cluster))
         self.records = Records(self.database)
         self.recording = AuditParts(
             config,
@@ -116,8 +123,8 @@ class Components:
         entitle(self.entitlements, config.apps, config.upstreams)
         admits = self.entitlements.admits
         self.revocations = Revocations(
-            IssuedTokens(self.database),
-            DatabaseSessions(self.database),
+            self.tokens,
+            self.sessions,
             self.settings.issuers,
             entitlements=self.entitlements,
             keeps=self.settings.keeps,
@@ -130,6 +137,7 @@ class Components:
             self.connections,
             self.database,
             self.shared_keys,
+            self.one_time,
             self.revocations.still,
             admits,
         )

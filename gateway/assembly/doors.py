@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -45,9 +46,11 @@ from gateway.exchange.cookies import CookieJars
 from gateway.fastpath.connection import FastConnection
 from gateway.fastpath.routes import FastRoutes
 from gateway.model import Principal
-from gateway.stores.sessions import DatabaseSessions, Hints, IssuedTokens
-from gateway.stores.sql import Database
+from gateway.ports.sessions import ApiTokens, Sessions
+from gateway.stores.sessions import Hints
 from gateway.telemetry import Metrics
+
+log = logging.getLogger(__name__)
 
 
 class Doors:
@@ -66,6 +69,7 @@ class Doors:
             parts.streams,
             parts.revocations,
             ResumeTokens(parts.accounts.ring.derive("views of host pages")),
+            Tickets(parts.one_time),
             parts.entitlements.admits,
             parts.serving.borrow,
             parts.apps.part(lambda app: app.packed.served),
@@ -75,7 +79,8 @@ class Doors:
         self._bridge = BridgeDoor(bridge_state, parts.connections.in_turn)
         self._authentication = build_authentication(
             parts.settings,
-            parts.database,
+            parts.sessions,
+            parts.tokens,
             parts.apps,
             # Where access is restricted, the document must not tell which names exist.
             lambda name: parts.entitlements.restricts or name in faces or name in parts.upstreams.faces,
@@ -207,13 +212,19 @@ class Doors:
         identify.reconsider()
         if changed := {site.origin for site in {*before.config.hosts} ^ {*now.config.hosts}}:
             self._host_pages.forget()
-            self._tickets.drop_hosted()
+            parts.tasks.create_task(self._drop_hosted())
             parts.tasks.create_task(self._bridge.end_hosted(changed))
         if (before.config.auth, before.config.roles) != (now.config.auth, now.config.roles):
             recognized = recognition(before, now)
             parts.events.rights_changed(lambda principal: recognized.recognize(principal, time.time()))
             parts.changing.access(self._bridge, identify, None)
             parts.tasks.create_task(parts.revocations.reconsider(recognized.keeps))
+
+    async def _drop_hosted(self) -> None:
+        try:
+            await self._tickets.drop_hosted()
+        except OSError as error:
+            log.warning("tickets of pages of changed host sites are valid until they expire: %s", error)
 
     def _build_console(self, tickets: Tickets) -> ConsoleDoor:
         parts = self._parts
@@ -258,7 +269,8 @@ class AuthenticationParts:
 
 def build_authentication(
     settings: LiveSettings,
-    database: Database,
+    sessions: Sessions,
+    tokens: ApiTokens,
     apps: Apps,
     mounts: Callable[[str], bool],
     hints: Hints,
@@ -269,7 +281,6 @@ def build_authentication(
 
     `arrived` is called with each identified caller.
     """
-    sessions = DatabaseSessions(database)
     server = settings.now.config.server
 
     def rules() -> CallerRules:
@@ -277,7 +288,7 @@ def build_authentication(
 
     identify = Identify(
         rules,
-        tokens=IssuedTokens(database),
+        tokens=tokens,
         sessions=sessions,
         arrived=arrived,
         count=metrics.authentications.add,

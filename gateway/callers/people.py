@@ -188,5 +188,29 @@ def principal_of(kept: Mapping[str, Json], expires: float, proof: str = "") -> P
     )
 
 
+def caller_fields(principal: Principal) -> dict[str, Json]:
+    """Return the stored fields of a caller whose rights go with it, such as into a ticket."""
+    return {
+        **principal_fields(principal),
+        "capabilities": list[Json](sorted(principal.capabilities)),
+        "shared": principal.shared,
+        "session": principal.session,
+        "expires": principal.expires,
+        "proof": principal.proof,
+    }
+
+
+def caller_of(kept: Mapping[str, Json]) -> Principal:
+    """Return the caller of `caller_fields`."""
+    expires = kept["expires"]
+    return replace(
+        principal_of(kept, 0.0, str(kept["proof"])),
+        capabilities=_texts(kept["capabilities"]),
+        shared=kept["shared"] is True,
+        session=kept["session"] is True,
+        expires=float(expires) if isinstance(expires, int | float) else None,
+    )
+
+
 def _texts(value: Json) -> frozenset[str]:
     return frozenset(map(str, value)) if isinstance(value, list) else frozenset()

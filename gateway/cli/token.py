@@ -20,6 +20,7 @@ from gateway.config.secrets import LenientEnvironment
 from gateway.documents import parse_duration, suggestion
 from gateway.model import LOCAL, Json, Principal
 from gateway.ports.sessions import SessionKind
+from gateway.stores.sealing import login_keys
 from gateway.stores.sessions import DatabaseSessions, IssuedTokens, NameTaken
 from gateway.stores.sql import Database
 
@@ -30,8 +31,8 @@ LINK_LIFE = 600.0
 
 
 def load_database_config(path: Path) -> Config:
-    """Load the configuration with only the database's secret required. Raises DocumentError."""
-    return load_config(path, LenientEnvironment("database"))
+    """Load the configuration with only the secrets of the rows required. Raises DocumentError."""
+    return load_config(path, LenientEnvironment("database", "keys"))
 
 
 def need_tokens(config: Config) -> None:
@@ -56,7 +57,8 @@ def run(config: Config, work: Callable[[Database], Awaitable[T]]) -> T:
 async def login_link(config: Config, database: Database, person: str = LOCAL.subject) -> str:
     """Return a new link that logs `person` in. Raises OSError if the database is down."""
     principal = Principal(ISSUER, "console", person, session=True)
-    code = await DatabaseSessions(database).put(SessionKind.LINK, principal, now=time.time(), life=LINK_LIFE)
+    sessions = DatabaseSessions(database, login_keys(config.cluster))
+    code = await sessions.put(SessionKind.LINK, principal, now=time.time(), life=LINK_LIFE)
     return f"{config.server.origins.console}/login/link?code={code.reveal()}"
 
 
@@ -105,7 +107,12 @@ def create(
     now = time.time()
     until = now + _seconds(expires)
     try:
-        token = run(config, lambda database: IssuedTokens(database).create(name, wanted, owner, now=now, expires=until))
+        token = run(
+            config,
+            lambda database: IssuedTokens(database, login_keys(config.cluster)).create(
+                name, wanted, owner, now=now, expires=until
+            ),
+        )
     except NameTaken:
         raise Unusable(f"there is a token {name!r} already: revoke it first, or take another name") from None
     if as_json:

@@ -25,7 +25,7 @@ from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.host_pages import HOST
-from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refusal_response
+from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refusal_response, state_refusal
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.records import Filter, Records, StoredRecord
@@ -265,7 +265,10 @@ class ConsoleDoor:
         # only a browser's page observes gestures: a program with a token could invent them
         attest = principal.session if site is None else site.attest
         origin = request.headers.get("origin")
-        token = self._tickets.issue(origin, principal, apps, attest=attest, hosted=site is not None)
+        try:
+            token = await self._tickets.issue(origin, principal, apps, attest=attest, hosted=site is not None)
+        except OSError:
+            return state_refusal("No ticket can be issued")
         return fresh({"ticket": token})
 
     def _changing(

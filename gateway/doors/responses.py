@@ -10,6 +10,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from gateway.arriving import whole
 from gateway.bounds import Area, Bound, size
+from gateway.errors import Reason
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json
@@ -113,6 +114,12 @@ def refusal_response(status: int, code: str, detail: str, headers: Mapping[str, 
         content_type="application/problem+json",
         headers={**SECURE, "cache-control": "no-store", **(headers or {})},
     )
+
+
+def state_refusal(what: str) -> RefusedResponse:
+    """Return the refusal of a request for which the shared state cannot be reached."""
+    detail = f"{what}: the gateway's database does not answer. Try again."
+    return refusal_response(503, Reason.STATE_UNAVAILABLE, detail, {"retry-after": "5"})
 
 
 def fresh(value: Json) -> web.Response:

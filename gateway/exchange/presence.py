@@ -31,6 +31,7 @@ from gateway.errors import LoginTooOld, Reason, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal, Question
+from gateway.ports.sessions import OneTimeValues
 from gateway.stores.security_keys import NAME, SecurityKey, SecurityKeys
 
 LIFE = 120.0
@@ -41,6 +42,9 @@ FRESH = 300.0
 
 MOST = 10
 """Keys of one person."""
+
+CHALLENGES = 100_000
+"""Challenges of all persons in one process."""
 
 BOUNDS: Final = (
     Bound(
@@ -57,12 +61,14 @@ BOUNDS: Final = (
 class Presence:
     """The security keys of persons (WebAuthn Level 3). `console` is the origin of the page that shows approvals."""
 
-    def __init__(self, keys: SecurityKeys, console: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, keys: SecurityKeys, console: str, values: OneTimeValues, clock: Callable[[], float] = time.time
+    ) -> None:
         self._keys = keys
         self._console = console
         self._site = urlsplit(console).hostname or ""
         self._clock = clock
-        self._begun: dict[tuple[str, str], tuple[bytes, float]] = {}
+        self._begun = values
 
     async def keys(self, by: Principal) -> list[SecurityKey]:
         """The keys of a person."""
@@ -78,7 +84,7 @@ class Presence:
         if len(known) >= MOST:
             _TOUCH_KEYS.report(by.id)
             raise _refusal(f"A person has {MOST} keys at most. Remove one first.")
-        challenge = self._begin(by, "add")
+        challenge = await self._begin(by, "add")
         options = generate_registration_options(
             rp_id=self._site,
             rp_name="webmcp-gateway",
@@ -95,7 +101,7 @@ class Presence:
 
     async def add(self, by: Principal, name: str, credential: Json, assertion: Json) -> SecurityKey:
         """Store a new key; a person who already has one must touch it. Raises `Refusal`, and `LoginTooOld`."""
-        challenge = self._end(by, "add")
+        challenge = await self._end(by, "add")
         known = await self.keys(by)
         self._hold_to_login(by, known)
         if known:
@@ -126,11 +132,11 @@ class Presence:
         known = await self.keys(by)
         if id not in {key.id for key in known}:
             raise _refusal("There is no such key.")
-        return self._options(known, _over("remove", self._begin(by, f"remove {id}")))
+        return self._options(known, _over("remove", await self._begin(by, f"remove {id}")))
 
     async def remove(self, by: Principal, id: str, assertion: Json) -> None:
         """Delete a key after the touch of one of the person's keys. Raises `Refusal`."""
-        challenge = self._end(by, f"remove {id}")
+        challenge = await self._end(by, f"remove {id}")
         await self._verify(await self.keys(by), _over("remove", challenge), assertion)
         if not await self._keys.remove(by.person, id):
             raise _refusal("There is no such key.")
@@ -181,18 +187,19 @@ class Presence:
         if not known and by.expires is not None and self._clock() - seen > FRESH:
             raise LoginTooOld
 
-    def _begin(self, by: Principal, what: str) -> bytes:
-        now = self._clock()
-        self._begun = {key: value for key, value in self._begun.items() if value[1] > now}
+    async def _begin(self, by: Principal, what: str) -> bytes:
         challenge = secrets.token_bytes(32)
-        self._begun[by.person, what] = (challenge, now + LIFE)
+        key = plain_json([by.person, what])
+        await self._begun.put(
+            "challenge", key, challenge.hex(), owner=by.person, life=LIFE, each=MOST + 1, most=CHALLENGES
+        )
         return challenge
 
-    def _end(self, by: Principal, what: str) -> bytes:
-        challenge, expires = self._begun.pop((by.person, what), (b"", 0.0))
-        if self._clock() >= expires:
+    async def _end(self, by: Principal, what: str) -> bytes:
+        challenge = await self._begun.take("challenge", plain_json([by.person, what]))
+        if challenge is None:
             raise _refusal("This took too long, or was done already. Start again.")
-        return challenge
+        return bytes.fromhex(challenge)
 
 
 def challenge_of(by: Principal, question: Question, *, lasting: bool) -> bytes:

@@ -75,6 +75,33 @@ class Sessions(Protocol):
         ...
 
 
+class OneTimeValues(Protocol):
+    """Values that are used once, in whichever process. Each method raises OSError while the store is down.
+
+    An implementation for several processes stores keys as hashes, and accepts no value that it has not stored itself.
+    """
+
+    async def put(self, kind: str, key: str, value: str, *, owner: str, life: float, each: int, most: int) -> bool:
+        """Store a value for `life` seconds, in place of an earlier one of this kind and key.
+
+        Beyond `each` of an owner its oldest are evicted, beyond `most` in this process those of the largest holder;
+        return whether any was.
+        """
+        ...
+
+    async def take(self, kind: str, key: str) -> str | None:
+        """Return and delete the value, if it has not expired: of concurrent callers in any process, one gets it."""
+        ...
+
+    async def claim(self, kind: str, key: str, *, owner: str, life: float, each: int) -> bool | None:
+        """Return True to one caller within `life` seconds, False to the others, None beyond `each` of an owner."""
+        ...
+
+    async def drop(self, kind: str) -> None:
+        """Delete all values of a kind."""
+        ...
+
+
 class LogoutHints(Protocol):
     """Seals the ID tokens of logins, which the issuer is sent at a logout. Raises `StartError` without keys."""
 

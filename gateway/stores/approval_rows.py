@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Row, Select, and_, select
 from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
-from gateway.callers.people import principal_fields, principal_of
+from gateway.callers.people import caller_fields, caller_of
 from gateway.crypto import digest, frame_parts
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.model import Initiator, Json, Principal, Question
+from gateway.model import Initiator, Principal, Question
 from gateway.ports.approvals import ApprovalState, Grant, OpenQuestion
 from gateway.stores.schema import APPROVAL_RATES, APPROVALS
 from gateway.stores.sealing import KeyRing
@@ -36,7 +36,7 @@ class ApprovalSeals:
 
     def seal_question(self, question: Question, principal: Principal) -> tuple[str, bytes]:
         """Return the key's id and the sealed question of the call of `principal`."""
-        values = {"question": asdict(question), "principal": _stored_principal(principal)}
+        values = {"question": asdict(question), "principal": caller_fields(principal)}
         return self._ring.seal(plain_json(values), _place("approval", question.id))
 
     def open_question(self, row: Row[Any]) -> OpenQuestion:
@@ -45,17 +45,17 @@ class ApprovalSeals:
         values = found["question"]
         values["headers"] = tuple((name, value) for name, value in values["headers"])
         values["initiator"] = Initiator(values["initiator"])
-        return OpenQuestion(Question(**values), _principal_from(found["principal"]))
+        return OpenQuestion(Question(**values), caller_of(found["principal"]))
 
     def seal_grant(self, grant: Grant) -> tuple[str, bytes]:
         """Return the key's id and the sealed grant."""
-        values = {**asdict(grant), "principal": _stored_principal(grant.principal)}
+        values = {**asdict(grant), "principal": caller_fields(grant.principal)}
         return self._ring.seal(plain_json(values), _place("grant", grant.id))
 
     def open_grant(self, row: Row[Any]) -> Grant:
         """Return the grant of a row. Raises `SealBroken`."""
         values = parse_json(self._ring.open(row.seal, bytes(row.sealed), _place("grant", row.id)))
-        return Grant(**{**values, "principal": _principal_from(values["principal"])})
+        return Grant(**{**values, "principal": caller_of(values["principal"])})
 
     def write_answer(self, question: Question, state: ApprovalState, by: str) -> str:
         """Return the answer of the person `by`, signed for this question."""
@@ -135,12 +135,3 @@ def _answered(question: Question, state: ApprovalState, by: str) -> tuple[str, .
 
 def _place(kind: str, id: str) -> str:
     return plain_json([kind, id])
-
-
-def _stored_principal(principal: Principal) -> dict[str, Json]:
-    return {**principal_fields(principal), "shared": principal.shared, "expires": principal.expires}
-
-
-def _principal_from(kept: Mapping[str, Any]) -> Principal:
-    """Return a stored principal without capabilities, which each request brings anew."""
-    return replace(principal_of(kept, 0.0), shared=bool(kept["shared"]), session=False, expires=kept["expires"])

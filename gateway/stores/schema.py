@@ -166,9 +166,13 @@ ISSUED: Final = Table(
     Column("created", Float, nullable=False),
     Column("expires", Float, nullable=False),
     Column("revoked", Float),
+    Column("mac", String),
     Index("issued_tokens_name", "name"),
 )
-"""Tokens that the gateway issued: hashes, with the capabilities of each, separated by spaces."""
+"""Tokens that the gateway issued: hashes, with the capabilities of each, separated by spaces.
+
+`mac` is the signature of a gateway of several processes; NULL otherwise.
+"""
 
 SESSIONS: Final = Table(
     "sessions",
@@ -198,9 +202,13 @@ TOUCH_KEYS: Final = Table(
     Column("public", LargeBinary, nullable=False),
     Column("count", BigInteger, nullable=False),
     Column("created", Float, nullable=False),
+    Column("mac", String),
     Index("touch_keys_person", "person"),
 )
-"""The security keys that people touch to approve: public keys, and their signature counters."""
+"""The security keys that people touch to approve: public keys, and their signature counters.
+
+`mac` is the signature of a gateway of several processes; NULL otherwise.
+"""
 
 PAGE_STORAGE: Final = Table(
     "page_storage",
@@ -341,6 +349,21 @@ GRANTS: Final = Table(
 `sealed` is the grant, for this id.
 """
 
+ONE_TIME: Final = Table(
+    "one_time_values",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("seal", String, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index("one_time_values_of", "kind", "owner"),
+    Index("one_time_values_expires", "expires"),
+)
+"""Values that are used once, such as tickets and challenges: `key` is a hash; `sealed` is the value, for this key."""
+
 
 def version_of(connection: Connection) -> int:
     """Return the version of the tables, 0 for an empty database. Raises ValueError if this gateway is too old."""
@@ -442,6 +465,9 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(LAUNCHES),
     _add(SCHEMA_VERSION.c.oldest),
     _create(APPROVALS, APPROVAL_RATES, GRANTS),
+    _add(ISSUED.c.mac),
+    _add(TOUCH_KEYS.c.mac),
+    _create(ONE_TIME),
 )
 """The migration from each version n to n + 1, beginning with an empty database.
 

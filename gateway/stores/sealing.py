@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from gateway.config import ClusterSettings
 from gateway.crypto import SigningKeys
 from gateway.errors import StartError
 from gateway.model import Secret
@@ -228,6 +229,17 @@ class KeyRing:
         """The ids of the keys, newest first."""
         self.load()
         return tuple(self._keys)
+
+
+def cluster_ring(settings: ClusterSettings | None) -> KeyRing | None:
+    """Return the keys that the processes of a gateway share; None for a single process."""
+    return KeyRing(GivenKeys("cluster.keys", settings.keys)) if settings is not None else None
+
+
+def login_keys(settings: ClusterSettings | None) -> SigningKeys | None:
+    """Return the keys that sign logins and tokens of several processes; None for a single one. Raises StartError."""
+    ring = cluster_ring(settings)
+    return ring.derive("logins") if ring is not None else None
 
 
 def new_key() -> str:

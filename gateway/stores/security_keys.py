@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
+from gateway.crypto import SigningKeys
 from gateway.stores.schema import TOUCH_KEYS
 from gateway.stores.sql import Database, as_whole
 
@@ -27,21 +28,31 @@ class SecurityKey:
 
 
 class SecurityKeys:
-    """The keys of all people, in `database`. Each method raises OSError while that is down."""
+    """The keys of all people, in `database`. Each method raises OSError while that is down.
 
-    def __init__(self, database: Database) -> None:
+    With `signing`, the keys of a gateway of several processes, a row counts only if it was signed with them.
+    """
+
+    def __init__(self, database: Database, signing: SigningKeys | None = None) -> None:
         self._database = database
+        self._signing = signing
 
     async def of(self, person: str) -> list[SecurityKey]:
         """Return the keys of a person, oldest first."""
         wanted = select(TOUCH_KEYS).where(TOUCH_KEYS.c.person == person).order_by(TOUCH_KEYS.c.created)
         async with self._database.connect() as connection:
-            return [SecurityKey(**row._mapping) for row in await connection.execute(wanted)]
+            rows = [dict(row._mapping) for row in await connection.execute(wanted)]
+        macs = [row.pop("mac") or "" for row in rows]
+        known = [SecurityKey(**row) for row in rows]
+        if self._signing is None:
+            return known
+        return [key for key, mac in zip(known, macs, strict=True) if self._signing.verify(mac, *_parts(key))]
 
     @as_whole
     async def add(self, key: SecurityKey) -> bool:
         """Store a new key. Return False if it is registered already, by any person."""
         row = {name: getattr(key, name) for name in ("id", "person", "name", "public", "count", "created")}
+        row["mac"] = self._signing.sign(*_parts(key)) if self._signing is not None else None
         async with self._database.connect() as connection:
             try:
                 await connection.execute(TOUCH_KEYS.insert().values(row))
@@ -65,3 +76,8 @@ class SecurityKeys:
             gone = await connection.execute(wanted)
             await connection.commit()
         return bool(gone.rowcount)
+
+
+def _parts(key: SecurityKey) -> tuple[str, ...]:
+    """Return what the signature of a row covers: all but the counter, which only grows."""
+    return ("security key", key.id, key.person, key.name, key.public.hex(), repr(key.created))

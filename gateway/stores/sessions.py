@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import secrets
 import string
 from collections.abc import Collection, Mapping
@@ -13,14 +14,16 @@ from sqlalchemy import Row, delete, func, literal, select, update
 from gateway.bounds import Area, Bound
 from gateway.callers.people import principal_fields, principal_of
 from gateway.callers.tokens import TokenGrant, token_text
-from gateway.crypto import digest
+from gateway.crypto import SigningKeys, digest
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.model import Principal, Secret
+from gateway.model import Json, Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, SessionKind, StoredSession
 from gateway.stores.schema import ISSUED, MCP_SESSIONS, SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.stores.sql import Database, as_whole, stored_secret, whole
+
+log = logging.getLogger(__name__)
 
 _ID = string.ascii_letters + string.digits
 
@@ -30,10 +33,14 @@ class NameTaken(ValueError):
 
 
 class IssuedTokens:
-    """The tokens of a gateway, in `database`. Each method raises OSError while that is down."""
+    """The tokens of a gateway, in `database`. Each method raises OSError while that is down.
 
-    def __init__(self, database: Database) -> None:
+    With `keys`, those of a gateway of several processes, a token counts only if its row was signed with them.
+    """
+
+    def __init__(self, database: Database, keys: SigningKeys | None = None) -> None:
         self._database = database
+        self._keys = keys
 
     async def create(
         self, name: str, capabilities: Collection[str], person: str | None, *, now: float, expires: float
@@ -50,6 +57,7 @@ class IssuedTokens:
             "created": now,
             "expires": expires,
         }
+        row["mac"] = self._keys.sign(*_token_parts(row)) if self._keys is not None else None
         async with self._database.connect() as connection:
             used = select(ISSUED.c.id).where(ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
             if (await connection.execute(used)).first() is not None:
@@ -63,7 +71,11 @@ class IssuedTokens:
         """Return the grant of the token `id`, valid or not."""
         async with self._database.connect() as connection:
             row = (await connection.execute(select(ISSUED).where(ISSUED.c.id == id))).first()
-            return _grant(row) if row is not None else None
+        if row is None or (
+            self._keys is not None and not self._keys.verify(row.mac or "", *_token_parts(row._asdict()))
+        ):
+            return None
+        return _grant(row)
 
     async def list_all(self) -> list[TokenGrant]:
         """Return all tokens, the newest first."""
@@ -80,6 +92,12 @@ class IssuedTokens:
             ended = await connection.execute(update(ISSUED).where(*wanted).values(revoked=now))
             await connection.commit()
             return ended.rowcount
+
+
+def _token_parts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the signature of a token's row covers: all but its revocation."""
+    fields = ("name", "capabilities", "person", "created", "expires")
+    return ("token", row["id"], bytes(row["digest"]).hex(), plain_json([row[name] for name in fields]))
 
 
 def _grant(row: Row[Any]) -> TokenGrant:
@@ -111,11 +129,16 @@ BOUNDS: Final = (
 
 
 class DatabaseSessions:
-    """The port `Sessions` in `database`, which several processes may share."""
+    """The port `Sessions` in `database`, which several processes may share.
 
-    def __init__(self, database: Database) -> None:
+    With `keys`, those of a gateway of several processes, an entry counts only if it was signed with them: who can write
+    the database must not log in.
+    """
+
+    def __init__(self, database: Database, keys: SigningKeys | None = None) -> None:
         self._database = database
-        self._secret = b""
+        self._keys = keys
+        self._secret = keys.secrets("login states")[0] if keys is not None else b""
 
     async def secret(self) -> bytes:
         """Return the secret for login states: created once, shared by all processes."""
@@ -133,11 +156,15 @@ class DatabaseSessions:
             "key": key,
             "kind": kind,
             "family": family or key,
-            "value": plain_json({"principal": principal_fields(principal), "more": more}),
+            "value": "",
             "expires": now + life,
             "owner": principal.person if kind is SessionKind.CONSOLE else family or None,
             "created": now,
         }
+        value: dict[str, Json] = {"principal": principal_fields(principal), "more": dict[str, Json](more)}
+        if self._keys is not None:
+            value["mac"] = self._keys.sign(*_login_parts(row, value))
+        row["value"] = plain_json(value)
         if await whole(self._put(row, now)):
             _LOGINS.report(principal.id)
         return Secret(shown)
@@ -148,7 +175,7 @@ class DatabaseSessions:
         wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
         async with self._database.connect() as connection:
             row = (await connection.execute(wanted)).first()
-            return _read_row(row) if row is not None else None
+            return self._read_row(row) if row is not None else None
 
     @as_whole
     async def take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
@@ -159,14 +186,15 @@ class DatabaseSessions:
             taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
             row = (await connection.execute(taken.returning(*SESSIONS.c))).first()
             await connection.commit()
-            return _read_row(row) if row is not None else None
+            return self._read_row(row) if row is not None else None
 
     @as_whole
     async def lives(self, family: str, now: float) -> bool:
         """Return whether a login has not ended yet."""
-        wanted = select(SESSIONS.c.key).where(SESSIONS.c.family == family, SESSIONS.c.expires > now).limit(1)
+        wanted = select(SESSIONS).where(SESSIONS.c.family == family, SESSIONS.c.expires > now)
+        wanted = wanted.limit(1) if self._keys is None else wanted
         async with self._database.connect() as connection:
-            return (await connection.execute(wanted)).first() is not None
+            return any(self._read_row(row) is not None for row in await connection.execute(wanted))
 
     @as_whole
     async def end(self, family: str) -> None:
@@ -197,15 +225,26 @@ class DatabaseSessions:
         async with self._database.connect() as connection:
             return await stored_secret(connection, "login")
 
+    def _read_row(self, row: Row[Any]) -> StoredSession | None:
+        """Return the entry of a row; None for one that this gateway has not written."""
+        value = parse_json(row.value)
+        if self._keys is not None:
+            given = value.get("mac") if isinstance(value, dict) else None
+            if not isinstance(given, str) or not self._keys.verify(given, *_login_parts(row._asdict(), value)):
+                log.warning("an entry of the table sessions is not accepted: its signature is not of this gateway")
+                return None
+        principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")
+        return StoredSession(principal, row.family, row.expires, value["more"])
+
 
 def _key(kind: SessionKind, shown: str) -> str:
     return digest(f"{kind}:{shown}").hex()
 
 
-def _read_row(row: Row[Any]) -> StoredSession:
-    value = parse_json(row.value)
-    principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")
-    return StoredSession(principal, row.family, row.expires, value["more"])
+def _login_parts(row: Mapping[str, Any], value: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the signature of an entry covers: all but its ID token, which is sealed and may be sealed again."""
+    more = {name: one for name, one in value["more"].items() if name != HINT_FIELD}
+    return ("login", row["key"], row["kind"], row["family"], plain_json([row["expires"], value["principal"], more]))
 
 
 _PLACE: Final = "login"

@@ -10,6 +10,7 @@ import pytest
 from gateway.errors import Refusal
 from gateway.exchange.presence import MOST, Presence
 from gateway.model import LOCAL
+from gateway.stores.one_time import MemoryOneTimeValues
 from gateway.stores.security_keys import SecurityKeys
 from gateway.stores.sql import Database
 from tests.clock import Clock
@@ -22,13 +23,14 @@ CONSOLE = "http://console.localhost:8080"
 async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> None:
     """A new challenge replaces the one before."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        presence = Presence(SecurityKeys(database), CONSOLE, Clock())
+        values = MemoryOneTimeValues()
+        presence = Presence(SecurityKeys(database), CONSOLE, values, Clock())
         keys: list[SoftwareKey] = []
         for number in range(MOST):
             begun: dict[str, Any] = {}
             for _ in range(3):
                 before, begun = begun, await presence.begin_adding(LOCAL)
-                assert len(presence._begun) == 1
+                assert len(values._values) == 1
             assert before["create"]["challenge"] != begun["create"]["challenge"]
             key = SoftwareKey("console.localhost", CONSOLE)
             touched = keys[0].get(begun["touch"]) if keys else None
@@ -41,13 +43,13 @@ async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> No
                 await presence.begin_removing(LOCAL, key.id)
         with pytest.raises(Refusal, match="no such key"):
             await presence.begin_removing(LOCAL, "made up")
-        assert len(presence._begun) == MOST
+        assert len(values._values) == MOST
 
 
 async def test_a_challenge_that_another_one_replaced_is_good_for_nothing(tmp_path: Path) -> None:
     """The earlier attempt fails."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        presence = Presence(SecurityKeys(database), CONSOLE, Clock())
+        presence = Presence(SecurityKeys(database), CONSOLE, MemoryOneTimeValues(), Clock())
         first, _ = await presence.begin_adding(LOCAL), await presence.begin_adding(LOCAL)
         key, create = SoftwareKey("console.localhost", CONSOLE), first["create"]
         assert isinstance(create, dict)

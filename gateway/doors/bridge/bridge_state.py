@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
+from gateway.callers.people import caller_fields, caller_of
 from gateway.crypto import SigningKeys, digest
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.mcp.mount_interfaces import Forwarder
 from gateway.mcp.view_server import ViewServer
 from gateway.model import Principal, Resource
 from gateway.ports.approvals import Approvals
+from gateway.ports.sessions import OneTimeValues
 from gateway.views.registry import Views
 from gateway.views.view import View
 
@@ -44,7 +46,7 @@ _UNUSED: Final = Bound(
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The principal, apps, page origin and expiry of one ticket. `attest`: the page's reports of gestures count.
+    """The principal, apps and page origin of one ticket. `attest`: the page's reports of gestures count.
 
     `hosted`: the page is one of a host site, not the gateway's own.
     """
@@ -53,47 +55,48 @@ class Ticket:
     principal: Principal
     apps: frozenset[str]
     attest: bool
-    expires: float
     hosted: bool = False
 
 
 class Tickets:
-    """The issued and unused tickets."""
+    """The issued and unused tickets, in `values`. Each method raises OSError while these cannot be reached."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._tickets: dict[str, Ticket] = {}
+    def __init__(self, values: OneTimeValues) -> None:
+        self._values = values
 
-    def issue(
+    async def issue(
         self, origin: str | None, principal: Principal, apps: frozenset[str], *, attest: bool, hosted: bool = False
     ) -> str:
         """Return a new ticket; beyond the limits the oldest is evicted."""
-        now = self._clock()
-        for token in [token for token, ticket in self._tickets.items() if ticket.expires < now]:
-            del self._tickets[token]
-        mine = [token for token, ticket in self._tickets.items() if ticket.principal == principal]
-        for token in mine[: max(0, len(mine) - TICKETS_EACH + 1)]:
+        token = f"{_HOSTED if hosted else _OWN}{secrets.token_urlsafe(32)}"
+        text = plain_json([origin, caller_fields(principal), sorted(apps), attest])
+        kind = _kind(token)
+        if await self._values.put(kind, token, text, owner=principal.id, life=LIFE, each=TICKETS_EACH, most=TICKETS):
             _UNUSED.report(principal.id)
-            del self._tickets[token]
-        if len(self._tickets) >= TICKETS:
-            _UNUSED.report(principal.id)
-            (most, _), *_ = Counter(ticket.principal.id for ticket in self._tickets.values()).most_common(1)
-            del self._tickets[next(token for token, one in self._tickets.items() if one.principal.id == most)]
-        token = secrets.token_urlsafe(32)
-        self._tickets[token] = Ticket(origin, principal, apps, attest, now + LIFE, hosted)
         return token
 
-    def drop_hosted(self) -> None:
+    async def drop_hosted(self) -> None:
         """Drop the tickets of pages of host sites, which have changed."""
-        for token in [token for token, ticket in self._tickets.items() if ticket.hosted]:
-            del self._tickets[token]
+        await self._values.drop(_kind(_HOSTED))
 
-    def redeem(self, token: str, origin: str | None) -> Ticket | None:
+    async def redeem(self, token: str, origin: str | None) -> Ticket | None:
         """Return the ticket, once, if it is valid and was issued to `origin`."""
-        ticket = self._tickets.pop(token, None)
-        if ticket is None or ticket.origin != origin or ticket.expires < self._clock():
+        text = await self._values.take(_kind(token), token)
+        if text is None:
             return None
-        return ticket
+        issued_to, principal, apps, attest = parse_json(text)
+        if issued_to != origin:
+            return None
+        return Ticket(origin, caller_of(principal), frozenset(apps), attest, token.startswith(_HOSTED))
+
+
+_OWN: Final = "c"
+_HOSTED: Final = "h"
+"""The first letter of a ticket: of a page of the console, or of a host site."""
+
+
+def _kind(token: str) -> str:
+    return "ticket of a host site" if token.startswith(_HOSTED) else "ticket"
 
 
 RESUMABLE = 30.0
@@ -156,7 +159,7 @@ class BridgeState:
     `resources`: the packed pages, by app.
     `served`: returns the pages of an app as hosts have read them, by app.
     `borrow`: returns the server for views of an upstream's app without an entry, by upstream and resource.
-    `resuming`: issues the tokens with which views are resumed.
+    `resuming`: issues the tokens with which views are resumed, `tickets` those that open connections.
     `admits`: whether a caller may use an app.
     `forwarder`: calls the tools of pages, for host pages.
     """
@@ -168,11 +171,11 @@ class BridgeState:
     streams: Streams
     revocations: Revocations
     resuming: ResumeTokens
+    tickets: Tickets
     admits: Admits = admit_all
     borrow: Callable[[str, str], ViewServer | None] = lambda _, __: None
     served: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
     forwarder: Forwarder | None = None
-    tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))
     _lost: dict[str, _LostView] = field(default_factory=dict)

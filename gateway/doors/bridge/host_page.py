@@ -23,8 +23,8 @@ from gateway.contract import UploadedBody
 from gateway.crypto import digest
 from gateway.doors.bridge.bridge_state import CONNECTIONS, BridgeState, Ticket
 from gateway.doors.refused_callers import REFUSED
-from gateway.doors.responses import refusal_response
-from gateway.errors import MuxError, Refusal
+from gateway.doors.responses import refusal_response, state_refusal
+from gateway.errors import MuxError, Reason, Refusal
 from gateway.jsontext.sizes import is_bulky, why
 from gateway.jsontext.writing import is_large
 from gateway.mcp import results
@@ -241,7 +241,12 @@ class HostPage:
     async def _take(self, event: mux.Frame) -> None:
         match event:
             case mux.Hello(ticket):
-                self._ticket = self._state.tickets.redeem(ticket, self._origin)
+                try:
+                    self._ticket = await self._state.tickets.redeem(ticket, self._origin)
+                except OSError:
+                    self._request[REFUSED] = state_refusal("No ticket can be read")
+                    await self._say(mux.ErrorFrame(Reason.STATE_UNAVAILABLE, "No ticket can be read now. Try again."))
+                    return
                 if self._ticket is not None and not self._state.revocations.accepts(self._ticket.principal):
                     self._ticket = None  # it is no caller any more since the configuration changed
                 if self._ticket is None:

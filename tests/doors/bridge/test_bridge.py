@@ -23,6 +23,7 @@ from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange import approvals
 from gateway.jsontext.sizes import AT_ONCE
 from gateway.model import LOCAL, Channel
+from gateway.stores.one_time import MemoryOneTimeValues
 from tests.world import World, running
 
 LOCAL_OTHER = replace(LOCAL, subject="other")
@@ -363,14 +364,14 @@ async def test_gestures_make_it_the_persons(world: World) -> None:
 
 
 @pytest.mark.bound("large bodies of the bridge, sent beside its frames", "bridge tickets")
-def test_nobody_takes_the_room_of_others() -> None:
+async def test_nobody_takes_the_room_of_others() -> None:
     """However many tickets and bodies one principal has, they evict none of another's."""
-    tickets, bodies = Tickets(), Bodies()
-    kept = tickets.issue("o", LOCAL_OTHER, frozenset(), attest=False)
+    tickets, bodies = Tickets(MemoryOneTimeValues()), Bodies()
+    kept = await tickets.issue("o", LOCAL_OTHER, frozenset(), attest=False)
     for _ in range(2000):
-        last = tickets.issue("o", LOCAL, frozenset(), attest=False)
-    assert tickets.redeem(last, "o") is not None
-    assert tickets.redeem(kept, "o") is not None
+        last = await tickets.issue("o", LOCAL, frozenset(), attest=False)
+    assert await tickets.redeem(last, "o") is not None
+    assert await tickets.redeem(kept, "o") is not None
     assert not all(bodies.put(f"{number:032}", LOCAL.id, "{}") for number in range(2000))
     assert bodies.put("a" * 32, LOCAL_OTHER.id, "{}")
 
