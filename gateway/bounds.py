@@ -80,8 +80,8 @@ class Shares:
 
     def __init__(self, each: int, in_all: int) -> None:
         self.limit(each, in_all)
-        self._taken: dict[str, int] = {}
-        self.used = 0
+        self._by_owner: dict[str, int] = {}
+        self.total = 0
 
     def limit(self, each: int, in_all: int) -> None:
         """Change the limits; owners that hold more keep it, and get no more."""
@@ -91,30 +91,30 @@ class Shares:
 
     def take(self, owner: str, amount: int = 1) -> bool:
         """Take `amount` for `owner`; return False if there is no room."""
-        before = self._taken.get(owner, 0)
-        mine, used = before + amount, self.used + amount
+        before = self._by_owner.get(owner, 0)
+        mine, used = before + amount, self.total + amount
         if mine > self.each or used > self._in_all:
             return False
-        if 2 * used > self._in_all and mine > self._small and self.used > before:
+        if 2 * used > self._in_all and mine > self._small and self.total > before:
             return False
-        self._taken[owner], self.used = mine, used
+        self._by_owner[owner], self.total = mine, used
         return True
 
     def give(self, owner: str, amount: int = 1) -> None:
         """Return what was taken."""
-        left = self._taken.get(owner, 0) - amount
-        self.used -= amount
+        left = self._by_owner.get(owner, 0) - amount
+        self.total -= amount
         if left > 0:
-            self._taken[owner] = left
+            self._by_owner[owner] = left
         else:
-            self._taken.pop(owner, None)
+            self._by_owner.pop(owner, None)
 
     @contextmanager
     def place(self, owner: str) -> Iterator[bool]:
         """Take one slot for the block, and yield whether there was one."""
-        taken = self.take(owner)
+        admitted = self.take(owner)
         try:
-            yield taken
+            yield admitted
         finally:
-            if taken:
+            if admitted:
                 self.give(owner)

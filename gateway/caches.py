@@ -22,10 +22,10 @@ def cache_by_headers(find: Callable[[Headers, *Others], T]) -> Callable[[Headers
     """Cache the pure function `find` for the last few headers; its other arguments must be hashable."""
     known = lru_cache(maxsize=KEPT)(find)
 
-    def found(headers: Headers, *others: *Others) -> T:
+    def lookup(headers: Headers, *others: *Others) -> T:
         return known(headers, *others) if len(headers) <= FEW else find(headers, *others)
 
-    return found
+    return lookup
 
 
 K = TypeVar("K", bound=Hashable)
@@ -61,11 +61,11 @@ class OwnerCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the value, and make it its owner's newest."""
-        found = self._values.get(key)
-        if found is None:
+        entry = self._values.get(key)
+        if entry is None:
             return None
-        self._of[found[0]].move_to_end(key)
-        return found[1]
+        self._of[entry[0]].move_to_end(key)
+        return entry[1]
 
     def put(self, owner: str, key: K, value: V) -> None:
         """Store a value, and evict beyond the limits."""
@@ -86,10 +86,10 @@ class OwnerCache(Generic[K, V]):
 
     def pop(self, key: K) -> V | None:
         """Remove a value and return it."""
-        found = self._values.pop(key, None)
-        if found is None:
+        entry = self._values.pop(key, None)
+        if entry is None:
             return None
-        owner, value = found
+        owner, value = entry
         del self._of[owner][key]
         self._update_counts(owner, len(self._of[owner]) + 1)
         return value

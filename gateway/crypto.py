@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 
-def equals_secret(given: str, known: str) -> bool:
-    """Return whether `given` equals the secret `known`, in constant time."""
-    return hmac.compare_digest(_raw(given), _raw(known))
+def equals_secret(secret: str, known: str) -> bool:
+    """Return whether `secret` equals the secret `known`, in constant time."""
+    return hmac.compare_digest(_raw(secret), _raw(known))
 
 
-def digest(shown: str) -> bytes:
+def digest(secret: str) -> bytes:
     """Return the stored form of a secret: 128 random bits or more need no salt or slow hash."""
-    return hashlib.sha256(_raw(shown)).digest()
+    return hashlib.sha256(_raw(secret)).digest()
 
 
 def frame_parts(*parts: str | bytes) -> bytes:
@@ -44,9 +44,9 @@ class SigningKeys:
         """Return a secret of 32 bytes for these parts under each key: the first is current."""
         return tuple(bytes.fromhex(_signature(key, parts)) for key in self.keys)
 
-    def verify(self, given: str, *parts: str) -> bool:
-        """Return whether `given` is a signature of these parts."""
-        return any(equals_secret(given, _signature(key, parts)) for key in self.keys)
+    def verify(self, signature: str, *parts: str) -> bool:
+        """Return whether `signature` is a signature of these parts."""
+        return any(equals_secret(signature, _signature(key, parts)) for key in self.keys)
 
 
 def _signature(key: bytes, parts: tuple[str, ...]) -> str:

@@ -17,12 +17,12 @@ UNBUFFERED: Final = dict((("cache-control", "no-store, no-transform"), BUFFERING
 
 def unbuffered_headers(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the header fields of another server's event stream, with those that keep proxies from buffering it."""
-    found = [(name, value) for name, value in headers if name.lower() not in ("cache-control", BUFFERING[0])]
-    told = [value for name, value in headers if name.lower() == "cache-control"]
-    words = ", ".join(told) or "no-cache"
+    fields = [(name, value) for name, value in headers if name.lower() not in ("cache-control", BUFFERING[0])]
+    directives = [value for name, value in headers if name.lower() == "cache-control"]
+    words = ", ".join(directives) or "no-cache"
     if "no-transform" not in words.lower():
         words += ", no-transform"
-    return [*found, ("cache-control", words), BUFFERING]
+    return [*fields, ("cache-control", words), BUFFERING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class EventReader:
         return None
 
     def _dispatch(self) -> Event | None:
-        told = bool(self._data) or self._id is not None or self._retry is not None
+        has_fields = bool(self._data) or self._id is not None or self._retry is not None
         del self._data[-1:]
         event = Event(self._type, self._data, self._id, self._retry)
         self._data, self._size, self._type, self._id, self._retry = bytearray(), 0, "message", None, None
-        return event if told else None
+        return event if has_fields else None

@@ -99,15 +99,15 @@ class Hooks:
         types: dict[str, Any] = {}
         for implementation in self._implementations(hook):
             try:
-                registered: object = implementation.function()
+                value: object = implementation.function()
             except Exception as error:  # plugin code may raise anything; it stops the start
                 raise StartError(f"plugin {implementation.plugin_name}: {hook}: {error!r}") from error
-            if not isinstance(registered, Mapping):
-                if inspect.iscoroutine(registered):
-                    registered.close()
+            if not isinstance(value, Mapping):
+                if inspect.iscoroutine(value):
+                    value.close()
                 form = f"must be a plain function that returns a mapping, as in {{'my-{kind}': make}}"
                 raise StartError(f"plugin {implementation.plugin_name}: {hook} {form}")
-            for name, factory in registered.items():
+            for name, factory in value.items():
                 if name in types:
                     raise StartError(f"plugin {implementation.plugin_name}: {kind} type {name!r} is registered twice")
                 types[name] = factory
@@ -128,14 +128,14 @@ def make_plugin(
 ) -> T:
     """Call a plugin's `factory`; the result must have `methods`. Raises `StartError`, naming `what`, if it fails."""
     try:
-        found = factory(name, options)
+        implementation = factory(name, options)
     except ValueError as error:
         raise StartError(f"{what}: {error}") from error
     except (Exception, SystemExit) as error:  # plugin code may raise anything; it stops the start, or the reload
         raise StartError(f"{what}: its plugin failed: {error!r}") from error
-    if missing := [method for method in methods if not callable(getattr(found, method, None))]:
-        raise StartError(f"{what}: its plugin made {type(found).__name__}, which has no method {missing[0]}")
-    return found
+    if missing := [method for method in methods if not callable(getattr(implementation, method, None))]:
+        raise StartError(f"{what}: its plugin made {type(implementation).__name__}, which has no method {missing[0]}")
+    return implementation
 
 
 class PluginApprover:
@@ -179,13 +179,13 @@ def _base_name(implementation: pluggy.HookImpl) -> str:
 
 
 async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT, **arguments: object) -> Any:
-    taken = {name: arguments[name] for name in implementation.argnames}
+    own_arguments = {name: arguments[name] for name in implementation.argnames}
     task = asyncio.current_task()
     # A cancelled exchange calls plugins too; only a cancellation during the call counts.
     before = task.cancelling() if task is not None else 0
     try:
         with foreign():
-            answer = implementation.function(**taken)
+            answer = implementation.function(**own_arguments)
             if inspect.isawaitable(answer):
                 async with asyncio.timeout(timeout):
                     answer = await answer

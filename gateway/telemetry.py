@@ -36,7 +36,7 @@ class Counts(Collector):
     """A counter for frequent events: it costs a tenth of the library's, and only one thread may update it."""
 
     def __init__(self, name: str, meaning: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
-        self._named = (name, meaning, None, labels)
+        self._definition = (name, meaning, None, labels)
         self._counts: dict[tuple[str, ...], int] = {}
         registry.register(self)
 
@@ -46,7 +46,7 @@ class Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric family for a scrape."""
-        family = CounterMetricFamily(*self._named)
+        family = CounterMetricFamily(*self._definition)
         for labels, count in self._counts.items():
             family.add_metric(labels, count)
         yield family
@@ -56,29 +56,29 @@ class Durations(Collector):
     """A histogram of seconds that is as cheap as `Counts`, for the same reason."""
 
     def __init__(self, name: str, meaning: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
-        self._named = (name, meaning, None, None, labels)
+        self._definition = (name, meaning, None, None, labels)
         # The count of each bucket, then the sum of all seconds.
-        self._measured = defaultdict[tuple[str, ...], list[float]](lambda: [0] * (len(_SECONDS) + 2))
+        self._observations = defaultdict[tuple[str, ...], list[float]](lambda: [0] * (len(_SECONDS) + 2))
         registry.register(self)
 
     def add(self, seconds: float, *labels: str) -> None:
         """Observe one duration."""
-        measured = self._measured[labels]
-        measured[bisect_left(_SECONDS, seconds)] += 1
-        measured[-1] += seconds
+        observations = self._observations[labels]
+        observations[bisect_left(_SECONDS, seconds)] += 1
+        observations[-1] += seconds
 
     def add_all(self, label: str, parts: Mapping[str, float]) -> None:
         """Observe each of the `parts` under this label and its own name: cheaper than one by one."""
         for name, seconds in parts.items():
-            measured = self._measured[label, name]
-            measured[bisect_left(_SECONDS, seconds)] += 1
-            measured[-1] += seconds
+            observations = self._observations[label, name]
+            observations[bisect_left(_SECONDS, seconds)] += 1
+            observations[-1] += seconds
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric family for a scrape."""
-        family = HistogramMetricFamily(*self._named)
+        family = HistogramMetricFamily(*self._definition)
         bounds = [*map(str, _SECONDS), "+Inf"]
-        for labels, (*counts, total) in self._measured.items():
+        for labels, (*counts, total) in self._observations.items():
             family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
         yield family
 

@@ -35,7 +35,7 @@ class _Window:
     """A window of one key; `more` counts the suppressed occurrences."""
 
     ends: float
-    passed: int = 0
+    count: int = 0
     more: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -68,8 +68,8 @@ class Throttle(Generic[K]):
         if window is None or now >= window.ends:
             self._end(key)
             window = self._windows[key] = _Window(now + self._period)
-        if window.passed < self._count:
-            window.passed += 1
+        if window.count < self._count:
+            window.count += 1
             return True
         window.more += 1
         if window.timer is None:

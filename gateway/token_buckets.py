@@ -66,22 +66,22 @@ class Buckets(Generic[K]):
         self._most = most
         self.tats: dict[K, float] = {}
         """The arrival time of each bucket; an existing one may be set directly."""
-        self._owned: dict[str, int] = {}
+        self._by_owner: dict[str, int] = {}
         self._turn: deque[tuple[K, str | None]] = deque()
-        self.looked = 0
+        self.probes = 0
         """Number of buckets examined for eviction so far."""
 
     def __len__(self) -> int:
         """Return the number of buckets."""
         return len(self.tats)
 
-    def place(self, key: K, owner: str, shared: K, now: float) -> K:
-        """Return the key for a new bucket: `key` itself, or `shared` if its owner has too many."""
+    def place(self, key: K, owner: str, fallback: K, now: float) -> K:
+        """Return the key for a new bucket: `key` itself, or `fallback` if its owner has too many."""
         if self._full(owner):
             self._forget(now)
             if self._full(owner):
-                return shared
-        return shared if self.tats.get(shared, 0.0) > now else key
+                return fallback
+        return fallback if self.tats.get(fallback, 0.0) > now else key
 
     def put(self, key: K, tat: float, now: float, owner: str | None = None) -> None:
         """Store the time of a bucket, and evict full ones.
@@ -92,14 +92,14 @@ class Buckets(Generic[K]):
             self._forget(now)
             self._turn.append((key, owner))
             if owner is not None:
-                self._owned[owner] = self._owned.get(owner, 0) + 1
+                self._by_owner[owner] = self._by_owner.get(owner, 0) + 1
         self.tats[key] = tat
 
     def take(self, key: K, now: float, rate: Rate) -> TakeResult:
         """Take one cell of the bucket `key`."""
-        taken = take(self.tats.get(key, 0.0), now, rate)
-        self.put(key, taken.tat, now)
-        return taken
+        result = take(self.tats.get(key, 0.0), now, rate)
+        self.put(key, result.tat, now)
+        return result
 
     def give_back(self, key: K, interval: float) -> None:
         """Return one unused cell to a bucket."""
@@ -107,17 +107,17 @@ class Buckets(Generic[K]):
             self.tats[key] -= interval
 
     def _full(self, owner: str) -> bool:
-        return self._owned.get(owner, 0) >= self._each or len(self.tats) >= self._most
+        return self._by_owner.get(owner, 0) >= self._each or len(self.tats) >= self._most
 
     def _forget(self, now: float) -> None:
         for _ in range(min(LOOKS, len(self._turn))):
-            self.looked += 1
+            self.probes += 1
             key, owner = self._turn.popleft()
             if self.tats[key] > now:
                 self._turn.append((key, owner))
                 continue
             del self.tats[key]
             if owner is not None:
-                self._owned[owner] -= 1
-                if not self._owned[owner]:
-                    del self._owned[owner]
+                self._by_owner[owner] -= 1
+                if not self._by_owner[owner]:
+                    del self._by_owner[owner]

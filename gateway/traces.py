@@ -46,11 +46,11 @@ class Trace(Struct, frozen=True):
 
 def read_trace(traceparent: object, tracestate: object = None) -> Trace | None:
     """Parse a caller's trace context; None if it is invalid (W3C Trace Context, 3.2)."""
-    found = _PARENT.fullmatch(traceparent) if isinstance(traceparent, str) and len(traceparent) < 256 else None
-    if found is None or (found[4] and traceparent[:2] == "00"):  # type: ignore[index]  # a match means it is a string
+    match = _PARENT.fullmatch(traceparent) if isinstance(traceparent, str) and len(traceparent) < 256 else None
+    if match is None or (match[4] and traceparent[:2] == "00"):  # type: ignore[index]  # a match means it is a string
         return None
     state = tracestate if isinstance(tracestate, str) and _STATE.fullmatch(tracestate) else ""
-    return Trace(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _STATE_LONGEST else "")
+    return Trace(match[1], match[2], bool(int(match[3], 16) & 1), state if len(state) <= _STATE_LONGEST else "")
 
 
 def continue_trace(fields: Mapping[str, object] | None) -> AbstractContextManager[None]:
@@ -72,20 +72,20 @@ def current() -> Trace | None:
     """Return the current trace: from `continue_trace`, or from the program that embeds the gateway."""
     if not context.get_current():
         return None
-    found = otel.get_current_span().get_span_context()
-    return _trace(found) if found.is_valid else None
+    span_context = otel.get_current_span().get_span_context()
+    return _trace(span_context) if span_context.is_valid else None
 
 
 class Span:
-    """One span, open until `end`. Its `trace` exists even without a recorder: then `recorded` is None.
+    """One span, open until `end`. Its `trace` exists even without a recorder: then `span` is None.
 
     `wanted` means that it is recorded, or that its caller named a trace.
     """
 
-    def __init__(self, tracer: otel.Tracer, recorded: otel.Span | None, trace: Trace, *, wanted: bool) -> None:
+    def __init__(self, tracer: otel.Tracer, span: otel.Span | None, trace: Trace, *, wanted: bool) -> None:
         self.trace = trace
         self._tracer = tracer
-        self._span = recorded
+        self._span = span
         self._child: otel.Span | None = None
         self.wanted = wanted
 
@@ -161,21 +161,21 @@ class Tracer:
     def _unrecorded_trace(self, parent: Trace | None) -> Trace:
         """Return an unrecorded position in the trace of `parent`, or in a new one."""
         if parent is None:
-            drawn = self._randomness.hex(24)
-            return Trace(drawn[:32], drawn[32:])
+            digits = self._randomness.hex(24)
+            return Trace(digits[:32], digits[32:])
         return Trace(parent.id, self._randomness.hex(8), parent.sampled, parent.state)
 
 
-def _trace(found: otel.SpanContext) -> Trace:
-    ids = (otel.format_trace_id(found.trace_id), otel.format_span_id(found.span_id))
-    return Trace(*ids, found.trace_flags.sampled, found.trace_state.to_header())
+def _trace(context: otel.SpanContext) -> Trace:
+    ids = (otel.format_trace_id(context.trace_id), otel.format_span_id(context.span_id))
+    return Trace(*ids, context.trace_flags.sampled, context.trace_state.to_header())
 
 
 def _context(place: Trace) -> context.Context:
     flags = otel.TraceFlags(otel.TraceFlags.SAMPLED if place.sampled else otel.TraceFlags.DEFAULT)
     state = otel.TraceState.from_header([place.state]) if place.state else None
-    found = otel.SpanContext(int(place.id, 16), int(place.span, 16), True, flags, state)
-    return otel.set_span_in_context(otel.NonRecordingSpan(found), context.Context())
+    span_context = otel.SpanContext(int(place.id, 16), int(place.span, 16), True, flags, state)
+    return otel.set_span_in_context(otel.NonRecordingSpan(span_context), context.Context())
 
 
 CLIENT: Final[ContextVar[str | None]] = ContextVar("client", default=None)

@@ -144,7 +144,7 @@ def examine(
     dedicated: bool = False,
 ) -> Advice:
     """Survey and pack the app in a folder or file, and return the advice about it; it may have no page."""
-    found = survey(source, start)
+    site_survey = survey(source, start)
     try:
         packed = pack(
             source,
@@ -159,7 +159,9 @@ def examine(
         )
     except DocumentError as error:
         return Advice(app, (), [str(problem) for problem in error.problems])
-    facts = AppFacts(app, found, packed, policy, start, permissions, kept_storage=kept_storage, dedicated=dedicated)
+    facts = AppFacts(
+        app, site_survey, packed, policy, start, permissions, kept_storage=kept_storage, dedicated=dedicated
+    )
     return advise(facts)
 
 
@@ -242,13 +244,13 @@ def _route_of(policy: Policy, path: str, method: str = "GET") -> Route | None:
 
 
 def _paths(facts: AppFacts) -> Iterator[Finding]:
-    found, policy = facts.survey, facts.policy
-    open_paths = [path for path in found.paths if policy is not None and _route_of(policy, path) is not None]
-    closed = [path for path in found.paths if path not in open_paths]
+    site_survey, policy = facts.survey, facts.policy
+    open_paths = [path for path in site_survey.paths if policy is not None and _route_of(policy, path) is not None]
+    closed = [path for path in site_survey.paths if path not in open_paths]
     if open_paths:
         yield Finding("API", f"reads {_some(open_paths)}", ViewSupport.WORKS)
     if closed:
-        streams = dict.fromkeys(found.streams, ", stream: true")
+        streams = dict.fromkeys(site_survey.streams, ", stream: true")
         yield Finding(
             "API",
             f"reads {_some(closed)}",
@@ -257,7 +259,7 @@ def _paths(facts: AppFacts) -> Iterator[Finding]:
             tuple(_route_line(path, streams.get(path, "")) for path in closed[:LISTED]),
             ROUTES,
         )
-    if found.computed:
+    if site_survey.computed_urls:
         reports = policy is not None and policy.mode is not None
         learn = "click through the app, then `webmcp-gateway policy learn`"
         yield Finding(
@@ -267,15 +269,15 @@ def _paths(facts: AppFacts) -> Iterator[Finding]:
             learn if reports else f"in report mode they are recorded: {learn}",
             () if reports else (f"mode: {{report: {{until: {report_end()}}}}}",),
             "" if reports else "the policy",
-            found.computed,
+            site_survey.computed_urls,
         )
 
 
 def _sockets(facts: AppFacts) -> Iterator[Finding]:
-    found, policy = facts.survey, facts.policy
-    for path in found.sockets:
+    site_survey, policy = facts.survey, facts.policy
+    for path in site_survey.sockets:
         route = _route_of(policy, path) if policy is not None else None
-        carries = route is not None and route.decided.obligations.socket is not None
+        carries = route is not None and route.decision.obligations.socket is not None
         methods = "[GET, POST]" if path.startswith("/socket.io") else "[GET]"
         yield Finding(
             "WebSocket",
@@ -286,7 +288,7 @@ def _sockets(facts: AppFacts) -> Iterator[Finding]:
             "" if carries else ROUTES,
             _where(facts, "websocket"),
         )
-    if not found.sockets and _has(facts, "websocket"):
+    if not site_survey.sockets and _has(facts, "websocket"):
         yield Finding(
             "WebSocket",
             "its address is computed when the page runs",
@@ -296,7 +298,7 @@ def _sockets(facts: AppFacts) -> Iterator[Finding]:
             ROUTES,
             _where(facts, "websocket"),
         )
-    if _has(facts, "event stream") and not found.streams:
+    if _has(facts, "event stream") and not site_survey.streams:
         yield Finding(
             "event stream",
             "its address is computed when the page runs",
@@ -352,10 +354,10 @@ def _other_sites(facts: AppFacts) -> Iterator[Finding]:
     connects = origins.pop("connect", {})
     lines = [line for line in external_lines(facts) if not line.startswith("  connect:")]
     if origins:
-        named = [f"{kind} of {_some([*urls])}" for kind, urls in origins.items()]
+        descriptions = [f"{kind} of {_some([*urls])}" for kind, urls in origins.items()]
         yield Finding(
             "other sites",
-            "; ".join(named),
+            "; ".join(descriptions),
             ViewSupport.NEEDS,
             "`webmcp-gateway pack --vendor` takes the files into the app once; or open their sites, to which data can "
             "then be sent",
@@ -476,10 +478,10 @@ def _login(facts: AppFacts) -> Iterator[Finding]:
 
 def _tools(facts: AppFacts) -> Iterator[Finding]:
     tools, policy = facts.survey.tools, facts.policy
-    named = [tool for tool in tools if policy is not None and tool in policy.tools]
-    missing = [tool for tool in tools if tool not in named]
-    if named:
-        yield Finding("tools", _some(named), ViewSupport.WORKS)
+    policy_tools = [tool for tool in tools if policy is not None and tool in policy.tools]
+    missing = [tool for tool in tools if tool not in policy_tools]
+    if policy_tools:
+        yield Finding("tools", _some(policy_tools), ViewSupport.WORKS)
     if missing:
         yield Finding(
             "tools",

@@ -79,8 +79,8 @@ _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 class Packing:
     """One page that is packed: the changes to make, and a warning for everything that is left out.
 
-    `base` is the base of the app's URLs, `declared` the page's own `<base href>`; `framed` are the other sites of
-    `frames` that its elements show.
+    `base` is the base of the app's URLs, `declared_encoding` the page's own `<base href>`; `frame_origins` are the
+    other sites of `frames` that its elements show.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Packing:
     ) -> None:
         self._frames = frames
         self._page = page
-        self._embedded = 0
+        self._embedded_bytes = 0
         self.warnings: list[Problem] = []
         self.notes: list[str] = []
-        self.framed: set[str] = set()
-        self.declared: str | None = None
+        self.frame_origins: set[str] = set()
+        self.declared_encoding: str | None = None
         self.base = urljoin(base, self._declared_base())
         self._path, prefix = _place(path, root, urlsplit(self.base).path)
         self.prefix = prefix
@@ -118,22 +118,22 @@ class Packing:
 
     def splices(self) -> list[Splice]:
         """Return the changes to the page's text."""
-        found: list[Splice] = []
+        all_splices: list[Splice] = []
         size = 0
         for element in self._page.elements:
             try:
-                made = self._element(element)
+                element_splices = self._element(element)
             except DocumentError as error:
                 self.warnings += error.problems
                 continue
-            grown = sum(len(splice.text) for splice in made)
-            if size + grown > LARGEST:
+            growth = sum(len(splice.text) for splice in element_splices)
+            if size + growth > LARGEST:
                 self.warnings.append(self._page.text.problem(element.start, TOO_LARGE))
-                made = [remove_element(element)] if element.name in ("script", "style", "link") else []
-                grown = 0
-            size += grown
-            found += made
-        return [*found, *self.scripts.link_changes()]
+                element_splices = [remove_element(element)] if element.name in ("script", "style", "link") else []
+                growth = 0
+            size += growth
+            all_splices += element_splices
+        return [*all_splices, *self.scripts.link_changes()]
 
     def _home(self) -> str:
         """Return the path or URL from which the folder's files are addressed.
@@ -141,31 +141,31 @@ class Packing:
         That is the root if scripts and sheets are named from there, though the app begins at a path of its router.
         """
         loading = [element for element in self._page.elements if element.name in ("script", "link")]
-        named = [element.get("src") or element.get("href") or "" for element in loading]
-        rooted = [url for url in named if url.startswith("/") and not url.startswith("//")]
-        below = any(url.startswith(self.prefix) for url in rooted)
-        return self.base if below or not rooted else "/"
+        urls = [element.get("src") or element.get("href") or "" for element in loading]
+        rooted_urls = [url for url in urls if url.startswith("/") and not url.startswith("//")]
+        below = any(url.startswith(self.prefix) for url in rooted_urls)
+        return self.base if below or not rooted_urls else "/"
 
     def _declared_base(self) -> str:
         for element in self._page.elements:
             href = element.attributes.get("href")
             if element.name != "base" or href is None:
                 continue
-            self.declared = href.value
+            self.declared_encoding = href.value
             if href.value in (".", "./"):
                 return ""
             if re.fullmatch(r"/?(?![a-zA-Z][a-zA-Z0-9+.-]*:)([^/\\][^\\]*)?", href.value):
                 return href.value
-            self.declared = _path_of(href.value)
+            self.declared_encoding = _path_of(href.value)
             self.warnings.append(self._page.text.problem(href.start, _FOREIGN_BASE))
-            return self.declared
+            return self.declared_encoding
         return ""
 
     def _element(self, element: Element) -> list[Splice]:
-        styled = self._style_attribute(element)
+        styled_splice = self._style_attribute(element)
         match element.name:
             case "meta" if self._charset(element) is not None:
-                return [*styled, *self._in_utf_8(element)]
+                return [*styled_splice, *self._in_utf_8(element)]
             case "base" if "href" in element.attributes:
                 return [remove_element(element)]  # it would lead to the host's site
             case "script":
@@ -173,33 +173,33 @@ class Packing:
             case "svg:script":
                 return self._script_of_svg(element)
             case "style" | "svg:style":
-                return [*styled, self._style(element)]
+                return [*styled_splice, self._style(element)]
             case "link":
                 return self._link(element)
             case "meta" if (element.get("http-equiv") or "").lower() == "content-security-policy":
                 self.notes.append("its <meta> content security policy is left out: the host's applies")
                 return [remove_element(element)]
             case name if name in _FRAMES:
-                return [*styled, *self._frame(element, _FRAMES[name]), *self._sources(element)]
+                return [*styled_splice, *self._frame(element, _FRAMES[name]), *self._sources(element)]
             case _:
                 pass
-        return [*styled, *self._sources(element)]
+        return [*styled_splice, *self._sources(element)]
 
     def _reference(self, attribute: Attribute, url: str | None = None) -> Reference:
         return Reference(attribute.value if url is None else url, self._page.text, attribute.start)
 
     def _sources(self, element: Element) -> list[Splice]:
-        found: list[Splice] = []
+        splices: list[Splice] = []
         for name in _SOURCES.get(element.name, ()):
             attribute = element.attributes.get(name)
             if attribute is None:
                 continue
             packed = self._srcset(attribute) if name == "srcset" else self._file(attribute, attribute.value)
             if self._waits(element, *(_urls_of(packed) if name == "srcset" else [packed])):
-                found.append(Splice(attribute.start, attribute.end, _hold(element, name, packed)))
+                splices.append(Splice(attribute.start, attribute.end, _hold(element, name, packed)))
             elif packed != attribute.value:
-                found.append(Splice(attribute.start, attribute.end, f'{name}="{html.escape(packed)}"'))
-        return found
+                splices.append(Splice(attribute.start, attribute.end, f'{name}="{html.escape(packed)}"'))
+        return splices
 
     def _waits(self, element: Element, *urls: str, kind: str = "images") -> bool:
         """Return whether `element` contains the URL of a file that no browser should load by itself.
@@ -218,10 +218,10 @@ class Packing:
         except DocumentError as error:  # continue: other URLs of the element may be wrong, too
             self.warnings += error.problems
             return self._folder.path_from_root(url, self._path)
-        if self._embedded + len(data) > EMBEDDED:
+        if self._embedded_bytes + len(data) > EMBEDDED:
             self.warnings.append(self._page.text.problem(attribute.start, f"{url[:200]} {_NOT_EMBEDDED}"))
             return self._folder.path_from_root(url, self._path)
-        self._embedded += len(data)
+        self._embedded_bytes += len(data)
         return data
 
     def _srcset(self, attribute: Attribute) -> str:
@@ -287,10 +287,10 @@ class Packing:
 
     def _charset(self, element: Element) -> str | None:
         """Return the encoding that a `<meta>` declares, if it declares another one than that of packed pages."""
-        written = element.get("charset") or ""
+        charset = element.get("charset") or ""
         if (element.get("http-equiv") or "").lower() == "content-type":
-            written = (element.get("content") or "").lower().rpartition("charset=")[2]
-        return written if written and encoding_of(written) not in ("utf-8", "") else None
+            charset = (element.get("content") or "").lower().rpartition("charset=")[2]
+        return charset if charset and encoding_of(charset) not in ("utf-8", "") else None
 
     def _in_utf_8(self, element: Element) -> list[Splice]:
         return [Splice(element.start, element.close_end, '<meta charset="utf-8">')]
@@ -328,7 +328,7 @@ class Packing:
             return self._shows_nothing(attribute, message)
         origin = canonical_origin(site.scheme or "https", site.netloc)
         if element.name == "iframe" and origin in self._frames:
-            self.framed.add(origin)
+            self.frame_origins.add(origin)
             return []
         remedies = {"iframe": f"name {origin} under `frames` in the policy", "use": _OF_FILE["svg:use"]}
         remedy = remedies.get(name, "use an <iframe>")
@@ -382,10 +382,10 @@ def _urls_of(srcset: str) -> list[str]:
 
 def _hold(element: Element, name: str, value: str) -> str:
     """Return the attribute `name` with the backend's URL `value` hidden from browsers, for the view runtime to read."""
-    written = f'{name}="{html.escape(value)}"'
+    attribute_text = f'{name}="{html.escape(value)}"'
     if (element.name, name) == ("img", "src"):
-        return written if "srcset" in element.attributes else f'{written} srcset="{_NO_PICTURE}"'
+        return attribute_text if "srcset" in element.attributes else f'{attribute_text} srcset="{_NO_PICTURE}"'
     if ":" in element.name:
-        return written
+        return attribute_text
     nothing = _NO_FILE if name == "src" and element.name != "input" else _NO_PICTURE
     return f'{name}="{nothing}{html.escape(quote(value, safe=_KEPT))}"'

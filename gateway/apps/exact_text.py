@@ -36,12 +36,14 @@ def template_call(parts: Sequence[tuple[int, int, str]], name: str, escaped: Seq
     cooked = [
         "void 0" if _INVALID.match(text) else f"`{_inner(safe)}`" for text, safe in zip(raw, escaped, strict=True)
     ]
-    frozen = f"Object.freeze([{','.join(map(_quote, raw))}])"
-    make = f"(c=>Object.freeze(Object.defineProperty(c,'raw',{{value:{frozen}}})))"
-    kept = f"(globalThis[Symbol.for({_quote(f'webmcp-gateway.template.{name}')})]??={make}([{','.join(cooked)}]))"
+    raw_texts = f"Object.freeze([{','.join(map(_quote, raw))}])"
+    make = f"(c=>Object.freeze(Object.defineProperty(c,'raw',{{value:{raw_texts}}})))"
+    cached_call = (
+        f"(globalThis[Symbol.for({_quote(f'webmcp-gateway.template.{name}')})]??={make}([{','.join(cooked)}]))"
+    )
     last = len(parts) - 1
     return [
-        Splice(start, end, (f"({kept}" if at == 0 else ")") + (",(" if at < last else ")"))
+        Splice(start, end, (f"({cached_call}" if at == 0 else ")") + (",(" if at < last else ")"))
         for at, (start, end, _) in enumerate(parts)
     ]
 
@@ -86,9 +88,9 @@ def element(code: str, attributes: str, *, deferred: bool, heard: bool) -> str:
     """Return the replacement of a script with these attributes; `heard`: the page listens to its load event."""
     block = f'<script type="{TYPE}"{attributes}>{to_data_block(code)}</script>'
     if deferred:
-        kept = f'const kept=document.querySelector("script[type={TYPE}]"),'
-        return f'{block}<script type="module">{{{kept}{_RUN}kept.replaceWith(run);{_LOADED}}}</script>'
-    kept = "const own=document.currentScript,kept=own.previousElementSibling,"
+        kept_script = f'const kept=document.querySelector("script[type={TYPE}]"),'
+        return f'{block}<script type="module">{{{kept_script}{_RUN}kept.replaceWith(run);{_LOADED}}}</script>'
+    kept_script = "const own=document.currentScript,kept=own.previousElementSibling,"
     # As in a browser, the last script of the document is the running one.
-    runs = f"{kept}{_RUN}own.remove();kept.replaceWith(run)"
+    runs = f"{kept_script}{_RUN}own.remove();kept.replaceWith(run)"
     return f"{block}<script>{{{runs}{f';{_LOADED}' if heard else ''}}}</script>"

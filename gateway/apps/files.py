@@ -29,7 +29,7 @@ TOO_LARGE: Final = "is left out: with this the packed page has more than 64 MiB"
 
 @lru_cache(maxsize=4)
 def _line_starts(text: str) -> list[int]:
-    return [0, *(found.end() for found in re.finditer("\n", text))]
+    return [0, *(newline.end() for newline in re.finditer("\n", text))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ def has_digest(body: bytes, integrity: str) -> bool:
     named = _DIGEST.findall(integrity)
     strongest = max((kind for kind, _ in named), default="")
     digests = [digest for kind, digest in named if kind == strongest]
-    found = base64.b64encode(hashlib.new(strongest, body).digest()).decode() if strongest else ""
-    return not digests or found in (digest.replace("-", "+").replace("_", "/") for digest in digests)
+    own_digest = base64.b64encode(hashlib.new(strongest, body).digest()).decode() if strongest else ""
+    return not digests or own_digest in (digest.replace("-", "+").replace("_", "/") for digest in digests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,22 +275,22 @@ class Folder:
         try:
             parts = urlsplit(url)
             if parts.scheme or parts.netloc:
-                if (taken := self.vendored.find(url)) is not None:
-                    return taken
+                if (download := self.vendored.find(url)) is not None:
+                    return download
                 if parts.netloc and parts.scheme in ("", "http", "https"):
                     self.findings.foreign.append((kind, url if parts.scheme else f"https:{url}"))
                 raise reference.error(f"{url[:200]} {ELSEWHERE}")
             path = unquote(parts.path)
             if "\0" in path:
                 raise reference.error(f"{url[:80]} can name no file: %00 is in no name")
-            found = (self._at(parts.path) if path.startswith("/") else beside.parent / path).resolve()
-            if not found.is_relative_to(self.root.resolve()):
+            target = (self._at(parts.path) if path.startswith("/") else beside.parent / path).resolve()
+            if not target.is_relative_to(self.root.resolve()):
                 raise reference.error(f"{url} lies outside of the app's folder")
-            if not found.is_file():
+            if not target.is_file():
                 raise reference.error(self._missing_message(url, path, routable=routable))
         except _NAMELESS as error:
             raise reference.error(f"{url[:80]} can name no file: {error}") from error
-        return found
+        return target
 
     def _missing_message(self, url: str, path: str, *, routable: bool) -> str:
         """Return the message for a file that is not there, with what is most likely meant."""
@@ -331,8 +331,8 @@ class Folder:
         name = (self.root / path.relative_to(real) if path.is_relative_to(real) else path).as_posix()
         reference = reference or Reference(name, Text(name, ""), 0)
         raw = _read(path, name, reference)
-        marked = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "")
-        declared = marked or encoding_of(charset) or _declared_encoding(raw)
+        marked_encoding = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "")
+        declared = marked_encoding or encoding_of(charset) or _declared_encoding(raw)
         encoding = declared or "utf-8"
         try:
             text = Text(name, raw.decode(encoding).removeprefix("\ufeff"))
@@ -347,18 +347,18 @@ class Folder:
 def encoding_of(label: str) -> str:
     """Return Python's name of the encoding that browsers use for `label` (Encoding, 4.2); empty if there is none."""
     try:
-        found = codecs.lookup(label.strip()).name if label.strip() else ""
+        encoding = codecs.lookup(label.strip()).name if label.strip() else ""
     except (LookupError, ValueError):
         return ""
-    if found.startswith("utf-16"):
+    if encoding.startswith("utf-16"):
         return "utf-8"  # a UTF-16 text could not have been read up to its own declaration (HTML, 13.2.3.2)
-    return _FALLBACK if found in ("iso8859-1", "ascii", "cp1252") else found
+    return _FALLBACK if encoding in ("iso8859-1", "ascii", "cp1252") else encoding
 
 
 def _declared_encoding(raw: bytes) -> str:
     """Return the encoding that a text declares itself; empty if it declares none."""
-    found = _DECLARES.search(raw[:_PRESCAN])
-    return encoding_of((found[1] or found[2]).decode("ascii", "replace")) if found is not None else ""
+    match = _DECLARES.search(raw[:_PRESCAN])
+    return encoding_of((match[1] or match[2]).decode("ascii", "replace")) if match is not None else ""
 
 
 def _read(path: Path, name: str, reference: Reference) -> bytes:
@@ -385,17 +385,17 @@ def own_files(source: Path, prefix: str = "/") -> Mapping[str, Path]:
     if not source.is_dir():
         return {}
     root = source.resolve()
-    found: dict[str, Path] = {}
+    places: dict[str, Path] = {}
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(os.path.realpath(Path(folder) / name))
-            if not name.startswith(".") and path.is_relative_to(root) and path.is_file() and len(found) < MAX_FILES:
+            if not name.startswith(".") and path.is_relative_to(root) and path.is_file() and len(places) < MAX_FILES:
                 url = "/" + quote((Path(folder) / name).relative_to(root).as_posix(), safe=_SAFE)
-                found[url] = path
+                places[url] = path
                 if name == INDEX:
-                    found[url.removesuffix(INDEX)] = path
-    return found if prefix == "/" else {f"{prefix[:-1]}{url}": path for url, path in found.items()} | found
+                    places[url.removesuffix(INDEX)] = path
+    return places if prefix == "/" else {f"{prefix[:-1]}{url}": path for url, path in places.items()} | places
 
 
 def media_type(path: Path) -> str:

@@ -86,8 +86,8 @@ def read_tag(whole: str, at: int, *, cdata: bool) -> Tag | int | None:
     if not closes and not whole.startswith(("<!", "<?"), at):
         return at + 1
     ends = "]]>" if cdata and whole.startswith("<![CDATA[", at) else ">"
-    found = whole.find(ends, at)
-    return found + len(ends) if found >= 0 else None
+    end = whole.find(ends, at)
+    return end + len(ends) if end >= 0 else None
 
 
 def _tag(whole: str, at: int, name: re.Match[str], *, closes: bool) -> Tag | None:
@@ -112,16 +112,16 @@ def _attribute(whole: str, start: int) -> Attribute | None:
         return None
     end, value = name.end(), ""
     if equals := _EQUALS.match(whole, end):
-        written = _VALUE.match(whole, equals.end())
-        if written is None:
+        match = _VALUE.match(whole, equals.end())
+        if match is None:
             return None
-        end, value = written.end(), unescape(written[written.lastgroup or 0])
+        end, value = match.end(), unescape(match[match.lastgroup or 0])
     return Attribute(name[0].translate(_LOWER), value, start, end, whole[start:end])
 
 
 def unescape(value: str) -> str:
     """Decode the value of an attribute, in which, unlike in text, `&copy=1` is no reference (HTML, 13.2.5.73)."""
-    return _REFERENCE.sub(lambda found: _character(found[0]), value)
+    return _REFERENCE.sub(lambda match: _character(match[0]), value)
 
 
 def _character(reference: str) -> str:
@@ -132,18 +132,18 @@ def text_end(whole: str, start: int, name: str) -> int | None:
     """Return the end of the raw text from `start`, at the end tag of the element `name`; None if there is none."""
     if name == "script":
         return _script_end(whole, start)
-    found = re.compile(f"</{name}{_BEHIND_NAME}", re.IGNORECASE | re.ASCII).search(whole, start)
-    return found.start() if found is not None else None
+    match = re.compile(f"</{name}{_BEHIND_NAME}", re.IGNORECASE | re.ASCII).search(whole, start)
+    return match.start() if match is not None else None
 
 
 def _script_end(whole: str, start: int) -> int | None:
     # HTML, 13.2.5.4 and 13.2.5.15 to 31: behind `<!--`, a `<script>` takes one end tag for itself.
     state = "data"
-    while found := _SCRIPT[state].search(whole, start):
-        start = found.end()
-        match (state, found[0].lower()):
+    while match := _SCRIPT[state].search(whole, start):
+        start = match.end()
+        match (state, match[0].lower()):
             case (_, "<!--"):
-                state, start = "escaped", found.start() + len("<!")  # its dashes may be those of the `-->`
+                state, start = "escaped", match.start() + len("<!")  # its dashes may be those of the `-->`
             case (_, "-->"):
                 state = "data"
             case (_, "<script"):
@@ -151,7 +151,7 @@ def _script_end(whole: str, start: int) -> int | None:
             case ("double escaped", _):
                 state = "escaped"
             case _:
-                return found.start()
+                return match.start()
     return None
 
 
@@ -283,10 +283,10 @@ class Tree:
 
     def _pop_to(self, at: int) -> None:
         while len(self._open) > at:
-            gone = self._open.pop()
-            for known in _kinds(gone.name):
+            element = self._open.pop()
+            for known in _kinds(element.name):
                 self._places[known].pop()
-            self._inert -= gone.inert
+            self._inert -= element.inert
 
 
 @lru_cache(maxsize=1024)
@@ -378,12 +378,12 @@ class _MarkupReader:
             if (end := self._plain(start)) is not None:
                 self._in_head, at = True, end
                 continue
-            found = read_tag(self._whole, start, cdata=self._tree.foreign)
-            if isinstance(found, Tag):
-                at = self._end(found) if found.closes else self._start(found)
+            tag = read_tag(self._whole, start, cdata=self._tree.foreign)
+            if isinstance(tag, Tag):
+                at = self._end(tag) if tag.closes else self._start(tag)
             else:
-                self._before_head(self._whole[start : start + len("<!doctype")].lower(), found)
-                at = found
+                self._before_head(self._whole[start : start + len("<!doctype")].lower(), tag)
+                at = tag
         self._end_style(len(self._whole))
 
     def _plain(self, start: int) -> int | None:
@@ -425,10 +425,10 @@ class _MarkupReader:
 
     def _text(self, element: Element) -> int | None:
         self._tree.end(element.name)
-        found = text_end(self._whole, element.end, element.name)
-        closing = read_tag(self._whole, found, cdata=False) if found is not None else None
+        end = text_end(self._whole, element.end, element.name)
+        closing = read_tag(self._whole, end, cdata=False) if end is not None else None
         element.closed = isinstance(closing, Tag)
-        element.text_end = found if found is not None else len(self._whole)
+        element.text_end = end if end is not None else len(self._whole)
         element.close_end = closing.end if isinstance(closing, Tag) else len(self._whole)
         return element.close_end if element.closed else None
 

@@ -194,28 +194,28 @@ _KEPT: ContextVar[dict[str, NodeProgram] | None] = ContextVar("_KEPT", default=N
 @contextmanager
 def keeping_node() -> Iterator[None]:
     """Keep the programs that are asked within the block running until its end, for many apps."""
-    kept: dict[str, NodeProgram] = {}
-    token = _KEPT.set(kept)
+    programs: dict[str, NodeProgram] = {}
+    token = _KEPT.set(programs)
     try:
         yield
     finally:
         _KEPT.reset(token)
-        for program in kept.values():
+        for program in programs.values():
             program.close()
 
 
 def ask(node: str, name: str, line: str) -> str:
     """Return the answer of a program of the gateway to one line. Raises `OSError`, `SubprocessError`."""
-    kept = _KEPT.get()
-    program = kept.pop(name, None) if kept is not None else None
+    programs = _KEPT.get()
+    program = programs.pop(name, None) if programs is not None else None
     program = program or NodeProgram(node, name)
     try:
         answer = program.ask(line)
     except BaseException:
         program.close()
         raise
-    if kept is not None:
-        kept[name] = program
+    if programs is not None:
+        programs[name] = program
     else:
         program.close()
     return answer
@@ -277,8 +277,8 @@ def location_changes(page: str, kinds: Collection[str], known: _Rewritten) -> li
     if answers is None:
         return None
     known.update({(one.code, one.kind): code for one, code in zip(new, answers, strict=True)})
-    changed = ((one, known[one.code, one.kind]) for one in scripts)
-    return [one.with_code(code) for one, code in changed if code is not None]
+    changes = ((one, known[one.code, one.kind]) for one in scripts)
+    return [one.with_code(code) for one, code in changes if code is not None]
 
 
 def _may_change(code: str) -> bool:
@@ -286,7 +286,7 @@ def _may_change(code: str) -> bool:
 
 
 def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Script]:
-    found = [
+    problems = [
         _Script(attribute.value, "handler", attribute.start, attribute.end, name)
         for name, attribute in element.attributes.items()
         if name.startswith("on") and _may_change(attribute.value)
@@ -297,8 +297,8 @@ def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Scrip
         data = kind == exact_text.TYPE
         code = exact_text.from_data_block(code) if data else code
         kind = "module" if kind == "module" else "script"
-        found.append(_Script(code, kind, element.end, element.text_end, exact=data))
-    return found
+        problems.append(_Script(code, kind, element.end, element.text_end, exact=data))
+    return problems
 
 
 def _answers(scripts: Sequence[_Script]) -> list[str | None] | None:

@@ -94,10 +94,10 @@ class OtherPages:
         if not self.pages:
             return ""
         texts: dict[str, str | list[str]] = dict.fromkeys(self.own, "")
-        for path, made in self.pages.items():
+        for path, page in self.pages.items():
             # A folder's page is stored at the folder's address; two aliases refer to it.
             at = path.removesuffix(INDEX) if path.endswith(f"/{INDEX}") else path
-            texts |= {at.rstrip("/"): [at], path: [at], at: change(made.whole())}
+            texts |= {at.rstrip("/"): [at], path: [at], at: change(page.whole())}
         return f'<script type="application/json" id="{PAGES}">{_write(texts)}</script>'
 
 
@@ -110,7 +110,7 @@ def others(source: Path, first: Path, main: PackResult, make: Callable[[Path], P
     """
     files = own_files(source)
     left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != first}
-    found: dict[str, PackResult] = {}
+    results: dict[str, PackResult] = {}
     size, hold_back = _count_carried(main.text), [main]
     while hold_back and left:
         is_named = _names_in(hold_back.pop().text)
@@ -118,21 +118,21 @@ def others(source: Path, first: Path, main: PackResult, make: Callable[[Path], P
             left.remove(path)
             name = path.relative_to(source.resolve()).as_posix()
             try:
-                made = make(path)
+                result = make(path)
             except DocumentError as error:
                 main.packing.notes.append(f"its page {name} is left out: {error.problems[0]}")
                 continue
-            more = _count_carried(_write({"": made.whole()}))
-            if size + more > MOST or made.packing.base != main.packing.base:
+            more = _count_carried(_write({"": result.whole()}))
+            if size + more > MOST or result.packing.base != main.packing.base:
                 why = "with it, the app is too large for the console" if size + more > MOST else "it has another <base>"
                 main.packing.notes.append(f"its page {name} is left out: {why}")
                 continue
             size += more
-            found[main.packing.url(path)] = made
-            hold_back.append(made)
+            results[main.packing.url(path)] = result
+            hold_back.append(result)
     url = main.packing.url(first)
     own = (url.removesuffix(INDEX), url) if first.name == INDEX else (url,)
-    return OtherPages(found, own if files else ())
+    return OtherPages(results, own if files else ())
 
 
 def _write(pages: object) -> str:
@@ -147,7 +147,7 @@ def _count_carried(text: str) -> int:
 def _names_in(text: str) -> Callable[[Path], bool]:
     """Return whether `text` contains the name of a page; that of a folder means the folder's page."""
     names = {unquote(name) for name in _NAMED.findall(text)}
-    folders = {unquote(led.rstrip("/").rpartition("/")[2]) for led in _LED_TO.findall(text)}
+    folders = {unquote(link.rstrip("/").rpartition("/")[2]) for link in _LED_TO.findall(text)}
     return lambda page: page.name in names or (page.name == INDEX and page.parent.name in folders)
 
 
@@ -323,10 +323,10 @@ def pack(
     first = find_page(source, start)
     root, path, start = first.root, first.path, first.url
     base = base if first.named else urljoin(base, start) if start != "/" else base
-    refused: list[Problem] = []
-    vendored = read_vendored(source, refused.append)
+    refusals: list[Problem] = []
+    vendored = read_vendored(source, refusals.append)
     asks = ASKS in (parts or {})
-    rewritten: dict[tuple[str, str], str | None] = {}
+    replacements: dict[tuple[str, str], str | None] = {}
 
     def make(path: Path) -> PackResult:
         misread: list[Problem] = []
@@ -336,7 +336,7 @@ def pack(
         splices = packing.splices()
         text = splice(page.text.whole, splices)
         start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
-        return PackResult(packing, text, start, location_changes(text, CLASSIC, rewritten) if asks else None)
+        return PackResult(packing, text, start, location_changes(text, CLASSIC, replacements) if asks else None)
 
     main = make(path)
     packing, own_location = main.packing, main.own_location
@@ -363,16 +363,16 @@ def pack(
     words = [word for word in parts or {} if word != WAITS and (word in whole or word in guessed)]
     if not words and not any(one.scripts.any for one in packings):
         words = [word for word in parts or {} if word == _TOOLS]  # for scripts from elsewhere, such as a console's
-    asked = [script for word in words for script in (parts or {})[word]]
-    runtime = with_parts(runtime, asked, parts or {})
-    kept = [storage] if storage is not None else []
-    starters = (parts or {}).get(WAITS, ()) if waits and not kept else kept
+    scripts = [script for word in words for script in (parts or {})[word]]
+    runtime = with_parts(runtime, scripts, parts or {})
+    snippets = [storage] if storage is not None else []
+    starters = (parts or {}).get(WAITS, ()) if waits and not snippets else snippets
     if starters:
         runtime = ";".join([runtime, *starters])
         pages = beside.write(lambda text: hold_back(text, 0))
     about: dict[str, Json] = {"app": app, "title": title, "base": packing.base}
-    if packing.declared is not None:
-        about["declared"] = packing.declared
+    if packing.declared_encoding is not None:
+        about["declared"] = packing.declared_encoding
         about |= {"start": start} if start != "/" else {}
     elif first.named:
         about["base"] = urljoin(packing.base, start)
@@ -393,13 +393,13 @@ def pack(
         "connectDomains": [*external.connects()],
         "resourceDomains": [*external.resources()],
     }
-    framed = {origin for one in packings for origin in one.framed}
-    if shown := [origin for origin in frames if origin in framed or origin in whole]:
-        csp["frameDomains"] = [*shown]
+    frame_origins = {origin for one in packings for origin in one.frame_origins}
+    if allowed_frames := [origin for origin in frames if origin in frame_origins or origin in whole]:
+        csp["frameDomains"] = [*allowed_frames]
     meta: dict[str, Json] = {"csp": csp}
-    if wanted := grant_permissions(whole, permissions):
-        meta["permissions"] = wanted
-    unread = [problem for one in packings for problem in one.scripts.unread()] if checked else []
+    if granted := grant_permissions(whole, permissions):
+        meta["permissions"] = granted
+    syntax_errors = [problem for one in packings for problem in one.scripts.syntax_errors()] if checked else []
     if own_location is None and parts and WORD in main.text and "pushState" in main.text:
         packing.notes.append(_UNASKED)
     blocked = [
@@ -409,7 +409,7 @@ def pack(
     ]
     noted = [note for one in packings for note in (*one.notes, *map(str, dict.fromkeys(one.scripts.notes)))]
     notices = (size, *noted, *notes(whole, permissions), *map(str, blocked))
-    warnings = refused + [problem for one in packings for problem in (*one.warnings, *one.scripts.warnings)]
+    warnings = refusals + [problem for one in packings for problem in (*one.warnings, *one.scripts.warnings)]
     warnings.sort(key=lambda each: (each.file, each.line, each.column))
     return Resource(
         f"ui://{app}/{digest[:12]}.html",
@@ -417,11 +417,11 @@ def pack(
         meta,
         notices,
         _ours(packed),
-        unread,
+        syntax_errors,
         [*dict.fromkeys(warnings)],
         external,
         FolderSite(packing.prefix, path),
-        [*dict.fromkeys(found for one in packings for found in one.findings.foreign if found[0] != "icons")],
+        [*dict.fromkeys(url for one in packings for url in one.findings.foreign if url[0] != "icons")],
         [start for one in packings for start in one.findings.starts],
         [allowed for word, allowed in _ALLOWS.items() if word in whole],
     )
@@ -442,16 +442,16 @@ class FirstPage(NamedTuple):
 def find_page(source: Path, start: str = "/") -> FirstPage:
     """Return the page at `start` of the app in a folder or file, else the folder's own. Raises `DocumentError`."""
     root = source if source.is_dir() else source.parent
-    named = _named_page(root, start) if source.is_dir() and start != "/" else None
-    page = named or (source / INDEX if source.is_dir() else source)
+    named_page = _named_page(root, start) if source.is_dir() and start != "/" else None
+    page = named_page or (source / INDEX if source.is_dir() else source)
     if not page.is_file():
         raise DocumentError([Problem(str(page), 1, 1, "there is no such file: an app is a folder with an index.html")])
     if not page.resolve().is_relative_to(page.parent.resolve()):
         raise DocumentError([Problem(str(page), 1, 1, "the page is a link to a file elsewhere: put the file here")])
     url = urlsplit(start)
-    if named is not None and named.name == INDEX and not url.path.endswith(("/", INDEX)):
+    if named_page is not None and named_page.name == INDEX and not url.path.endswith(("/", INDEX)):
         start = url._replace(path=f"{url.path}/").geturl()  # the site leads there, too
-    return FirstPage(root, page.resolve(), start, named is not None)
+    return FirstPage(root, page.resolve(), start, named_page is not None)
 
 
 def _named_page(root: Path, start: str) -> Path | None:
@@ -472,14 +472,14 @@ def size_note(page: str, head: int) -> str:
     return f"{size} ({len(gzip.compress(ours)):,} gzipped)"
 
 
-def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
+def with_parts(runtime: str, scripts: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
     """Return the runtime with the requested parts: behind it, except those that it builds on."""
-    wanted, first = (
-        dict.fromkeys(asked),
+    placement, first = (
+        dict.fromkeys(scripts),
         [*(script for word in (_WRITES, _FORMS, _TOOLS, EXTERNAL) for script in parts.get(word, ()))],
     )
-    behind = [script for script in wanted if script not in first]
-    return ";".join([*(script for script in first if script in wanted), runtime, *behind])
+    behind = [script for script in placement if script not in first]
+    return ";".join([*(script for script in first if script in placement), runtime, *behind])
 
 
 def with_snapshot(

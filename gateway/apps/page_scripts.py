@@ -69,8 +69,8 @@ def syntax_problems(scripts: Sequence[Module]) -> list[Problem]:
     if program is None or not scripts:
         return []
     try:
-        reported = run(program, "-e", _PROGRAM, text=plain_json([_job(script) for script in scripts]))
-        return [Problem(*one) for one in _Found.validate_json(reported)]
+        reports = run(program, "-e", _PROGRAM, text=plain_json([_job(script) for script in scripts]))
+        return [Problem(*one) for one in _Found.validate_json(reports)]
     except (OSError, subprocess.SubprocessError, ValidationError):
         return []  # a failed check is no reason to refuse the page
 
@@ -92,8 +92,8 @@ RUN = frozenset({"", "text/javascript", "application/javascript", "application/x
 
 def hold_back(packed: str, after: int) -> str:
     """Hold back each script of `packed` that begins behind `after`."""
-    found = parse(Text("", packed)).elements
-    runs = [element for element in found if element.start >= after and _runs(element)]
+    elements = parse(Text("", packed)).elements
+    runs = [element for element in elements if element.start >= after and _runs(element)]
     return splice(packed, [change for element in runs for change in _waiting(element)])
 
 
@@ -109,10 +109,10 @@ def _waiting(element: Element) -> list[Splice]:
     # Of two attributes of one name the first counts (HTML, 13.2.5.33).
     kind = "module" if _type(element) == "module" else "defer" if _is_deferred(element) else ""
     place = element.start + len("<script")
-    held = (element.attributes[name] for name in ("src", "type") if name in element.attributes)
+    attributes = (element.attributes[name] for name in ("src", "type") if name in element.attributes)
     return [
         Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"'),
-        *(Splice(one.start, one.start, OF_BACKEND) for one in held),
+        *(Splice(one.start, one.start, OF_BACKEND) for one in attributes),
     ]
 
 
@@ -281,13 +281,13 @@ class PageScripts:
         """Return its code with each `import()` of a file replaced by a call of a module behind it."""
         text, code = script.text, script.source
         statements = find_imports(code)
-        found = named_imports(statements) if not element.inert else []
+        imports = named_imports(statements) if not element.inert else []
         late = late_imports(statements) if not element.inert else []
-        linked = {word.start for word in (*late, *(word for word, _ in found))}
-        self.warnings += import_problems(text, statements, linked=linked)
+        import_starts = {word.start for word in (*late, *(word for word, _ in imports))}
+        self.warnings += import_problems(text, statements, linked=import_starts)
         self._classic.append(script)
         changes: list[Splice] = []
-        for word, name in found:
+        for word, name in imports:
             if name.text[1] in "./":
                 try:
                     self._folder.find(
@@ -296,18 +296,18 @@ class PageScripts:
                 except DocumentError as error:
                     self.warnings += error.problems
                     continue
-            shared = self._shared_promise()
+            promise = self._shared_promise()
             # It begins with a word: behind a line without a semicolon, a parenthesis would call that line's value.
-            changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
-            self._stand_behind(element, script, word, f"{shared}.resolve(()=>import({name.text}))")
+            changes.append(Splice(word.start, word.end, f"Object(()=>{promise}.promise.then(part=>part()))"))
+            self._stand_behind(element, script, word, f"{promise}.resolve(()=>import({name.text}))")
         if late and self._module_names:
-            shared = self._shared_promise()
+            promise = self._shared_promise()
             changes += [
-                Splice(word.start, word.end, f"Object(name=>{shared}.promise.then(part=>part(name)))") for word in late
+                Splice(word.start, word.end, f"Object(name=>{promise}.promise.then(part=>part(name)))") for word in late
             ]
             files = ",".join(f"{name}:()=>import({name})" for name in self._module_names)
             path = f"new URL(name,{plain_json(self._home)}).pathname"
-            part = f"{shared}.resolve(name=>({{{files}}})[{path}]?.()??import(name))"
+            part = f"{promise}.resolve(name=>({{{files}}})[{path}]?.()??import(name))"
             self._finding += script, self._stand_behind(element, script, late[0], part)
         elif late and self._has_more_modules:
             # It begins with a word, as above.
@@ -320,9 +320,9 @@ class PageScripts:
     @cached_property
     def _has_more_modules(self) -> bool:
         """Return whether the folder has scripts that no element of the page names: one may be imported."""
-        named = {unquote(urlsplit(one.get("src") or "").path).rpartition("/")[2] for one in self._page.elements}
+        names = {unquote(urlsplit(one.get("src") or "").path).rpartition("/")[2] for one in self._page.elements}
         scripts = (path for path in own_files(self._folder.root).values() if path.suffix in (".js", ".mjs"))
-        return any(path.name not in named for path in scripts)
+        return any(path.name not in names for path in scripts)
 
     def _imports_more(self, module: Module) -> bool:
         """Return whether a module may import a file whose name is known only at run time."""
@@ -340,15 +340,15 @@ class PageScripts:
     @cached_property
     def _module_names(self) -> list[str]:
         """The module URLs in attributes of custom elements, as Astro writes them, as JavaScript strings."""
-        found: dict[str, None] = {}
+        scripts: dict[str, None] = {}
         for element in self._page.elements:
             for attribute in element.attributes.values():
                 if "-" in element.name and re.search(r"\.m?js(?:[?#].*)?\Z", attribute.value):
                     reference = Reference(attribute.value, self._page.text, attribute.start)
                     with suppress(DocumentError):
                         path = self._folder.find(reference, self._path, "scripts", routable=False)
-                        found[plain_json(self._folder.url(path))] = None
-        return [*found]
+                        scripts[plain_json(self._folder.url(path))] = None
+        return [*scripts]
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:
@@ -402,7 +402,7 @@ class PageScripts:
             )
         ]
 
-    def unread(self) -> list[Problem]:
+    def syntax_errors(self) -> list[Problem]:
         """Return the syntax errors of the scripts; linked modules were parsed before."""
         problems = syntax_problems(self._classic)
         if not self._linked and self._modules:
@@ -443,10 +443,10 @@ class PageScripts:
 def _map_of(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the `imports` and `scopes` of an import map; empty for a broken one, as in browsers."""
     try:
-        written = parse_json(text)
+        import_map = parse_json(text)
     except (ValueError, RecursionError):
         return {}, {}
-    imports, scopes = (_object(_object(written).get(name)) for name in ("imports", "scopes"))
+    imports, scopes = (_object(_object(import_map).get(name)) for name in ("imports", "scopes"))
     return _addresses(imports), {name: _addresses(_object(scope)) for name, scope in scopes.items()}
 
 
@@ -454,14 +454,14 @@ def _object(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _addresses(written: dict[str, object]) -> dict[str, str]:
-    return {name: address for name, address in written.items() if isinstance(address, str)}
+def _addresses(import_map: dict[str, object]) -> dict[str, str]:
+    return {name: address for name, address in import_map.items() if isinstance(address, str)}
 
 
 def check_integrity(folder: Folder, element: Element, path: Path, reference: Reference) -> None:
     """Check the digest that an element names for a file of another site. Raises `DocumentError`."""
-    named = element.get("integrity") or ""
-    if path in folder.vendored.urls and named and not has_digest(path.read_bytes(), named):
+    integrity = element.get("integrity") or ""
+    if path in folder.vendored.urls and integrity and not has_digest(path.read_bytes(), integrity):
         raise reference.error(
             f"{reference.url} has other bytes than its `integrity` names, and is left out: {VENDORED_AGAIN}"
         )

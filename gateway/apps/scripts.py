@@ -193,64 +193,71 @@ Statement = list[ScriptToken]
 
 def find_imports(code: str) -> list[Statement]:
     """Return the statements of `code`, without comments, that may import something or start a worker."""
-    return [found for found in _statements(code) if not _SAYING_SO.isdisjoint(token.text for token in found)]
+    return [
+        statement for statement in _statements(code) if not _SAYING_SO.isdisjoint(token.text for token in statement)
+    ]
 
 
 def _statements(code: str) -> Iterator[Statement]:
     """Yield statements from semicolon to semicolon, up to the last that may import."""
-    last = max((found.start() for found in matches(code, _MAY_IMPORT, "import", "from", "new")), default=-1)
-    found: Statement = []
+    last = max((match.start() for match in matches(code, _MAY_IMPORT, "import", "from", "new")), default=-1)
+    statement: Statement = []
     for token in tokens(code) if last >= 0 else ():
         if token.kind is not TokenKind.COMMENT:
-            found.append(token)
+            statement.append(token)
         if token.text == ";":
-            yield found
+            yield statement
             if token.start > last:
                 return
-            found = []
-    yield found
+            statement = []
+    yield statement
 
 
 def named_imports(statements: Iterable[Statement]) -> list[tuple[ScriptToken, ScriptToken]]:
     """Return each `import()` with a literal name: its word, and the name."""
     return [
-        (token, found[index + 2])
-        for found in statements
-        for index, token in enumerate(found)
-        if _is_named_import(found, index, token)
+        (token, statement[index + 2])
+        for statement in statements
+        for index, token in enumerate(statement)
+        if _is_named_import(statement, index, token)
     ]
 
 
-def _is_named_import(found: list[ScriptToken], index: int, token: ScriptToken) -> bool:
-    words = [one.text for one in found[index + 1 : index + 4]] if token.text == "import" else []
+def _is_named_import(statement: list[ScriptToken], index: int, token: ScriptToken) -> bool:
+    words = [one.text for one in statement[index + 1 : index + 4]] if token.text == "import" else []
     if words[:1] != ["("] or words[2:] not in ([")"], [","]):
         return False
-    return words[1][-1] in "\"'`" and not _is_property(found, index)
+    return words[1][-1] in "\"'`" and not _is_property(statement, index)
 
 
 def late_imports(statements: Iterable[Statement]) -> list[ScriptToken]:
     """Return the word of each `import()` whose name is known only at run time."""
-    return [token for found in statements for index, token in enumerate(found) if _is_late_import(found, index, token)]
+    return [
+        token
+        for statement in statements
+        for index, token in enumerate(statement)
+        if _is_late_import(statement, index, token)
+    ]
 
 
-def _is_late_import(found: list[ScriptToken], index: int, token: ScriptToken) -> bool:
+def _is_late_import(statement: list[ScriptToken], index: int, token: ScriptToken) -> bool:
     if (
         token.text != "import"
-        or _is_property(found, index)
-        or [one.text for one in found[index + 1 : index + 2]] != ["("]
+        or _is_property(statement, index)
+        or [one.text for one in statement[index + 1 : index + 2]] != ["("]
     ):
         return False
     depth = 0
-    for at in range(index + 1, len(found)):
-        depth += {"(": 1, ")": -1}.get(found[at].text, 0)
+    for at in range(index + 1, len(statement)):
+        depth += {"(": 1, ")": -1}.get(statement[at].text, 0)
         if depth == 0:  # `import(name) { … }` defines a method of that name
-            is_method = [one.text for one in found[at + 1 : at + 2]] == ["{"]
-            return at > index + 2 and not is_method and not _is_named_import(found, index, found[index])
+            is_method = [one.text for one in statement[at + 1 : at + 2]] == ["{"]
+            return at > index + 2 and not is_method and not _is_named_import(statement, index, statement[index])
     return False
 
 
-def _is_property(found: list[ScriptToken], index: int) -> bool:
-    return index > 0 and found[index - 1].text in (".", "?.")
+def _is_property(statement: list[ScriptToken], index: int) -> bool:
+    return index > 0 and statement[index - 1].text in (".", "?.")
 
 
 def import_problems(text: Text, statements: Iterable[Statement], *, linked: Collection[int] = ()) -> list[Problem]:
@@ -260,21 +267,21 @@ def import_problems(text: Text, statements: Iterable[Statement], *, linked: Coll
     """
     return [
         text.problem(token.start, message)
-        for found in statements
-        for index, token in enumerate(found[:-1])
-        if token.text in ("new", "import", "from") and not _is_property(found, index) and token.start not in linked
-        if (message := _import_problem(found, index)) is not None
+        for statement in statements
+        for index, token in enumerate(statement[:-1])
+        if token.text in ("new", "import", "from") and not _is_property(statement, index) and token.start not in linked
+        if (message := _import_problem(statement, index)) is not None
     ]
 
 
-def _import_problem(found: list[ScriptToken], index: int) -> str | None:
-    before = found[index - 1].text if index else ""
-    match found[index].text:
-        case "new" if _is_worker_file([one.text for one in found[index + 1 : index + 8]]):
+def _import_problem(statement: list[ScriptToken], index: int) -> str | None:
+    before = statement[index - 1].text if index else ""
+    match statement[index].text:
+        case "new" if _is_worker_file([one.text for one in statement[index + 1 : index + 8]]):
             return WORKER_FILE
-        case "import" if _is_import(found, index):
+        case "import" if _is_import(statement, index):
             return f"imports another file, which a packed app cannot: {_REMEDY}"
-        case "from" if before in ("}", "*") and _is_string(found[index + 1]) and _exports(found, index):
+        case "from" if before in ("}", "*") and _is_string(statement[index + 1]) and _exports(statement, index):
             return f"exports from another file, which a packed app cannot: {_REMEDY}"
     return None
 
@@ -283,8 +290,8 @@ def _is_worker_file(words: list[str]) -> bool:
     """Return whether these words follow `new` in the creation of a worker from a named file."""
     if words[:1] not in (["Worker"], ["SharedWorker"]):
         return False
-    named = words[5:7] if words[2:5] == ["new", "URL", "("] else words[2:4]
-    return words[1:2] == ["("] and named[1:] in ([")"], [","]) and _NAMED_FILE.match(named[0]) is not None
+    subject = words[5:7] if words[2:5] == ["new", "URL", "("] else words[2:4]
+    return words[1:2] == ["("] and subject[1:] in ([")"], [","]) and _NAMED_FILE.match(subject[0]) is not None
 
 
 def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool, dedicated: bool) -> list[Problem]:
@@ -296,15 +303,15 @@ def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool, dedi
     patterns = _BLOCKED | ({} if finding else _LATE) | ({} if asking else _LEAVING)
     if not dedicated and _MAKES_FRAMES.search(code):
         patterns |= _NEEDS_ORIGIN
-    found = [(match_of(code, pattern, word), words) for (word, pattern), words in patterns.items()]
-    return [text.problem(match.start(), words) for match, words in found if match is not None]
+    matches = [(match_of(code, pattern, word), words) for (word, pattern), words in patterns.items()]
+    return [text.problem(match.start(), words) for match, words in matches if match is not None]
 
 
-def _is_import(found: list[ScriptToken], index: int) -> bool:
-    after = found[index + 1]
+def _is_import(statement: list[ScriptToken], index: int) -> bool:
+    after = statement[index + 1]
     if after.text == "(":
         # A variable may hold anything; `import(` may begin a method, whose parameters are no literals.
-        return any(token.kind is TokenKind.LITERAL for token in found[index + 2 : index + 3])
+        return any(token.kind is TokenKind.LITERAL for token in statement[index + 2 : index + 3])
     return _is_string(after) or after.text in ("{", "*") or (after.kind is TokenKind.WORD and after.text != "in")
 
 
@@ -312,12 +319,12 @@ def _is_string(token: ScriptToken) -> bool:
     return token.kind is TokenKind.LITERAL and token.text[:1] in "\"'"
 
 
-def _exports(found: list[ScriptToken], index: int) -> bool:
+def _exports(statement: list[ScriptToken], index: int) -> bool:
     """Return whether the `from` at `index` belongs to an `export {…}` or `export * as x`."""
     for at in range(index - 1, -1, -1):
-        if found[at].text in (";", "import"):
+        if statement[at].text in (";", "import"):
             return False
-        if found[at].text == "export":
+        if statement[at].text == "export":
             return True
     return False
 
@@ -330,7 +337,7 @@ def as_element_text(code: str, *, module: bool = False) -> str:
     """
     if ends_there(code):
         return code
-    dangers = [found.start() for found in _DANGEROUS.finditer(code)]
+    dangers = [match.start() for match in _DANGEROUS.finditer(code)]
     changes: list[Splice] = []
     templates = _Templates(code)
     for token in tokens(code):
@@ -351,17 +358,17 @@ def as_element_text(code: str, *, module: bool = False) -> str:
 
 def unwritable(code: str) -> int | None:
     """Return the position of the first text in `code` that may end its element; None if there is none."""
-    found = _DANGEROUS.search(code) if not ends_there(code) else None
-    return found.start() if found else None
+    match = _DANGEROUS.search(code) if not ends_there(code) else None
+    return match.start() if match else None
 
 
 def _apart(changes: list[Splice]) -> list[Splice]:
     """Drop changes that overlap an earlier one: an HTML comment hides the tokens in it."""
-    kept: list[Splice] = []
+    splices: list[Splice] = []
     for change in sorted(changes, key=lambda one: one.start):
-        if not kept or change.start >= kept[-1].end:
-            kept.append(change)
-    return kept
+        if not splices or change.start >= splices[-1].end:
+            splices.append(change)
+    return splices
 
 
 def _literal(token: ScriptToken) -> list[Splice]:
@@ -432,7 +439,7 @@ def with_source(code: str, url: str) -> str:
     first = next((token.text for token in tokens(code) if token.kind is not TokenKind.COMMENT), "")
     strict = f"{first};" if first[1:-1] == "use strict" else ""
     # Not by `setAttribute`: the view runtime would treat it as a script of the backend.
-    written = plain_json(url).replace("<", r"\u003c")
-    put = f"(a=>{{a.value={written};document.currentScript.setAttributeNode(a)}})"
-    told = f'document.currentScript&&{put}(document.createAttribute("src"));'
-    return f"{strict}{told}{code}"
+    url_text = plain_json(url).replace("<", r"\u003c")
+    put = f"(a=>{{a.value={url_text};document.currentScript.setAttributeNode(a)}})"
+    attribute_script = f'document.currentScript&&{put}(document.createAttribute("src"));'
+    return f"{strict}{attribute_script}{code}"

@@ -57,8 +57,8 @@ def _character(code: int) -> str:
 def _value(match: re.Match[str], *groups: str) -> tuple[str, int]:
     """Return the value of the first of `groups` that matched, and its position."""
     group = next(name for name in groups if match[name] is not None)
-    written = match[group]
-    return _unescape(written[1:-1] if written[0] in "\"'" else written), match.start(group)
+    text = match[group]
+    return _unescape(text[1:-1] if text[0] in "\"'" else text), match.start(group)
 
 
 def pack_styles(
@@ -90,16 +90,16 @@ def pack_styles(
         return fill(0, match)
 
     def fill(start: int, match: re.Match[str]) -> str:
-        named = [name for name in ("quoted", "bare", "string") if match.groupdict().get(name) is not None]
-        if not named:
+        groups = [name for name in ("quoted", "bare", "string") if match.groupdict().get(name) is not None]
+        if not groups:
             return match[0]
-        url, at = _value(match, *named)
+        url, at = _value(match, *groups)
         url = folder.absolute(url, beside)
         if folder.opens(url, "images", "fonts"):
             return match[0]
         if (left := folder.url_to_write(url, beside)) is not None:
             # The view runtime loads the files of url().
-            if left == _value(match, *named)[0] and (named[0] != "string" or is_embedded(url)):
+            if left == _value(match, *groups)[0] and (groups[0] != "string" or is_embedded(url)):
                 return match[0]
             return 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
         kind = "fonts" if _FONT.search(url) or _in_font_face(css, match.start()) else "images"
@@ -139,8 +139,8 @@ def _import(
         raise reference.error(f"{url} imports itself, which has no effect")
     if path not in packed:
         packed[path] = ""  # its problems are reported once, also if it is too large
-        imported = folder.text(path, reference)
-        packed[path] = pack_styles(imported, imported.whole, path, folder, (*within, path), packed)
+        style_sheet = folder.text(path, reference)
+        packed[path] = pack_styles(style_sheet, style_sheet.whole, path, folder, (*within, path), packed)
     return _under(condition, packed[path])
 
 

@@ -163,7 +163,7 @@ class Survey:
     `streams` are the paths whose answers are event streams, `sockets` those of WebSockets, `tools` the page's tools.
     `unread` are files that are too large or not text. `connect` are the origins of other sites that are requested,
     `remote` their paths with the origins, `routed` the paths at which routers begin. `frameworks` and `traits` are by
-    name with the place of the first use, `computed` the places of requests whose URL is known only at run time.
+    name with the place of the first use, `computed_urls` the places of requests whose URL is known only at run time.
     `routing` tells whether scripts decide from the history which page is shown.
     """
 
@@ -177,7 +177,7 @@ class Survey:
     remote: tuple[tuple[str, str], ...] = ()
     frameworks: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
-    computed: tuple[str, ...] = ()
+    computed_urls: tuple[str, ...] = ()
     files: int = 0
 
 
@@ -203,13 +203,13 @@ def survey_texts(
     unread: list[Path] | None = None,
 ) -> Survey:
     """Survey the texts, by their names, of an app that begins at `start`; `is_own` tells which paths are its files."""
-    found = _Collected(start, is_own)
+    result = _Collected(start, is_own)
     read = [*texts]
     for _, text in read:
-        found.name_bases(text)
+        result.name_bases(text)
     for name, text in read:
-        found.take(name, text)
-    return found.result(tuple(unread or ()), len(read))
+        result.take(name, text)
+    return result.result(tuple(unread or ()), len(read))
 
 
 class _Collected:
@@ -248,7 +248,7 @@ class _Collected:
         for match in _OPTIONS.finditer(text):
             options = match["before"] + match["after"]
             if not (_is_comment(text, match.start()) or _CHANGES.search(options)):
-                self._add_read(_quoted(match))
+                self._add_read(_url_in(match))
         for match in _RESOURCE.finditer(text):
             if not _is_comment(text, match.start()):
                 self._add_read(re.sub(r"/?:[A-Za-z]\w*$", "", match[1]))
@@ -257,7 +257,7 @@ class _Collected:
             if (action := form.get("action", "")) and form.get("method", "get").lower() == "get":
                 self._add(_path(action) if action.startswith("/") else None)
         for match in _LOADS.finditer(text):
-            for path in _loaded(_attributes(match["attributes"])):
+            for path in _file_paths(_attributes(match["attributes"])):
                 if not self._is_own(path):
                     self._add(path)
         if "WebSocket" in text:
@@ -311,7 +311,7 @@ class _Collected:
         client = match["client"]
         if client is not None and client not in _CLIENTS and client not in self._bases:
             return None  # a map, a router of a server
-        raw = _quoted(match)
+        raw = _url_in(match)
         if match["template"] is not None:
             raw = _HOLE.sub(lambda hole: self._constant(hole[1].strip()) or hole[0], raw)
         if match["name"] is not None:
@@ -367,7 +367,7 @@ class _Collected:
             remote=tuple(sorted(self._remote)),
             frameworks=tuple(self._frameworks),
             traits=self._traits,
-            computed=tuple(self._computed),
+            computed_urls=tuple(self._computed),
             files=files,
         )
 
@@ -401,7 +401,7 @@ def _is_comment(text: str, at: int) -> bool:
     return _COMMENT.match(text[text.rfind("\n", 0, at) + 1 : at]) is not None
 
 
-def _quoted(match: re.Match[str]) -> str:
+def _url_in(match: re.Match[str]) -> str:
     """Return the URL that `_URL` has matched."""
     return next((match[kind] for kind in ("double", "single", "template") if match[kind] is not None), "")
 
@@ -414,7 +414,7 @@ def _attributes(text: str) -> dict[str, str]:
     return {name.lower(): double or single or bare for name, double, single, bare in _ATTRIBUTE.findall(text)}
 
 
-def _loaded(element: dict[str, str]) -> Iterator[str]:
+def _file_paths(element: dict[str, str]) -> Iterator[str]:
     """Yield the absolute paths of an element's files."""
     candidates = [candidate.split()[0] for candidate in element.get("srcset", "").split(",") if candidate.strip()]
     sheet = element.get("href", "") if _SHEET.search(element.get("rel", "")) else ""
@@ -427,13 +427,13 @@ def _path(text: str) -> str | None:
     """Return the path as a policy writes it; None if a placeholder is only a part of a segment."""
     path = re.split("[?#]", text, maxsplit=1)[0]
     segments = path.split("/")[1:]
-    if not all(_SEGMENT.fullmatch(segment) for segment in _named(segments)) or {".", ".."} & set(segments):
+    if not all(_SEGMENT.fullmatch(segment) for segment in _without_last_slash(segments)) or {".", ".."} & set(segments):
         return None
     names = [segment for segment in segments if segment.startswith("{")]
     return path if len(set(names)) == len(names) else None
 
 
-def _named(segments: list[str]) -> list[str]:
+def _without_last_slash(segments: list[str]) -> list[str]:
     """Return the segments without the empty one behind a slash at the end."""
     return segments[:-1] if len(segments) > 1 and not segments[-1] else segments
 

@@ -103,8 +103,8 @@ def _pin(body: bytes, suffix: str) -> dict[str, str]:
 
 def _suffix(url: str, media_type: str) -> str:
     """Return the suffix that stands for a media type; that of the URL if the server declares none that is known."""
-    named = Path(url.partition("?")[0].partition("#")[0]).suffix.lower()
-    known = named if named in MEDIA_TYPES or named in (".css", ".js", ".mjs") else ".bin"
+    suffix = Path(url.partition("?")[0].partition("#")[0]).suffix.lower()
+    known = suffix if suffix in MEDIA_TYPES or suffix in (".css", ".js", ".mjs") else ".bin"
     return _SUFFIXES.get(media_type.partition(";")[0].strip().lower(), known)
 
 

@@ -64,14 +64,14 @@ async def read_page(url: str, network: Network = ANYWHERE, connections: Connecti
     """Read the page of a running backend. Raises `ValueError`."""
     if connections is not None:
         return await read_site(connections, network, url)
-    async with Connections() as opened:
-        return await read_site(opened, network, url)
+    async with Connections() as client:
+        return await read_site(client, network, url)
 
 
 def survey_site(page: SitePage) -> Survey:
     """Return what the first page of a site and its scripts name; its paths are those of pages, too."""
-    found = survey_texts([("(page)", page.html), *page.texts.items()], start=urlsplit(page.url).path or "/")
-    return replace(found, paths=tuple(dict.fromkeys([*page.pages, *found.paths])))
+    page_survey = survey_texts([("(page)", page.html), *page.texts.items()], start=urlsplit(page.url).path or "/")
+    return replace(page_survey, paths=tuple(dict.fromkeys([*page.pages, *page_survey.paths])))
 
 
 def advise_on_site(page: SitePage, policy: Policy | None = None, app: str = "app") -> Advice:
@@ -96,8 +96,8 @@ def advise_on_site(page: SitePage, policy: Policy | None = None, app: str = "app
         lines = tuple(f'- {{path: "{path}", methods: [POST]}}' for path in posts)
         more.append(Finding("forms", f"post to {', '.join(posts)}", ViewSupport.NEEDS, "", lines, ROUTES))
     more += [Finding("files", missing, ViewSupport.NEEDS) for missing in page.missing]
-    kept = [one for one in advice.findings if one.topic != "pages"]
-    return replace(advice, findings=[*more, *kept])
+    findings = [one for one in advice.findings if one.topic != "pages"]
+    return replace(advice, findings=[*more, *findings])
 
 
 def _allows(policy: Policy, path: str) -> bool:

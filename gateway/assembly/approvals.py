@@ -104,14 +104,14 @@ class ApprovalParts:
 
     def _ways(self) -> list[NamedApprover]:
         """Return the ways that the gateway starts itself; the console, clients and the CLI poll instead."""
-        found: list[NamedApprover] = []
+        approvers: list[NamedApprover] = []
         settings = self._settings()
-        for named in settings.ask:
-            if named is Named.PLUGIN:
-                found += self._hooks.approvers
-            elif named is Named.WEBHOOK and settings.webhook is not None:
-                found.append(self._of_webhook(settings.webhook))
-        return found
+        for approver in settings.ask:
+            if approver is Named.PLUGIN:
+                approvers += self._hooks.approvers
+            elif approver is Named.WEBHOOK and settings.webhook is not None:
+                approvers.append(self._of_webhook(settings.webhook))
+        return approvers
 
     def _of_webhook(self, webhook: Webhook) -> WebhookApprover:
         """Return the approver of a webhook, the same as long as its settings are."""

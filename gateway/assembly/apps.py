@@ -93,7 +93,7 @@ class PublishedApp:
             self.recent.append(data)
         return with_snapshot(self.resource, *data)
 
-    def served(self) -> Iterator[str]:
+    def pages(self) -> Iterator[str]:
         """Yield the pages as they were read last, each with the data of then."""
         yield from (with_snapshot(self.resource, *data) for data in reversed(self.recent))
 
@@ -106,9 +106,9 @@ class Running:
     """
 
     config: App
-    guarded: ExchangeApp
+    exchange: ExchangeApp
     rules: AppRules
-    packed: PublishedApp
+    published_app: PublishedApp
     card: AppCard
     face: McpMount
     answers: ViewServer
@@ -216,20 +216,20 @@ class Backends:
     def __init__(self, connections: Connections, types: Mapping[str, BackendFactory]) -> None:
         self._connections = connections
         self._types = types
-        self._made: list[Backend] = []
+        self._new: list[Backend] = []
 
     def of(self, app: App, before: Running | None) -> dict[str, Backend]:
         """Return the backends of an app by name; unchanged ones are the same objects. Raises `StartError`."""
-        guarded = before.guarded if before is not None else ExchangeApp(app.policy, {})
-        kept = {name: spec for name, spec in guarded.policy.backends.items() if name in guarded.backends}
+        exchange = before.exchange if before is not None else ExchangeApp(app.policy, {})
+        specs = {name: spec for name, spec in exchange.policy.backends.items() if name in exchange.backends}
         return {
-            name: guarded.backends[name] if kept.get(name) == spec else self._backend(app, spec)
+            name: exchange.backends[name] if specs.get(name) == spec else self._backend(app, spec)
             for name, spec in app.policy.backends.items()
         }
 
     async def close(self) -> None:
         """Close all, also those of replaced policies: requests under them may have continued until now."""
-        for backend in self._made:
+        for backend in self._new:
             await backend.close()
 
     def _backend(self, app: App, spec: BackendSpec) -> Backend:
@@ -245,7 +245,7 @@ class Backends:
         else:
             known = ", ".join(["http", "asgi", *self._types])
             raise StartError(f"{what} has the type {spec.type!r}; known: {known}. Other types come from plugins.")
-        self._made.append(backend)
+        self._new.append(backend)
         return backend
 
 
@@ -253,57 +253,55 @@ class EnteredContexts:
     """Keeps context managers entered, each in a separate task, as task groups and the MCP SDK require."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
+        self._contexts: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
 
     async def enter(self, tasks: asyncio.TaskGroup, manager: AbstractAsyncContextManager[object]) -> None:
         """Enter `manager`; `leave` or `close` exits it."""
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         end = asyncio.Event()
-        self._held[id(manager)] = (tasks.create_task(_hold(manager, entered, end)), end)
-        await entered
+        self._contexts[id(manager)] = (tasks.create_task(_hold(manager, entry, end)), end)
+        await entry
 
     async def leave(self, manager: object) -> None:
         """Exit `manager` if it is held, and wait for that."""
-        if (held := self._held.pop(id(manager), None)) is not None:
-            await _leave([held])
+        if (context := self._contexts.pop(id(manager), None)) is not None:
+            await _leave([context])
 
     async def close(self) -> None:
         """Exit every manager still held, also those no longer in use."""
-        held, self._held = list(self._held.values()), {}
-        await _leave(held)
+        contexts, self._contexts = list(self._contexts.values()), {}
+        await _leave(contexts)
 
 
-async def _leave(held: Collection[tuple[asyncio.Task[None], asyncio.Event]]) -> None:
-    for _, end in held:
+async def _leave(contexts: Collection[tuple[asyncio.Task[None], asyncio.Event]]) -> None:
+    for _, end in contexts:
         end.set()
-    for task, _ in held:
+    for task, _ in contexts:
         await task
 
 
-async def _hold(
-    manager: AbstractAsyncContextManager[object], entered: asyncio.Future[None], end: asyncio.Event
-) -> None:
+async def _hold(manager: AbstractAsyncContextManager[object], entry: asyncio.Future[None], end: asyncio.Event) -> None:
     async with manager:
-        entered.set_result(None)
+        entry.set_result(None)
         await end.wait()
 
 
 @asynccontextmanager
 async def in_one_task(manager: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
     """Enter and exit `manager` in the same task, as task groups require, even if the caller's tasks differ."""
-    entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    entry: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     end = asyncio.Event()
 
     async def live() -> None:
         try:
-            await _hold(manager, entered, end)
+            await _hold(manager, entry, end)
         except Exception as error:  # any error must reach the waiting start
-            if entered.done():
+            if entry.done():
                 raise
-            entered.set_exception(error)
+            entry.set_exception(error)
 
     task = asyncio.create_task(live())  # the one task outside a group: it holds the groups
-    await entered
+    await entry
     yield
     end.set()
     await task
@@ -344,7 +342,7 @@ class Serving:
         self._backends = backends
         self._packer = packer
         self._sandbox = sandbox
-        self._dedicated = dedicated
+        self._dedicated_door = dedicated
         self._exchange = exchange
         self._proxies = proxies
         self._face = face
@@ -356,51 +354,55 @@ class Serving:
 
         Returns also the apps that are to be packed while the gateway runs.
         """
-        served: dict[str, Running] = {}
-        broken: list[Notice] = []
+        running: dict[str, Running] = {}
+        notices: list[Notice] = []
         waiting = self._packer.waits(apps)
         for id, app in apps.items():
             if any(app is one for one in waiting):
                 continue
             try:
-                served[id] = self.of(app)
+                running[id] = self.of(app)
             except DocumentError as error:
-                broken += [Notice(NoticeKind.BROKEN, problem, id) for problem in error.problems]
+                notices += [Notice(NoticeKind.BROKEN, problem, id) for problem in error.problems]
             except StartError as error:
                 place = place_of(self._config, f"apps.{id}")
-                broken.append(Notice(NoticeKind.BROKEN, Problem(str(self._config.path), *place, str(error)), id))
+                notices.append(Notice(NoticeKind.BROKEN, Problem(str(self._config.path), *place, str(error)), id))
         self._packer.drop(apps)
-        return served, broken, waiting
+        return running, notices, waiting
 
     def of(self, app: App) -> Running:
         """Build everything that serves an app, reusing unchanged parts. Raises `StartError`, `DocumentError`."""
         before = self._apps.get(app.id)
         face = before.face if before is not None else self._face(app.id)
         if before is not None and _page(app) == _page(before.config):
-            packed, site, card = before.packed, before.site, before.card
+            published_app, site, card = before.published_app, before.site, before.card
             answers: ViewServer = before.answers
         elif not isinstance(app.source, UpstreamApp):
-            packed, site, card = self._pack_app(app, app.source)
-            external = packed.resource.external
-            answers = GatewayAnswers(face.catalog, self._dedicated.show(app.id, external) if app.dedicated else None)
+            published_app, site, card = self._pack_app(app, app.source)
+            external = published_app.resource.external
+            answers = GatewayAnswers(
+                face.catalog, self._dedicated_door.show(app.id, external) if app.dedicated else None
+            )
         else:
-            packed, site, card = self._borrow_app(app, app.source)
+            published_app, site, card = self._borrow_app(app, app.source)
             answers = UpstreamAnswers(
                 app.source,
                 proxies=self._proxies,
                 own=GatewayAnswers(face.catalog),
                 sandbox=self._url_function(app.source.upstream),
                 show=(
-                    self._dedicated.show(app.id, declared=declared_csp, allow=self._allowed(app.source.upstream))
+                    self._dedicated_door.show(
+                        app.id, declared=declared_csp, allow=self._origins_of(app.source.upstream)
+                    )
                     if app.dedicated
                     else None
                 ),
             )
-        folder = packed.resource.folder
+        folder = published_app.resource.folder
         own = own_files(app.source, folder.prefix) if isinstance(app.source, Path) and folder is not None else {}
         return Running(
             config=app,
-            guarded=ExchangeApp(
+            exchange=ExchangeApp(
                 app.policy,
                 self._backends.of(app, before),
                 own,
@@ -408,7 +410,7 @@ class Serving:
                 frame=partial(self._packer.frame, app) if isinstance(app.source, Path) else None,
             ),
             rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures, app.dedicated),
-            packed=packed,
+            published_app=published_app,
             card=card,
             face=face,
             answers=answers,
@@ -429,7 +431,7 @@ class Serving:
         )
         if app.domain:
             resource = replace(resource, meta={**resource.meta, "domain": app.domain})
-        packed = PublishedApp(app.id, app.title, resource, self._snapshot(app.id), keeps)
+        published_app = PublishedApp(app.id, app.title, resource, self._snapshot(app.id), keeps)
         site = SiteDoor(
             app.id,
             SiteFiles(source, resource.folder) if isinstance(source, Path) else None,
@@ -444,17 +446,21 @@ class Serving:
         )
         sandbox_url = self._sandbox.url(origins.console, resource.meta, resource.allow, resource.external)
         card = AppCard(app.id, app.title, _site(origins, app), resource.uri, sandbox_url, story=app.story)
-        return packed, site, card
+        return published_app, site, card
 
     def _borrow_app(self, app: App, source: UpstreamApp) -> tuple[PublishedApp, None, AppCard]:
         """Build the same for an upstream's app: its page is read from the upstream whenever it is shown."""
-        packed = PublishedApp(app.id, app.title, Resource(source.resource, "", {}), None)
+        published_app = PublishedApp(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
-        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream, app.story)
+        return (
+            published_app,
+            None,
+            AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream, app.story),
+        )
 
     def sandbox_url(self, app: str, page: str) -> str:
         """Return the signed address of the sandbox proxy of an app in the host page at an origin."""
-        resource = self._apps[app].packed.resource
+        resource = self._apps[app].published_app.resource
         return self._sandbox.url(page, resource.meta, resource.allow, resource.external)
 
     def borrow(self, upstream: str, resource: str) -> UpstreamAnswers | None:
@@ -467,21 +473,21 @@ class Serving:
     def _url_function(self, upstream: str) -> Callable[[Mapping[str, Any], str | None], str]:
         """Return a function from `_meta.ui` to the signed URL under which a host page shows an app of this upstream."""
 
-        allowed = self._allowed(upstream)
+        allowed = self._origins_of(upstream)
 
         def url(ui: Mapping[str, Any], page: str | None) -> str:
             return self._sandbox.url(page or self._config.server.origins.console, declared_csp(ui), allowed())
 
         return url
 
-    def _allowed(self, upstream: str) -> Callable[[], Collection[str]]:
+    def _origins_of(self, upstream: str) -> Callable[[], Collection[str]]:
         """Return a function that returns what the current configuration allows the apps of this upstream."""
 
-        def allowed() -> Collection[str]:
+        def origins() -> Collection[str]:
             proxy = self._proxies().get(upstream)
             return proxy.upstream.spec.allow if proxy is not None else ()
 
-        return allowed
+        return origins
 
     def _snapshot(self, app: str) -> Snapshot:
         return Snapshot(app, lambda: self._apps[app].config.policy if app in self._apps else None, self._exchange)

@@ -51,9 +51,9 @@ def journal(config: Config) -> Journal:
 
 def _policies(config: Config) -> dict[str, Json]:
     """Return the version of each policy in effect at the start: it may have changed while the gateway was down."""
-    found = {name: app.policy for name, app in config.apps.items()}
-    found |= {name: one.policy for name, one in config.upstreams.items() if one.policy is not None}
-    return {name: policy.version for name, policy in found.items()}
+    policies = {name: app.policy for name, app in config.apps.items()}
+    policies |= {name: one.policy for name, one in config.upstreams.items() if one.policy is not None}
+    return {name: policy.version for name, policy in policies.items()}
 
 
 def key_of_journal(config: Config) -> JournalKey:
@@ -125,30 +125,30 @@ class AuditParts:
     def jobs(self) -> list[Job]:
         """Return the background jobs: heads and rotation of the journal, retention, traces."""
         audit = self._config.audit
-        found = [self.journal.keep()]
+        sinks = [self.journal.keep()]
         if self._recorder is not None:
-            found.append(self._recorder.keep())
+            sinks.append(self._recorder.keep())
         if audit.retain is not None:
-            found.append(Retention(self.journal, self._records.database, audit.retain).run())
+            sinks.append(Retention(self.journal, self._records.database, audit.retain).run())
         if self._spans is not None:
-            found.append(self._spans.run())
-        return found
+            sinks.append(self._spans.run())
+        return sinks
 
     def _sinks(self) -> list[Sink]:
         path = self._config.journal
-        found: list[Sink] = []
+        sinks: list[Sink] = []
         if SinkName.DATABASE in self._config.audit.sinks:
-            found.append(self._records)
+            sinks.append(self._records)
         if SinkName.OTLP in self._config.audit.sinks and self._collector is not None:
-            found.append(OtlpLogs(self._collector, path.with_name(f"{path.name}.otlp"), RESOURCE))
-        return found
+            sinks.append(OtlpLogs(self._collector, path.with_name(f"{path.name}.otlp"), RESOURCE))
+        return sinks
 
     def _teller(self, source: str) -> Callable[[str | None], None]:
         place = str(self._config.journal)
 
         def tell(trouble: str | None) -> None:
-            told = [Notice(NoticeKind.RECORD, Problem(place, 1, 1, trouble))] if trouble is not None else []
-            self._notices.say(told, source)
+            notices = [Notice(NoticeKind.RECORD, Problem(place, 1, 1, trouble))] if trouble is not None else []
+            self._notices.say(notices, source)
 
         return tell
 
@@ -156,5 +156,5 @@ class AuditParts:
 def _spans(collector: Collector, metrics: Metrics) -> Spans:
     if find_spec("opentelemetry.sdk") is None:
         raise StartError("telemetry.otlp needs the OpenTelemetry SDK: pip install 'webmcp-gateway[otlp]'")
-    made: Spans = import_module("gateway.assembly.spans").Spans(collector, metrics)
-    return made
+    spans: Spans = import_module("gateway.assembly.spans").Spans(collector, metrics)
+    return spans

@@ -85,7 +85,7 @@ class Components:
     def __init__(
         self, config: Config, reread: Callable[[], Reading] | None, live: bool, problems: Sequence[Problem]
     ) -> None:
-        self.built = read_built()
+        self.build_files = read_built()
         origins = config.server.origins
         self.config = config
         self.live = live
@@ -159,10 +159,10 @@ class Components:
             running=self.calls,
         )
         self.apps = Apps()
-        self.packed = self.apps.part(lambda app: app.packed)
+        self.published_apps = self.apps.part(lambda app: app.published_app)
         self.sockets = Sockets(limiter, self.metrics, self.calls, self.revocations.hold)
         self.exchange = Exchange(
-            self.apps.part(lambda app: app.guarded),
+            self.apps.part(lambda app: app.exchange),
             limiter=limiter,
             idempotency=Idempotency(IdempotencyKeys(self.database)),
             waiting=RequestApprovals(step),
@@ -211,25 +211,25 @@ class Components:
         )
         self.bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
         self.sandbox = SandboxDoor(
-            self.built.folder / "sandbox", origins.sandbox, self.accounts.ring.derive("sandbox addresses")
+            self.build_files.folder / "sandbox", origins.sandbox, self.accounts.ring.derive("sandbox addresses")
         )
-        self.dedicated = DedicatedDoor(
+        self.dedicated_door = DedicatedDoor(
             origins,
             self.accounts.ring.derive("dedicated origins"),
             self.sandbox,
             apps=lambda: [id for id, app in self.apps.items() if app.config.dedicated],
             admits=admits,
-            script=self.built.dedicated,
+            script=self.build_files.dedicated,
         )
         self.listener = listener(config, self.apps)
-        self.packer = Packer(self.built, config.state / "packed", live=live)
+        self.packer = Packer(self.build_files, config.state / "packed", live=live)
         self.serving = Serving(
             config,
             self.apps,
             backends=self.backends,
             packer=self.packer,
             sandbox=self.sandbox,
-            dedicated=self.dedicated,
+            dedicated=self.dedicated_door,
             exchange=self.exchange,
             proxies=lambda: self.upstreams.proxies,
             face=self.build_face,
@@ -238,10 +238,10 @@ class Components:
             in_turn=self.connections.in_turn,
             admits=admits,
         )
-        served, broken, waiting = self.serving.start(config.apps)
-        if broken and not waiting and not served and not config.upstreams:
-            raise DocumentError([notice.problem for notice in broken])
-        self.apps.replace(served)
+        running, notices, waiting = self.serving.start(config.apps)
+        if notices and not waiting and not running and not config.upstreams:
+            raise DocumentError([notice.problem for notice in notices])
+        self.apps.replace(running)
         self.tasks = asyncio.TaskGroup()
         self.upstreams = Upstreams(
             config.upstreams,
@@ -255,36 +255,36 @@ class Components:
             room=self.bodies.room,
             shown_in=lambda upstream: show_in(upstream, self.apps, self.views),
             revocation=partial(self.revocations.hold, needs="mcp"),
-            runtime=self.built.everything,
+            runtime=self.build_files.everything,
             tasks=self.tasks,
             notices=self.notices,
             file=str(config.path),
             face=self.build_face,
         )
         self.metrics.look(self.upstreams.look)
-        merged = self.merged = MergedUpstreams(lambda: self.upstreams.proxies, admits)
-        self.everything = self.build_face(None, merged)
-        merged.stand_before(self.everything)
+        merged_upstreams = self.merged_upstreams = MergedUpstreams(lambda: self.upstreams.proxies, admits)
+        self.everything = self.build_face(None, merged_upstreams)
+        merged_upstreams.stand_before(self.everything)
         for app in self.apps.values():
             app.face.renew()
-        self.held = EnteredContexts()
+        self.contexts = EnteredContexts()
         self.changing = Changing(
             self.apps,
             self.serving,
             self.upstreams,
-            merged=merged,
+            merged=merged_upstreams,
             everything=self.everything,
             approving=self.approving,
             views=self.views,
             events=self.events,
-            held=self.held,
+            contexts=self.contexts,
             tasks=self.tasks,
             entitlements=self.entitlements,
             revocations=self.revocations,
             exchange=self.exchange,
         )
         self.reloader = Reloader(
-            replace(config, apps={id: app.config for id, app in served.items()}),
+            replace(config, apps={id: app.config for id, app in running.items()}),
             reread=reread,
             changing=self.changing,
             settings=self.settings,
@@ -294,7 +294,7 @@ class Components:
             packer=self.packer,
             waiting=waiting,
             order=[*config.apps],
-            problems=[*(Notice(NoticeKind.BROKEN, problem) for problem in problems), *broken],
+            problems=[*(Notice(NoticeKind.BROKEN, problem) for problem in problems), *notices],
         )
         self.health = health_of(
             config,
@@ -304,7 +304,7 @@ class Components:
             upstreams=self.upstreams,
             calls=self.calls,
             needs_restart=lambda: self.reloader.needs_restart,
-            packing=lambda: self.packer.left,
+            packing=lambda: self.packer.remaining,
             degraded=self.shared.problem,
         )
         stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
@@ -318,7 +318,7 @@ class Components:
         return McpMount(
             app,
             before=before,
-            apps=self.packed,
+            apps=self.published_apps,
             views=self.views,
             forwarder=self.forwarder,
             exchange=self.exchange,
@@ -361,10 +361,10 @@ class Components:
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self.streams)
             await stack.enter_async_context(self.views)
-            stack.push_async_callback(self.held.close)
+            stack.push_async_callback(self.contexts.close)
             stack.push_async_callback(self.upstreams.close)
             for face in self.faces():
-                await self.held.enter(tasks, face)
+                await self.contexts.enter(tasks, face)
             stack.callback(tasks.create_task(self.mcp_sessions.run()).cancel)
             stack.push_async_callback(self.mcp_sessions.flush)
             self.upstreams.start()
@@ -378,13 +378,13 @@ def listener(config: Config, apps: Apps) -> Listener:
     """Return the hosts that the gateway answers to, including those of the running apps."""
     origins, port = config.server.origins, config.server.port
     plain = [f"http://{name}{'' if port == 80 else f':{port}'}" for name in ("localhost", "127.0.0.1", "[::1]")]
-    named = [
+    names = [
         *((origin, Site.PLAIN) for origin in (*plain, config.server.public_url)),
         (origins.console, Site.CONSOLE),
         (origins.sandbox, Site.SANDBOX),
     ]
-    sites = apps.hosts({netloc(origin): site for origin, site in named}, lambda _: Site.APP)
-    of = apps.hosts({netloc(origin): origin for origin, _ in named}, lambda app: origins.app(app.config.id))
+    sites = apps.hosts({netloc(origin): site for origin, site in names}, lambda _: Site.APP)
+    of = apps.hosts({netloc(origin): origin for origin, _ in names}, lambda app: origins.app(app.config.id))
     frames = partial(WithFrames, origins.dedicated)
     return Listener(frames(sites, lambda _: Site.DEDICATED), frames(of, origins.frame))
 

@@ -135,20 +135,22 @@ class Accounts:
 
     async def prepare(self, config: Config) -> CredentialSet:
         """Return the credentials of another configuration; unchanged ones are the same objects. Raises `StartError`."""
-        made = await asyncio.to_thread(self._make, config)
-        kept = self.now.specs.values()
-        await self._resolve({name: spec for name, spec in made.specs.items() if not any(spec is one for one in kept)})
-        return made
+        credential_set = await asyncio.to_thread(self._make, config)
+        specs = self.now.specs.values()
+        await self._resolve(
+            {name: spec for name, spec in credential_set.specs.items() if not any(spec is one for one in specs)}
+        )
+        return credential_set
 
-    def replace(self, made: CredentialSet) -> list[HttpBackend]:
+    def replace(self, credential_set: CredentialSet) -> list[HttpBackend]:
         """Use other credentials from now on; return the clients of servers that only the replaced ones used."""
-        before, self.now = self.now, made
-        self._usable = {**self._usable, **made.sources}
-        self._count_from_zero(made.specs)
-        for name, tokens in made.tokens.items():
+        before, self.now = self.now, credential_set
+        self._usable = {**self._usable, **credential_set.sources}
+        self._count_from_zero(credential_set.specs)
+        for name, tokens in credential_set.tokens.items():
             if name in before.tokens and before.tokens[name] is not tokens:
-                tokens.succeed(before.tokens[name])
-        return [server for name, server in before.servers.items() if made.servers.get(name) is not server]
+                tokens.take_over(before.tokens[name])
+        return [server for name, server in before.servers.items() if credential_set.servers.get(name) is not server]
 
     def connect_url(self, credential: str, principal: Principal) -> str:
         """Return the console page where this principal connects an account; it has no secret and no side effect."""
@@ -231,7 +233,7 @@ def audience(principal: Principal) -> str:
 
 def pending_secrets(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]]:
     """Return the secrets that plugins must resolve, with the names of their credentials."""
-    found: list[tuple[str, PendingSecret]] = []
+    secrets_found: list[tuple[str, PendingSecret]] = []
     for name, spec in specs.items():
         match spec:
             case OAuth(client=client):
@@ -242,8 +244,8 @@ def pending_secrets(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]
                 secrets = [password]
             case PluginSpec(options=options):
                 secrets = list(options.values())
-        found += [(name, secret) for secret in secrets if isinstance(secret, PendingSecret)]
-    return found
+        secrets_found += [(name, secret) for secret in secrets if isinstance(secret, PendingSecret)]
+    return secrets_found
 
 
 def key_source(key: EncryptionKey) -> KeySource:

@@ -65,14 +65,14 @@ class Doors:
             parts.views,
             parts.approvals,
             parts.apps.part(lambda app: app.answers),
-            parts.apps.part(lambda app: app.packed.resource),
+            parts.apps.part(lambda app: app.published_app.resource),
             parts.streams,
             parts.revocations,
             ResumeTokens(parts.accounts.ring.derive("views of host pages")),
             Tickets(parts.one_time),
             parts.entitlements.admits,
             parts.serving.borrow,
-            parts.apps.part(lambda app: app.packed.served),
+            parts.apps.part(lambda app: app.published_app.pages),
             parts.forwarder,
             bodies=parts.bodies,
         )
@@ -153,7 +153,7 @@ class Doors:
         console.router.add_routes([*self._bridge.routes(), *mcp_routes, *probe, *authentication.login.routes()])
         root.add_domain(netloc(origins.console), console)
         root.add_domain(netloc(origins.sandbox), parts.sandbox.application())
-        root.add_domain(netloc(origins.frame(ANY_LABEL)), parts.dedicated.application())
+        root.add_domain(netloc(origins.frame(ANY_LABEL)), parts.dedicated_door.application())
         public, sites = netloc(parts.config.server.public_url), netloc(origins.app("*"))
         if fnmatchcase(public, sites):  # public_url matches the host pattern of app sites
             shown = web.Application(client_max_size=BODY)
@@ -210,10 +210,10 @@ class Doors:
         old, new = before.credentials.specs, now.credentials.specs
         parts.upstreams.credentials_changed([name for name in old if new.get(name) is not old[name]])
         identify.reconsider()
-        if changed := {site.origin for site in {*before.config.hosts} ^ {*now.config.hosts}}:
+        if origins := {site.origin for site in {*before.config.hosts} ^ {*now.config.hosts}}:
             self._host_pages.forget()
             parts.tasks.create_task(self._drop_hosted())
-            parts.tasks.create_task(self._bridge.end_hosted(changed))
+            parts.tasks.create_task(self._bridge.end_hosted(origins))
         if (before.config.auth, before.config.roles) != (now.config.auth, now.config.roles):
             recognized = recognition(before, now)
             parts.events.rights_changed(lambda principal: recognized.recognize(principal, time.time()))
@@ -231,7 +231,7 @@ class Doors:
         rates = OfferRates()
         allowed = partial(may_connect, parts.apps, parts.upstreams, parts.entitlements)
         return ConsoleDoor(
-            folder=parts.built.folder / "console",
+            folder=parts.build_files.folder / "console",
             sandbox=parts.config.server.origins.sandbox,
             sandbox_url=parts.serving.sandbox_url,
             version=gateway.__version__,
@@ -251,7 +251,7 @@ class Doors:
             csrf=parts.accounts.ring.derive("csrf tokens"),
             still=parts.revocations.still,
             advice=advisor(parts.apps.part(lambda app: app.config), parts.connections),
-            frames=parts.dedicated,
+            frames=parts.dedicated_door,
             admits=parts.entitlements.admits,
         )
 
@@ -274,12 +274,12 @@ def build_authentication(
     apps: Apps,
     mounts: Callable[[str], bool],
     hints: Hints,
-    arrived: Callable[[Principal], None],
+    on_arrival: Callable[[Principal], None],
     metrics: Metrics,
 ) -> AuthenticationParts:
     """Build by the current `settings`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins.
 
-    `arrived` is called with each identified caller.
+    `on_arrival` is called with each identified caller.
     """
     server = settings.now.config.server
 
@@ -290,7 +290,7 @@ def build_authentication(
         rules,
         tokens=tokens,
         sessions=sessions,
-        arrived=arrived,
+        on_arrival=on_arrival,
         count=metrics.authentications.add,
     )
 

@@ -53,14 +53,14 @@ class Settings:
 
 
 class LiveSettings:
-    """The settings in use. `arrived` is called with each caller whose token was read, or introspected again."""
+    """The settings in use. `on_arrival` is called with each caller whose token was read, or introspected again."""
 
     def __init__(
-        self, config: Config, accounts: Accounts, connections: Connections, arrived: Callable[[Principal], None]
+        self, config: Config, accounts: Accounts, connections: Connections, on_arrival: Callable[[Principal], None]
     ) -> None:
         self._accounts = accounts
         self._connections = connections
-        self._arrived = arrived
+        self._on_arrival = on_arrival
         self._watchers = Watchers[[Settings, Settings]]()
         self._unused: list[HttpBackend] = []
         self.now = self._make(config, accounts.now, {})
@@ -89,11 +89,11 @@ class LiveSettings:
             raise DocumentError([Problem(str(config.path), *where, f"credentials: {error}")]) from error
         return self._make(config, credentials, self.now.callers.issuers)
 
-    def replace(self, made: Settings) -> None:
-        """Use `made` from now on, at once, and notify the watchers with the settings before and after."""
-        before, self.now = self.now, made
-        self._unused += self._accounts.replace(made.credentials)
-        self._watchers.notify(before, made)
+    def replace(self, settings: Settings) -> None:
+        """Use `settings` from now on, at once, and notify the watchers with the settings before and after."""
+        before, self.now = self.now, settings
+        self._unused += self._accounts.replace(settings.credentials)
+        self._watchers.notify(before, settings)
 
     def watch(self, callback: Callable[[Settings, Settings], None]) -> None:
         """Call `callback` with the settings before and after each change."""
@@ -127,7 +127,7 @@ class LiveSettings:
             if (known.issuer, known.network) == (method.issuer, method.network):
                 return issuer.under(method, config.roles)
         backend = HttpBackend(IssuerServer("auth", method.network), self._connections)
-        return Issuer(method, config.roles, backend, arrived=self._arrived)
+        return Issuer(method, config.roles, backend, arrived=self._on_arrival)
 
 
 def recognition(before: Settings, now: Settings) -> Recognition:
@@ -137,7 +137,10 @@ def recognition(before: Settings, now: Settings) -> Recognition:
 
 
 class Changing:
-    """Replaces apps, upstreams and settings, and voids what depended on them; `held` and `tasks` keep mounts open."""
+    """Replaces apps, upstreams and settings, and voids what depended on them.
+
+    `contexts` and `tasks` keep mounts open.
+    """
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class Changing:
         approving: ApprovalParts,
         views: Views,
         events: Events,
-        held: EnteredContexts,
+        contexts: EnteredContexts,
         tasks: asyncio.TaskGroup,
         entitlements: Entitlements,
         revocations: Revocations,
@@ -167,7 +170,7 @@ class Changing:
         self._approving = approving
         self._views = views
         self._events = events
-        self._held = held
+        self._contexts = contexts
         self._tasks = tasks
 
     async def take(
@@ -187,15 +190,15 @@ class Changing:
         apps = before if same else {id: await self._make(before.get(id), app) for id, app in configs.items()}
         for id in apps.keys() - before.keys():
             await self._enter(apps[id].face)
-        mounted = await self._upstreams.prepare(specs, self._enter)
+        mounts = await self._upstreams.prepare(specs, self._enter)
         # No await from here on: each request sees all of the old or all of the new.
         settings()
         entitle(self._entitlements, configs, specs)
-        self._replace_upstreams(specs, mounted)
-        gone = [] if same else self._replace_apps(before, apps)
-        for face in gone:
+        self._replace_upstreams(specs, mounts)
+        stale = [] if same else self._replace_apps(before, apps)
+        for face in stale:
             face.drain()
-            await self._held.leave(face)
+            await self._contexts.leave(face)
 
     async def _make(self, before: Running | None, app: App) -> Running:
         """Return everything that serves an app; the same if the app is."""
@@ -205,8 +208,8 @@ class Changing:
 
     def _replace_apps(self, before: Mapping[str, Running], apps: Mapping[str, Running]) -> list[McpMount]:
         """Replace the apps; return the mounts of those that are gone."""
-        gone = before.keys() - apps.keys()
-        for id in gone:
+        stale = before.keys() - apps.keys()
+        for id in stale:
             self._approving.void_outdated(id, "")
             for view in self._views.of(None, id):
                 self._views.close(view)
@@ -217,15 +220,15 @@ class Changing:
         self._merged.forget(())
         self._everything.renew()
         self._events.apps_changed()
-        return [before[id].face for id in gone]
+        return [before[id].face for id in stale]
 
-    def _replace_upstreams(self, specs: Mapping[str, UpstreamSettings], mounted: dict[str, MountedUpstream]) -> None:
+    def _replace_upstreams(self, specs: Mapping[str, UpstreamSettings], mounts: dict[str, MountedUpstream]) -> None:
         """Replace the upstreams; unchanged ones keep their connections."""
         if specs == self._upstreams.specs and list(specs) == list(self._upstreams.specs):
             return
-        before = dict(self._upstreams.mounted)
-        self._upstreams.replace(specs, mounted, self._held.leave)
-        self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
+        before = dict(self._upstreams.mounts)
+        self._upstreams.replace(specs, mounts, self._contexts.leave)
+        self._merged.forget([name for name, one in before.items() if self._upstreams.mounts.get(name) is not one])
         for name in before.keys() - specs.keys():
             for view in self._views.of(None, name):
                 self._views.close(view)
@@ -244,7 +247,7 @@ class Changing:
         self._merged.access_changed(principal)
         for face in (self._everything, *(app.face for app in self._apps.values())):
             face.tools_changed(principal)
-        for one in self._upstreams.mounted.values():
+        for one in self._upstreams.mounts.values():
             one.upstream.tools_changed(principal)
 
         def admits(caller: Principal, app: str) -> bool:
@@ -255,7 +258,7 @@ class Changing:
 
     def _renew(self, before: Running | None, now: Running) -> None:
         """Renew or void the state that depends on a changed app."""
-        if before is None or before.packed is not now.packed:
+        if before is None or before.published_app is not now.published_app:
             now.face.renew()
         if before is not None and before.config.policy is not now.config.policy:
             self._approving.void_outdated(now.config.id, now.config.policy.version)
@@ -263,4 +266,4 @@ class Changing:
             self._views.renew(now.config.id)
 
     async def _enter(self, face: McpMount) -> None:
-        await self._held.enter(self._tasks, face)
+        await self._contexts.enter(self._tasks, face)

@@ -104,8 +104,8 @@ def health_of(
 
 def _broken_apps(notice: Notice) -> list[str]:
     """Return the apps that are not served because of what a notice is about."""
-    named = (notice.app, *notice.problem.apps) if notice.kind is NoticeKind.BROKEN else ()
-    return [app for app in named if app]
+    apps = (notice.app, *notice.problem.apps) if notice.kind is NoticeKind.BROKEN else ()
+    return [app for app in apps if app]
 
 
 class GatewayDrain:

@@ -71,13 +71,13 @@ class OtlpLogs:
     async def position(self, chain: str) -> Position | None:
         """Return the progress in the journal `chain`, from the file beside it. Raises OSError."""
         try:
-            stored = parse_json(self._place.read_text("utf-8"))
+            checkpoint = parse_json(self._place.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
             return None  # a power failure truncated it: everything is sent again
-        known = isinstance(stored, dict) and stored.get("chain") == chain
-        return Position(int(stored["end"]), str(stored["hash"])) if known else None
+        known = isinstance(checkpoint, dict) and checkpoint.get("chain") == chain
+        return Position(int(checkpoint["end"]), str(checkpoint["hash"])) if known else None
 
     async def chains(self) -> Sequence[str]:
         """Return nothing: a collector cannot be queried."""
@@ -118,11 +118,11 @@ def _log(line: Line) -> dict[str, Json]:
 
 
 def _attributes(line: Line) -> list[Json]:
-    found: list[Json] = [_attribute("audit.id", line.record.id), _attribute("audit.phase", line.record.phase)]
+    attributes: list[Json] = [_attribute("audit.id", line.record.id), _attribute("audit.phase", line.record.phase)]
     for name, value in line.record.fields.items():
         if isinstance(value, str | int | float | bool):
-            found.append(_attribute(f"audit.{name}", value))
-    return found
+            attributes.append(_attribute(f"audit.{name}", value))
+    return attributes
 
 
 def _attribute(name: str, value: str | float | bool) -> Json:

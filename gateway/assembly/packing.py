@@ -47,19 +47,21 @@ log = logging.getLogger(__name__)
 
 
 class Packer:
-    """Packs apps with the runtime of `built`; `folder` holds kept results, None if none are kept.
+    """Packs apps with the runtime of `build_files`; `folder` holds kept results, None if none are kept.
 
     `live`: scripts are checked for syntax errors, as an author wants.
     """
 
-    def __init__(self, built: BuildFiles, folder: Path | None, *, live: bool) -> None:
-        self._built = built
+    def __init__(self, build_files: BuildFiles, folder: Path | None, *, live: bool) -> None:
+        self._build_files = build_files
         self._folder = folder
         self._live = live
         self._many = False
         self._ahead: dict[str, tuple[App, Resource]] = {}
-        self._version = _digest(plain_json([gateway.__version__, built.everything, built.storage, node() is None]))
-        self.left = 0
+        self._version = _digest(
+            plain_json([gateway.__version__, build_files.everything, build_files.storage, node() is None])
+        )
+        self.remaining = 0
         """Apps that are still to be packed."""
 
     def pack(self, app: App, source: Path) -> Resource:
@@ -79,11 +81,11 @@ class Packer:
         resource = make_shell(
             app=app.id,
             title=app.title,
-            runtime=self._built.runtime,
-            parts=self._built.parts,
-            shell=self._built.shell,
-            paged=self._built.paged,
-            storage=self._built.storage if app.storage is StorageKind.GATEWAY else None,
+            runtime=self._build_files.runtime,
+            parts=self._build_files.parts,
+            shell=self._build_files.shell,
+            paged=self._build_files.paged,
+            storage=self._build_files.storage if app.storage is StorageKind.GATEWAY else None,
             origin=origin,
             site=site,
             start=app.start,
@@ -117,7 +119,7 @@ class Packer:
                 waiting.append(app)
             else:
                 self._ahead[app.id] = app, resource
-        self.left = len(waiting)
+        self.remaining = len(waiting)
         return waiting
 
     async def ahead(self, apps: Sequence[App]) -> AsyncGenerator[list[App]]:
@@ -143,21 +145,21 @@ class Packer:
         try:
             for _ in range(threads):
                 pool.submit(work)
-            self.left = len(apps)
-            while self.left:
+            self.remaining = len(apps)
+            while self.remaining:
                 batch = [await done.get()]
                 until = time.monotonic() + BATCH_SECONDS
-                while len(batch) < self.left and (rest := until - time.monotonic()) > 0:
+                while len(batch) < self.remaining and (rest := until - time.monotonic()) > 0:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(rest):
                             batch.append(await done.get())
                 yield batch
                 self.drop(app.id for app in batch)
-                self.left -= len(batch)
+                self.remaining -= len(batch)
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
-            self.left = 0
+            self.remaining = 0
         await asyncio.to_thread(self._prune)
 
     def _pack(self, app: App, source: Path) -> Resource:
@@ -167,9 +169,9 @@ class Packer:
             source,
             app=app.id,
             title=app.title,
-            runtime=self._built.runtime,
-            parts=self._built.parts,
-            storage=self._built.storage if keeps else None,
+            runtime=self._build_files.runtime,
+            parts=self._build_files.parts,
+            storage=self._build_files.storage if keeps else None,
             start=app.start,
             permissions=app.permissions,
             frames=app.policy.frames,
@@ -259,11 +261,11 @@ class Packer:
         if self._folder is None:
             return
         with suppress(OSError):
-            found = sorted(
+            files = sorted(
                 ((entry.stat(), entry.path) for entry in os.scandir(self._folder)), key=lambda one: -one[0].st_mtime
             )
             size = 0
-            for state, path in found:
+            for state, path in files:
                 size += state.st_size
                 if size > KEPT_BYTES:
                     os.unlink(path)
@@ -288,18 +290,19 @@ def _to_json(resource: Resource) -> dict[str, Any]:
     }
 
 
-def _read(found: Any, app: App) -> Resource:
+def _read(result: Any, app: App) -> Resource:
     """Return the resource of such JSON. Raises KeyError, TypeError, ValueError."""
-    folder = found["folder"]
+    folder = result["folder"]
     resource = Resource(
-        str(found["uri"]), str(found["html"]), dict(found["meta"]), list(found["notes"]), int(found["head"])
+        str(result["uri"]), str(result["html"]), dict(result["meta"]), list(result["notes"]), int(result["head"])
     )
     return replace(
         resource,
         warnings=[
-            Problem(str(file), int(line), int(column), str(said)) for file, line, column, said in found["warnings"]
+            Problem(str(file), int(line), int(column), str(message))
+            for file, line, column, message in result["warnings"]
         ],
         external=app.policy.external,
-        allow=[str(one) for one in found["allow"]],
+        allow=[str(one) for one in result["allow"]],
         folder=None if folder is None else FolderSite(str(folder[0]), Path(folder[1])),
     )

@@ -94,7 +94,7 @@ class Reloader:
         self.needs_restart: tuple[str, ...] = ()
         """The changed settings of the files that take effect at the next start."""
         self._watch = _watch(config, problems)
-        self._requested = asyncio.Event()
+        self._request = asyncio.Event()
         self._problems = tuple(problems)
         self._is_start = True
         self._warned = False
@@ -103,7 +103,7 @@ class Reloader:
 
     def request_reload(self) -> None:
         """Request that the files are read now, as after SIGHUP."""
-        self._requested.set()
+        self._request.set()
 
     async def run(self) -> None:
         """Take in the apps that wait, then check the files every second, until cancelled."""
@@ -113,16 +113,16 @@ class Reloader:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
-                    await self._requested.wait()
+                    await self._request.wait()
             if self._reread is None:
-                self._requested.clear()
+                self._request.clear()
                 self._publish_notices()
                 continue
             changed = self._watch.look()
             broken = any(notice.kind is NoticeKind.BROKEN for notice in self._problems)
             due = broken and time.monotonic() >= self._next
-            if changed or due or self._requested.is_set():
-                self._requested.clear()
+            if changed or due or self._request.is_set():
+                self._request.clear()
                 await self._read(self._reread)
             self._publish_notices()  # report mode ends by itself
 
@@ -130,9 +130,9 @@ class Reloader:
         """Take in the apps that were configured at the start, as they are packed."""
         async with aclosing(self._packer.ahead(self._waiting)) as batches:
             async for batch in batches:
-                broken = await self._take_packed(batch)
-                if broken:  # others may take long
-                    self._problems = (*self._problems, *broken)
+                notices = await self._take_packed(batch)
+                if notices:  # others may take long
+                    self._problems = (*self._problems, *notices)
                     self._publish_notices()
         self._waiting = ()
         self._watch = Watch(
@@ -142,8 +142,8 @@ class Reloader:
 
     async def _take_packed(self, batch: Sequence[App]) -> list[Notice]:
         """Take in apps together; if that fails, each alone. Return the failures as notices."""
-        found = {**self._running.apps, **{app.id: app for app in batch}}
-        apps = {id: found[id] for id in (*self._order, *found) if id in found}
+        apps_now = {**self._running.apps, **{app.id: app for app in batch}}
+        apps = {id: apps_now[id] for id in (*self._order, *apps_now) if id in apps_now}
         try:
             await self._changing.take(apps)
         except (StartError, DocumentError) as error:
@@ -180,11 +180,11 @@ class Reloader:
         self._watch.note_read(stamps, files)
         self._publish_notices()
 
-    async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
+    async def _compare(self, new_config: Config, reading: Reading) -> list[Notice]:
         """Apply what can change now; return notices for the rest."""
-        waiting = list(await asyncio.to_thread(restart_problems, self._running, found, reading.file))
-        self.needs_restart = tuple(restart_keys(self._running, found))
-        usable = with_running(self._running, found)
+        waiting = list(await asyncio.to_thread(restart_problems, self._running, new_config, reading.file))
+        self.needs_restart = tuple(restart_keys(self._running, new_config))
+        usable = with_running(self._running, new_config)
         changed = live_changes(self._running, usable)
         if changed:
             notices = await self._change_settings(usable, changed, reading, waiting)
@@ -193,54 +193,56 @@ class Reloader:
         return [*(Notice(NoticeKind.RESTART, problem) for problem in waiting), *notices]
 
     async def _change_settings(
-        self, found: Config, changed: Sequence[str], reading: Reading, waiting: list[Problem]
+        self, new_config: Config, changed: Sequence[str], reading: Reading, waiting: list[Problem]
     ) -> list[Notice]:
         """Apply the settings, with all apps and upstreams: all or nothing, since they were written for one another."""
 
-        async def broken(why: str) -> list[Notice]:
-            place = await asyncio.to_thread(place_of, found, changed[0])
+        async def notices_of_failure(why: str) -> list[Notice]:
+            place = await asyncio.to_thread(place_of, new_config, changed[0])
             return [Notice(NoticeKind.BROKEN, Problem(reading.file, *place, f"{', '.join(changed)}: not taken: {why}"))]
 
         if reading.problems:
-            return await broken("nor is anything else here before the other problems are corrected")
+            return await notices_of_failure("nor is anything else here before the other problems are corrected")
         try:
-            if (held := await self._missing_approval(found, changed)) is not None:
-                return await broken(held)
-            apps = self._succeeding_apps(found)
+            if (held := await self._missing_approval(new_config, changed)) is not None:
+                return await notices_of_failure(held)
+            apps = self._succeeding_apps(new_config)
             if held_back := await self._held_back(dict(apps)):
                 return held_back
-            upstreams, waits = self._succeeding_upstreams(found, reading, waiting)
+            upstreams, waits = self._succeeding_upstreams(new_config, reading, waiting)
             if waits:
-                return await broken("an upstream in the same file waits for the next start, and they belong together")
-            settings = await self._settings.prepare(found)
+                return await notices_of_failure(
+                    "an upstream in the same file waits for the next start, and they belong together"
+                )
+            settings = await self._settings.prepare(new_config)
             await self._apply(apps, upstreams, changed, partial(self._settings.replace, settings))
         except (StartError, Refusal) as error:
-            return await broken(str(error))
+            return await notices_of_failure(str(error))
         except DocumentError as error:
             return [Notice(NoticeKind.BROKEN, problem) for problem in error.problems]
-        self._running = replace(found, apps=apps, upstreams=upstreams)
+        self._running = replace(new_config, apps=apps, upstreams=upstreams)
         await self._settings.close_unused()
         return []
 
-    async def _change_each(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
+    async def _change_each(self, new_config: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
         """Apply the upstreams and apps that can change now, each separately if another one cannot."""
-        refused = await self._compare_upstreams(found, reading, waiting)
-        apps = {name: app for name, app in self._running.apps.items() if name in reading.broken}
-        apps |= self._succeeding_apps(found)
-        notices = refused + await self._held_back(apps)
+        refusals = await self._compare_upstreams(new_config, reading, waiting)
+        apps = {name: app for name, app in self._running.apps.items() if name in reading.broken_apps}
+        apps |= self._succeeding_apps(new_config)
+        notices = refusals + await self._held_back(apps)
         return notices + await self._apply_all(apps, reading.file)
 
-    def _succeeding_apps(self, found: Config) -> dict[str, App]:
+    def _succeeding_apps(self, new_config: Config) -> dict[str, App]:
         """Return the apps of a configuration as they are to run; unchanged ones are the same objects."""
-        return {name: _successor(self._running.apps.get(name), app) for name, app in found.apps.items()}
+        return {name: _successor(self._running.apps.get(name), app) for name, app in new_config.apps.items()}
 
-    async def _missing_approval(self, found: Config, changed: Sequence[str]) -> str | None:
+    async def _missing_approval(self, new_config: Config, changed: Sequence[str]) -> str | None:
         """Return why the changed settings do not take effect yet: a person must approve other callers and rights."""
-        if self._loosening is None or not _admits_others(self._running, found):
+        if self._loosening is None or not _admits_others(self._running, new_config):
             return None
-        before, now = _version(self._running), _version(found)
-        opened = [Change(Turn.OPENED, ChangeKind.POLICY, (key,), "changed") for key in changed]
-        return await self._loosening.verdict(_caller(""), before, now, str(found.path), opened)
+        before, now = _version(self._running), _version(new_config)
+        changes = [Change(Turn.OPENED, ChangeKind.POLICY, (key,), "changed") for key in changed]
+        return await self._loosening.verdict(_caller(""), before, now, str(new_config.path), changes)
 
     async def _apply_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
         """Apply the apps; if one fails, each of the others separately. Return the refusals as notices.
@@ -248,16 +250,16 @@ class Reloader:
         No app is removed while another one is refused: it may be the same app under a new name.
         """
         changed = {name: app for name, app in apps.items() if app != self._running.apps.get(name)}
-        refused = await self._try_apply(apps, file)
-        if not refused:
+        refusals = await self._try_apply(apps, file)
+        if not refusals:
             return []
         if len(changed) == 1:
-            return [replace(notice, app=name) for name in changed for notice in refused]
+            return [replace(notice, app=name) for name in changed for notice in refusals]
         each: list[Notice] = []
         for name, app in changed.items():
             notices = await self._try_apply({**self._running.apps, name: app}, file)
             each += [replace(notice, app=name) for notice in notices]
-        return each if changed else refused
+        return each if changed else refusals
 
     async def _try_apply(self, apps: Mapping[str, App], file: str) -> list[Notice]:
         """Apply the apps, and return a failure as notices."""
@@ -270,41 +272,43 @@ class Reloader:
             return [Notice(NoticeKind.BROKEN, problem) for problem in error.problems]
         return []
 
-    async def _compare_upstreams(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
+    async def _compare_upstreams(self, new_config: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
         """Apply the upstreams that can change now; add to `waiting` those that need a restart."""
         old = self._running.upstreams
-        taken, _ = self._succeeding_upstreams(found, reading, waiting)
-        if list(taken) == list(old) and all(taken[name] is old[name] for name in old):
+        upstreams, _ = self._succeeding_upstreams(new_config, reading, waiting)
+        if list(upstreams) == list(old) and all(upstreams[name] is old[name] for name in old):
             return []
         try:
-            await self._apply(None, taken)
+            await self._apply(None, upstreams)
         except Refusal as refusal:
             return [Notice(NoticeKind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
-        self._running = replace(self._running, upstreams=taken)
+        self._running = replace(self._running, upstreams=upstreams)
         return []
 
     def _succeeding_upstreams(
-        self, found: Config, reading: Reading, waiting: list[Problem]
+        self, new_config: Config, reading: Reading, waiting: list[Problem]
     ) -> tuple[dict[str, UpstreamSettings], bool]:
         """Return the upstreams as they are to run, and whether one waits for a restart, which `waiting` says."""
         old, waits = self._running.upstreams, False
-        taken: dict[str, UpstreamSettings] = {name: one for name, one in old.items() if name in reading.broken}
-        for name, one in found.upstreams.items():
+        upstreams: dict[str, UpstreamSettings] = {name: one for name, one in old.items() if name in reading.broken_apps}
+        for name, one in new_config.upstreams.items():
             before = old.get(name)
             if before is not None and same_upstream(before, one):
-                taken[name] = before
+                upstreams[name] = before
             elif self._loosening is not None and (before is None or not _same_rules(before, one)):
                 why = "approvals.presence is configured, and no person can approve the loosened policy here"
                 waiting.append(
                     Problem(reading.file, 1, 1, f"upstream {name}: {why}: it takes effect at the next start")
                 )
                 waits = True
-                taken |= {name: before} if before is not None else {}
+                upstreams |= {name: before} if before is not None else {}
             else:
-                taken[name] = one
-        kept = any(name in reading.broken for name in old)  # its position in the broken file is unknown
-        places = (*old, *found.upstreams) if kept else (*found.upstreams, *old)  # decides who keeps a name on `/mcp`
-        return {name: taken[name] for name in dict.fromkeys(places) if name in taken}, waits
+                upstreams[name] = one
+        kept = any(name in reading.broken_apps for name in old)  # its position in the broken file is unknown
+        places = (
+            (*old, *new_config.upstreams) if kept else (*new_config.upstreams, *old)
+        )  # decides who keeps a name on `/mcp`
+        return {name: upstreams[name] for name in dict.fromkeys(places) if name in upstreams}, waits
 
     async def _held_back(self, apps: dict[str, App]) -> list[Notice]:
         """Remove from `apps` those that open something not yet approved; return notices for them."""
@@ -373,7 +377,7 @@ class Reloader:
 
     async def _record_apps(self, apps: Mapping[str, App], records: list[Record], lines: list[str]) -> None:
         old = self._running.apps
-        renewed = [
+        renewals = [
             (name, _policy(old.get(name), name), _policy(apps.get(name), name))
             for name in dict.fromkeys((*apps, *old))
             if name not in apps or name not in old or not _same_access(apps[name], old[name])
@@ -381,27 +385,27 @@ class Reloader:
         changes = await asyncio.to_thread(
             lambda: [
                 (*_access_changes(old.get(name), apps.get(name)), *diff(before, after))
-                for name, before, after in renewed
+                for name, before, after in renewals
             ]
         )
-        for (name, before, after), changed in zip(renewed, changes, strict=True):
+        for (name, before, after), changed in zip(renewals, changes, strict=True):
             opens = any(change.turn is Turn.OPENED for change in changed)
             record = self._recorder.start("policy", _caller(name), safe=not opens)
             record.note(**change_fields(before, after, changed))
             await record.open()
             records.append(record)
-            shown = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
-            lines.append(f"app {name}: {shown}")
+            text = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
+            lines.append(f"app {name}: {text}")
 
     async def _record_upstreams(
-        self, taken: Mapping[str, UpstreamSettings] | None, records: list[Record], lines: list[str]
+        self, upstreams: Mapping[str, UpstreamSettings] | None, records: list[Record], lines: list[str]
     ) -> None:
-        if taken is None:
+        if upstreams is None:
             return
         old = self._running.upstreams
-        changed = [name for name in dict.fromkeys((*taken, *old)) if taken.get(name) is not old.get(name)]
+        changed = [name for name in dict.fromkeys((*upstreams, *old)) if upstreams.get(name) is not old.get(name)]
         for name in changed:
-            before, now = old.get(name), taken.get(name)
+            before, now = old.get(name), upstreams.get(name)
             record = self._recorder.start("policy", _caller(name), safe=False)
             record.note(
                 initiator=None,
@@ -413,7 +417,7 @@ class Reloader:
             )
             await record.open()
             records.append(record)
-        if changed or list(taken) != list(old):
+        if changed or list(upstreams) != list(old):
             lines.append(f"upstreams changed: {', '.join(changed) or 'their order'}")
 
     def _publish_notices(self) -> None:
@@ -445,8 +449,8 @@ def _successor(old: App | None, new: App) -> App:
     """Return the app as it is to run: an unchanged app, or an unchanged policy, stays the same object."""
     if old is None or (old.policy.file, old.policy.version) != (new.policy.file, new.policy.version):
         return new
-    made = replace(new, policy=old.policy)
-    return old if made == old else made
+    spec = replace(new, policy=old.policy)
+    return old if spec == old else spec
 
 
 def _admits_others(old: Config, new: Config) -> bool:
@@ -479,8 +483,8 @@ def _access_changes(old: App | None, new: App | None) -> tuple[Change, ...]:
     if old is None or new is None or old.access == new.access:
         return ()
     turn = Turn.OPENED if widens(old.access, new.access) else Turn.CLOSED
-    shown = f"for callers with {new.access.shown}" if new.access is not None else "for everybody"
-    return (Change(turn, ChangeKind.POLICY, (), f"access: {shown}"),)
+    text = f"for callers with {new.access.description}" if new.access is not None else "for everybody"
+    return (Change(turn, ChangeKind.POLICY, (), f"access: {text}"),)
 
 
 def _watch(config: Config, problems: Sequence[Notice]) -> Watch:

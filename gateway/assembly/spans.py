@@ -100,7 +100,7 @@ RESOURCE: Final = {"service.name": "webmcp-gateway", "service.version": __versio
 
 def _span_json(span: ReadableSpan) -> dict[str, Json]:
     place, parent = span.context, span.parent
-    found: dict[str, Json] = {
+    attributes: dict[str, Json] = {
         "traceId": otel.format_trace_id(place.trace_id),
         "spanId": otel.format_span_id(place.span_id),
         "name": span.name,
@@ -110,7 +110,7 @@ def _span_json(span: ReadableSpan) -> dict[str, Json]:
         "attributes": _attributes(span.attributes or {}),
         "status": {"code": 2 if span.status.status_code is otel.StatusCode.ERROR else 0},
     }
-    return {**found, "parentSpanId": otel.format_span_id(parent.span_id)} if parent is not None else found
+    return {**attributes, "parentSpanId": otel.format_span_id(parent.span_id)} if parent is not None else attributes
 
 
 def _attributes(values: object) -> list[Json]:

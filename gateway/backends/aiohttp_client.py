@@ -126,7 +126,7 @@ class AiohttpClient:
                 return
         reading.finish()
 
-    async def _wait_to_resume(self, reading: ResponseReader, worked: float) -> None:
+    async def _wait_to_resume(self, reading: ResponseReader, work_seconds: float) -> None:
         """Wait until the consumer of the body has room again, or for a turn among other long responses."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -135,7 +135,7 @@ class AiohttpClient:
                 turn.set_result(None)
 
         if reading.until is None:
-            self._connections.in_turn.add(resume, worked)
+            self._connections.in_turn.add(resume, work_seconds)
         else:
             reading.until.add_done_callback(resume)
         await turn

@@ -152,8 +152,8 @@ class Brotli:
         self._stream = brotli.Decompressor()
         self._ended = False
         self._fed = 0
-        self._given = 0
-        self._kept: bytearray | None = bytearray()
+        self._input_bytes = 0
+        self._buffer: bytearray | None = bytearray()
 
     @property
     def whole(self) -> bool:
@@ -166,22 +166,22 @@ class Brotli:
             return
         self._fed += len(data)
         if self._fed > AGAIN:
-            self._kept = None
+            self._buffer = None
         try:
             for piece in _unpack(self._stream, data):
-                self._given += len(piece)
+                self._input_bytes += len(piece)
                 yield piece
             self._ended = self._stream.is_finished()
         except brotli.error as error:
-            if self._kept is None:
+            if self._buffer is None:
                 raise BrokenCoding from error
-            yield from self._decode_again(bytes(self._kept), data)
-        if self._kept is not None:
-            self._kept += data
+            yield from self._decode_again(bytes(self._buffer), data)
+        if self._buffer is not None:
+            self._buffer += data
 
     def _decode_again(self, before: bytes, data: bytes) -> Iterator[bytes]:
         """Decode the rest of the output of `data`, which contains the end; `before` is the earlier input."""
-        stream, skipped = brotli.Decompressor(), self._given
+        stream, skipped = brotli.Decompressor(), self._input_bytes
         for part in (before, *(data[at : at + 1] for at in range(len(data)))):
             try:
                 for piece in _unpack(stream, part):
@@ -336,13 +336,13 @@ class Decoder:
 
     def __init__(self, coding: str, limit: int) -> None:
         try:
-            made = codings(coding)
+            layers = codings(coding)
         except ValueError as error:
             raise Refusal(Reason.BACKEND_PROTOCOL, f"the answer's content-encoding {error}") from error
-        self._layers: tuple[Coding, ...] = tuple(make() for make in reversed(made))  # the last one was applied last
+        self._layers: tuple[Coding, ...] = tuple(make() for make in reversed(layers))  # the last one was applied last
         self._limit = limit
-        self._read = 0
-        self._given = [0] * (len(self._layers) + 1)
+        self._input_bytes = 0
+        self._output_bytes = [0] * (len(self._layers) + 1)
 
     def expect(self, told: int | None) -> None:
         """Check the content length of the head, before the first byte of the body."""
@@ -351,12 +351,12 @@ class Decoder:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Decode the next bytes from the connection into pieces of the body."""
-        self._read += len(data)
+        self._input_bytes += len(data)
         if not self._layers:
             yield self._count(data, 0)
             return
         # A compressed body may be slightly larger than its content; more than that is endless padding.
-        if self._read > self._limit + self._limit // 1000 + 1024:
+        if self._input_bytes > self._limit + self._limit // 1000 + 1024:
             raise self._too_large()
         try:
             yield from self._decode(data, 0)
@@ -378,9 +378,9 @@ class Decoder:
 
     def _count(self, piece: bytes, layer: int) -> bytes:
         """Count the output of `layer`, and return it. Raises `Refusal` beyond the limits."""
-        self._given[layer] += len(piece)
-        size = self._given[layer]
-        if size > self._limit or (self._layers and size > RATIO_FROM and size > RATIO * self._read):
+        self._output_bytes[layer] += len(piece)
+        size = self._output_bytes[layer]
+        if size > self._limit or (self._layers and size > RATIO_FROM and size > RATIO * self._input_bytes):
             raise self._too_large()
         return piece
 

@@ -197,12 +197,12 @@ class Connections:
         addresses = await _addresses(_VettedResolver(self._resolver, network), origin)
         context = (tls or self._tls_of(network) or _default_tls()) if origin.scheme == "https" else None
         try:
-            connected = await aiohappyeyeballs.start_connection(
+            sock = await aiohappyeyeballs.start_connection(
                 addresses, happy_eyeballs_delay=0.25, interleave=1, socket_factory=_VettedSockets(network)
             )
             transport, made = await asyncio.get_running_loop().create_connection(
                 lambda: protocol(self._hung_up),
-                sock=connected,
+                sock=sock,
                 ssl=context,
                 server_hostname=origin.host if context is not None else None,
             )
@@ -278,10 +278,10 @@ class _VettedSockets:
 def _no_redirects() -> aiohttp.TraceConfig:
     """Refuse redirects: aiohttp follows those of a WebSocket, with all header fields."""
 
-    async def refuse(_: aiohttp.ClientSession, __: object, led: aiohttp.TraceRequestRedirectParams) -> None:
-        led.response.close()
-        authority, location = f"{led.url.raw_host}:{led.url.port}", led.response.headers.get("location")
-        raise RedirectRefusal(authority, led.response.status, location)
+    async def refuse(_: aiohttp.ClientSession, __: object, redirect: aiohttp.TraceRequestRedirectParams) -> None:
+        redirect.response.close()
+        authority, location = f"{redirect.url.raw_host}:{redirect.url.port}", redirect.response.headers.get("location")
+        raise RedirectRefusal(authority, redirect.response.status, location)
 
     config = aiohttp.TraceConfig()
     config.on_request_redirect.append(refuse)
@@ -299,11 +299,11 @@ class _VettedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         try:
-            found = await self._inner.resolve(host, port, family)
+            addresses = await self._inner.resolve(host, port, family)
         except UnicodeError as error:
             raise OSError(f"{host!r} is not a host name") from error
-        allowed = [entry for entry in found if _is_allowed(self._network, entry["host"])]
-        if found and not allowed:
+        allowed = [entry for entry in addresses if _is_allowed(self._network, entry["host"])]
+        if addresses and not allowed:
             raise AddressDenied
         return allowed
 
@@ -329,15 +329,16 @@ async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo
         family = socket.AF_INET6 if literal.version == 6 else socket.AF_INET
         return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (origin.host, origin.port))]
     try:
-        found = await resolver.resolve(origin.host, origin.port)
+        addresses = await resolver.resolve(origin.host, origin.port)
     except AddressDenied as error:
         raise _connect_refusal(origin, error) from error
     except OSError as error:
         raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.authority}: the name does not resolve") from error
-    if not found:
+    if not addresses:
         raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.authority}: the name does not resolve")
     return [
-        (entry["family"], socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (entry["host"], entry["port"])) for entry in found
+        (entry["family"], socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (entry["host"], entry["port"]))
+        for entry in addresses
     ]
 
 

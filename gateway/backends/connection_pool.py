@@ -141,10 +141,10 @@ class ConnectionPool:
         self._free += 1
 
     def _shared_timeout(self, timeout: float) -> SharedTimeouts | None:
-        found = self._timeouts.get(timeout)
-        if found is None and len(self._timeouts) < TIMEOUTS:
-            found = self._timeouts[timeout] = SharedTimeouts(timeout)
-        return found
+        group = self._timeouts.get(timeout)
+        if group is None and len(self._timeouts) < TIMEOUTS:
+            group = self._timeouts[timeout] = SharedTimeouts(timeout)
+        return group
 
     def _put_back(self, connection: _Connection) -> None:
         if connection.usable:
@@ -188,11 +188,11 @@ class ConnectionPool:
 class _Connection(asyncio.Protocol):
     """One connection, with at most one request in flight. `since` is when it became idle."""
 
-    def __init__(self, in_turn: RoundRobin, ended: Callable[[asyncio.Protocol], None]) -> None:
+    def __init__(self, in_turn: RoundRobin, on_end: Callable[[asyncio.Protocol], None]) -> None:
         self.since = 0.0
         self._in_turn = in_turn
         self._loop = asyncio.get_running_loop()
-        self._on_end = ended
+        self._on_end = on_end
         self._transport: asyncio.Transport | None = None
         self._reading: ResponseReader | None = None
         self._waiter: asyncio.Future[None] | ImmediateFuture[None] | None = None
@@ -214,9 +214,9 @@ class _Connection(asyncio.Protocol):
         """True if only an unneeded rest of a response is outstanding."""
         return self._healthy and self._rest is not None
 
-    def finish(self, finished: Callable[[_Connection], None], seconds: float) -> None:
-        """Read the rest, and call `finished` if the connection can carry another request then."""
-        self._on_finished = finished
+    def finish(self, on_finish: Callable[[_Connection], None], seconds: float) -> None:
+        """Read the rest, and call `on_finish` if the connection can carry another request then."""
+        self._on_finished = on_finish
         self._discard_timer = self._loop.call_later(seconds, self.abort)
 
     async def exchange(
@@ -321,12 +321,12 @@ class _Connection(asyncio.Protocol):
         if not complete and reading.paused:
             self._pause(reading, perf_counter() - began)
 
-    def _pause(self, reading: ResponseReader, worked: float) -> None:
+    def _pause(self, reading: ResponseReader, work_seconds: float) -> None:
         """Pause reading of the connection until `reading`, which worked for so many seconds, may continue."""
         if self._transport is not None:
             self._transport.pause_reading()
         if reading.until is None:
-            self._in_turn.add(partial(self._resume, reading), worked)
+            self._in_turn.add(partial(self._resume, reading), work_seconds)
         else:
             reading.until.add_done_callback(lambda _: self._resume(reading))
 

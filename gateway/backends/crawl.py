@@ -68,13 +68,13 @@ class SitePage:
     def posts(self) -> list[str]:
         """The paths to which its forms post."""
         forms = [one for one in _FORM.findall(self.html) if _POSTS.match(f"<form{one}")]
-        actions = [found[1] if (found := _ACTION.search(one)) is not None else "" for one in forms]
+        actions = [match[1] if (match := _ACTION.search(one)) is not None else "" for one in forms]
         return [*dict.fromkeys(self._own(actions))]
 
     def _own(self, urls: Iterable[str]) -> list[str]:
-        found = [urlsplit(urljoin(self.url, url)) for url in urls]
+        places = [urlsplit(urljoin(self.url, url)) for url in urls]
         site = urlsplit(self.url)
-        return [one.path or "/" for one in found if (one.scheme, one.netloc) == (site.scheme, site.netloc)]
+        return [one.path or "/" for one in places if (one.scheme, one.netloc) == (site.scheme, site.netloc)]
 
 
 async def read_site(connections: Connections, network: Addresses, url: str) -> SitePage:
@@ -95,8 +95,8 @@ async def read_site(connections: Connections, network: Addresses, url: str) -> S
     if status >= 400:
         raise ValueError(f"{at} answers {status}: name the address of a page with --start, or start the backend")
     html = body.decode("utf-8", "replace")
-    named = [urljoin(at, script) for script in dict.fromkeys(_SCRIPT.findall(html))]
-    own = [one for one in named if urlsplit(one).netloc == urlsplit(at).netloc]
+    scripts = [urljoin(at, script) for script in dict.fromkeys(_SCRIPT.findall(html))]
+    own = [one for one in scripts if urlsplit(one).netloc == urlsplit(at).netloc]
     texts: dict[str, str] = {}
     missing: list[str] = []
     for script in own[:MOST]:
@@ -109,7 +109,7 @@ async def read_site(connections: Connections, network: Addresses, url: str) -> S
             missing.append(f"{script} answers {answered}")
         else:
             texts[urlsplit(script).path] = code.decode("utf-8", "replace")
-    foreign = tuple(one for one in named if one not in own and one.startswith(("http:", "https:")))
+    foreign = tuple(one for one in scripts if one not in own and one.startswith(("http:", "https:")))
     return SitePage(at, status, html, texts, foreign, tuple(cookies), tuple(missing))
 
 

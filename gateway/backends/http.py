@@ -21,7 +21,7 @@ from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connectio
 from gateway.backends.connection_pool import ConnectionPool
 from gateway.backends.fields import FRAMING, NAME, kept_length, length_is_of_body, response_head, silence_timeout
 from gateway.backends.http1 import RETRIED, ConnectionLost, MalformedResponse, ResponseHead, ResponseReader
-from gateway.backends.websocket import upgraded
+from gateway.backends.websocket import open_websocket
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response, Upgraded
 from gateway.policy.headers import EVENT_ID, LAST_EVENT_ID
@@ -75,14 +75,14 @@ class StreamedResponse:
 
     def __init__(self, method: str, limit: int) -> None:
         self.reading = ResponseReader(method, limit, self._open_body)
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
         self._pieces: deque[bytes] = deque()
         self._size = 0
-        self._ended: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     async def head(self) -> ResponseHead:
         """Return the head. Raises `ConnectionLost`, `MalformedResponse` and `Refusal`."""
-        while not self.reading.in_body and self._ended is None:
+        while not self.reading.in_body and self._ending is None:
             await self._wait()
         self._check()
         return self.reading.head
@@ -94,7 +94,7 @@ class StreamedResponse:
 
     async def next(self) -> bytes:
         """Return the buffered bytes of the body, still coded; empty at its end. Raises `MalformedResponse`."""
-        while not self._pieces and self._ended is None:
+        while not self._pieces and self._ending is None:
             await self._wait()
         if not self._pieces:
             self._check()
@@ -111,7 +111,7 @@ class StreamedResponse:
         self._size += len(data)
         if self._size > BUFFER_BYTES:
             self.reading.paused, self.reading.until = True, asyncio.get_running_loop().create_future()
-        self._changed.set()
+        self._change.set()
 
     def close(self) -> bytes:
         """Return nothing: the body is not stored."""
@@ -119,20 +119,20 @@ class StreamedResponse:
 
     def end(self, task: asyncio.Task[None]) -> None:
         """The exchange has ended, with success or an error."""
-        self._ended = task
-        self._changed.set()
+        self._ending = task
+        self._change.set()
 
     def _open_body(self, _: ResponseReader, __: str) -> StreamedResponse:
-        self._changed.set()
+        self._change.set()
         return self
 
     def _check(self) -> None:
-        if self._ended is not None:
-            self._ended.result()
+        if self._ending is not None:
+            self._ending.result()
 
     async def _wait(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+        self._change.clear()
+        await self._change.wait()
 
 
 @asynccontextmanager
@@ -195,9 +195,9 @@ class HttpBackend:
             read = await pool.fetch(request.method, data, request.response_limit, request.timeout, request.body)
         except TimeoutError as error:
             raise self._timeout_refusal(request.timeout) from error
-        found = read.head
-        length = kept_length(request.method, found.length if found.coding is None else None)
-        return response_head(found.status, found.passed_on, found.reason, self._spec.name, read.body(), length)
+        head = read.head
+        length = kept_length(request.method, head.length if head.coding is None else None)
+        return response_head(head.status, head.passed_on, head.reason, self._spec.name, read.body(), length)
 
     async def close(self) -> None:
         """Close idle connections; those in use end with their exchange, all of them with `Connections`."""
@@ -209,11 +209,11 @@ class HttpBackend:
         """Yield the response while it arrives, with the same limits; `timeout` is for the head, `silence` after it."""
         async with AsyncExitStack() as stack:
             async with self._time_limit(request.timeout):
-                response, found = await self._open(request, stack)
-            length = found.length if found.coding is None else None
-            answer = response_head(found.status, found.passed_on, found.reason, self._spec.name, length=length)
-            decoder = Decoder(found.coding or "", request.response_limit)
-            if length_is_of_body(request.method, found.status):
+                response, head = await self._open(request, stack)
+            length = head.length if head.coding is None else None
+            answer = response_head(head.status, head.passed_on, head.reason, self._spec.name, length=length)
+            decoder = Decoder(head.coding or "", request.response_limit)
+            if length_is_of_body(request.method, head.status):
                 decoder.expect(length)
             yield Arriving(answer, self._pieces(response, decoder, silence_timeout(answer, request.timeout)))
 
@@ -225,7 +225,7 @@ class HttpBackend:
         own = ("origin", _origin_text(origin))
         headers = (*(field for field in request.headers if field[0] not in _OF_UPGRADE), own)
         session = partial(self._connections.open, self._spec.network, self._tls, 0)
-        return upgraded(
+        return open_websocket(
             session, self._connections.in_turn, replace(request, headers=headers), protocols, message, self._spec.name
         )
 
@@ -242,8 +242,8 @@ class HttpBackend:
         pool = self._pool(origin, self._stream_pools, sys.maxsize)
 
         async def ask() -> tuple[StreamedResponse, ResponseHead]:
-            asked = open_response(pool, request.method, data, request.response_limit, request.body)
-            response = await stack.enter_async_context(asked)
+            outgoing = open_response(pool, request.method, data, request.response_limit, request.body)
+            response = await stack.enter_async_context(outgoing)
             return response, await response.head()
 
         with self._translate_errors():

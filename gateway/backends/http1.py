@@ -111,15 +111,15 @@ class ResponseReader:
 
     __slots__ = (
         "_body",
+        "_buffer",
         "_chunks",
         "_interim",
-        "_left",
         "_limit",
         "_method",
         "_open_body",
         "_plain",
         "_position",
-        "_received",
+        "_remaining",
         "_step",
         "_trailers",
         "_until_close",
@@ -147,7 +147,7 @@ class ResponseReader:
         self.head = _NO_HEAD
         self._method = method
         self._limit = limit
-        self._received = b""
+        self._buffer = b""
         self._position = 0  # of the unparsed part: cutting off what was parsed would cost more with each piece
         self._trailers = 0
         self._interim = 0
@@ -155,7 +155,7 @@ class ResponseReader:
         self._open_body = open_body
         self._body: BodyReader | None = None
         self._plain: bytes | None = None
-        self._left = 0
+        self._remaining = 0
         self._step: Callable[[ResponseReader], bool] = ResponseReader._head  # a bound method would be a reference cycle
         self._until_close = False
 
@@ -163,12 +163,12 @@ class ResponseReader:
         """Parse received bytes; return True once the response is complete."""
         self.begun = True
         if data:
-            self._received = self._received[self._position :] + data if len(self._received) > self._position else data
+            self._buffer = self._buffer[self._position :] + data if len(self._buffer) > self._position else data
             self._position = 0
         while self._step(self):
             pass
         self.complete = self._step is ResponseReader._end
-        if self.complete and len(self._received) > self._position:
+        if self.complete and len(self._buffer) > self._position:
             self.reusable = False  # the backend sent more than was requested
         return self.complete
 
@@ -211,33 +211,33 @@ class ResponseReader:
         return self._body.close() if self._body is not None else b""
 
     @property
-    def _unparsed(self) -> int:
+    def _unparsed_bytes(self) -> int:
         """The number of unparsed bytes."""
-        return len(self._received) - self._position
+        return len(self._buffer) - self._position
 
     # Each step consumes from `_received`, and returns whether the next one may run at once.
 
     def _head(self) -> bool:
-        received, at = self._received, self._position
-        if not _START.startswith(received[at : at + len(_START)]):
+        buffer, at = self._buffer, self._position
+        if not _START.startswith(buffer[at : at + len(_START)]):
             raise MalformedResponse("it does not begin with HTTP/1.")
         # A line may end with LF alone, as those of old servers do (RFC 9112 2.2).
-        end, size = received.find(b"\n\r\n", at), 3
-        bare = received.find(b"\n\n", at, end + 1 if end >= 0 else len(received))
+        end, size = buffer.find(b"\n\r\n", at), 3
+        bare = buffer.find(b"\n\n", at, end + 1 if end >= 0 else len(buffer))
         if bare >= 0:
             end, size = bare, 2
-        if (end - at if end >= 0 else self._unparsed) > HEAD_BYTES:
+        if (end - at if end >= 0 else self._unparsed_bytes) > HEAD_BYTES:
             raise MalformedResponse("its head is too long")
         if end < 0:
             return False
-        raw = received[at:end]
+        raw = buffer[at:end]
         head = _parse_head(raw) if len(raw) <= CACHED_HEAD_BYTES else _parse_head.__wrapped__(raw)
         self._position = end + size
         if head.status < 200:
             self._interim += 1
             if self._interim > INTERIM:
                 raise MalformedResponse("it has too many interim answers")
-            return self._unparsed > 0
+            return self._unparsed_bytes > 0
         self.head = head
         self._frame(head)
         return self._step is not ResponseReader._end
@@ -247,23 +247,23 @@ class ResponseReader:
         self.reusable = head.reusable
         length = head.length
         if self._method == "HEAD" or head.status in _BODILESS:
-            if head.chunked or length or self._unparsed:
+            if head.chunked or length or self._unparsed_bytes:
                 self.reusable = False  # an unexpected body must not answer the next request
             self._step = ResponseReader._end
             return
         self._body = self._open_body(self, head.coding or "") if self._open_body is not None else None
         stored = self._body is None
-        if stored and length is not None and head.coding is None and self._unparsed >= length <= self._limit:
+        if stored and length is not None and head.coding is None and self._unparsed_bytes >= length <= self._limit:
             end = self._position + length
-            self._plain, self._position = self._received[self._position : end], end
+            self._plain, self._position = self._buffer[self._position : end], end
             self._step = ResponseReader._end
             return
         self._body = self._body or Body(head.coding or "", self._limit)
         if head.chunked:
             self._step = ResponseReader._chunk_size
         elif length is not None:
-            self._left = length
-            self._step = ResponseReader._sized_body if self._left else ResponseReader._end
+            self._remaining = length
+            self._step = ResponseReader._sized_body if self._remaining else ResponseReader._end
         else:
             self._until_close = True
             self._step = ResponseReader._rest
@@ -275,7 +275,7 @@ class ResponseReader:
         return False
 
     def _rest(self) -> bool:
-        self._left = self._unparsed
+        self._remaining = self._unparsed_bytes
         self._feed_body()
         return False
 
@@ -286,12 +286,12 @@ class ResponseReader:
         line = self._line()
         if line is None:
             return False
-        found = _CHUNK.fullmatch(line)
-        if found is None:
+        match = _CHUNK.fullmatch(line)
+        if match is None:
             raise MalformedResponse("a chunk has no size")
         self._chunks += 1
-        self._left = int(found[1], 16)
-        self._step = ResponseReader._chunk if self._left else ResponseReader._trailer
+        self._remaining = int(match[1], 16)
+        self._step = ResponseReader._chunk if self._remaining else ResponseReader._trailer
         return True
 
     def _chunk(self) -> bool:
@@ -301,9 +301,9 @@ class ResponseReader:
         return True
 
     def _chunk_end(self) -> bool:
-        if self._unparsed < 2:
+        if self._unparsed_bytes < 2:
             return False
-        if not self._received.startswith(b"\r\n", self._position):
+        if not self._buffer.startswith(b"\r\n", self._position):
             raise MalformedResponse("a chunk is longer than its declared size")
         self._position += 2
         self._step = ResponseReader._chunk_size
@@ -324,24 +324,24 @@ class ResponseReader:
         return False
 
     def _line(self) -> bytes | None:
-        end = self._received.find(b"\r\n", self._position)
-        if (end - self._position if end >= 0 else self._unparsed) > LINE_BYTES:
+        end = self._buffer.find(b"\r\n", self._position)
+        if (end - self._position if end >= 0 else self._unparsed_bytes) > LINE_BYTES:
             raise MalformedResponse("a line is too long")
         if end < 0:
             return None
-        line, self._position = self._received[self._position : end], end + 2
+        line, self._position = self._buffer[self._position : end], end + 2
         return line
 
     def _feed_body(self) -> bool:
-        """Pass up to `_left` bytes to the body; return True if none are missing."""
-        if self._body is not None and self._unparsed:
-            size = self._left if self.head.coding is None else min(self._left, CODED_SLICE)
-            piece = self._received[self._position : self._position + size]
+        """Pass up to `_remaining` bytes to the body; return True if none are missing."""
+        if self._body is not None and self._unparsed_bytes:
+            size = self._remaining if self.head.coding is None else min(self._remaining, CODED_SLICE)
+            piece = self._buffer[self._position : self._position + size]
             self._position += len(piece)
-            self._left -= len(piece)
+            self._remaining -= len(piece)
             self._body.feed(piece)
-            self.paused = self.paused or (self._left > 0 and self._unparsed > 0)
-        return self._left == 0
+            self.paused = self.paused or (self._remaining > 0 and self._unparsed_bytes > 0)
+        return self._remaining == 0
 
 
 @lru_cache(maxsize=64)
@@ -392,20 +392,20 @@ def _length(value: str, before: int | None) -> int:
     """Parse a `content-length`; repeated equal values are accepted (RFC 9112 6.3)."""
     lengths = {before} if before is not None else set()
     for one in value.split(","):
-        found = _LENGTH.fullmatch(one.strip(" \t"))
-        if found is None:
+        match = _LENGTH.fullmatch(one.strip(" \t"))
+        if match is None:
             raise MalformedResponse("its content-length is not a number")
-        lengths.add(int(found[1]))
+        lengths.add(int(match[1]))
     if len(lengths) > 1:
         raise MalformedResponse("it has different content-lengths")
     return lengths.pop()
 
 
 def _status_line(line: bytes) -> tuple[bytes, int, str]:
-    found = _STATUS.fullmatch(line)
-    if found is None or len(line) > LINE_BYTES:
+    match = _STATUS.fullmatch(line)
+    if match is None or len(line) > LINE_BYTES:
         raise MalformedResponse("its first line is not a status line")
-    return found[1], int(found[2]), (found[3] or b"").strip(b" ").decode("latin-1")
+    return match[1], int(match[2]), (match[3] or b"").strip(b" ").decode("latin-1")
 
 
 def _unfold(lines: list[bytes]) -> list[bytes]:
@@ -428,9 +428,9 @@ def _fields(lines: list[bytes]) -> Headers:
         raise MalformedResponse("it has too many header fields")
     fields = []
     for line in lines:
-        found = _FIELD.fullmatch(line)
-        if found is None and _MAY_FRAME.search(line):
+        match = _FIELD.fullmatch(line)
+        if match is None and _MAY_FRAME.search(line):
             raise MalformedResponse("it has a broken header field")
-        if found is not None:
-            fields.append((found[1].decode("ascii").lower(), found[2].rstrip(b" \t").decode("latin-1")))
+        if match is not None:
+            fields.append((match[1].decode("ascii").lower(), match[2].rstrip(b" \t").decode("latin-1")))
     return tuple(fields)

@@ -125,15 +125,15 @@ class _ApplicationCall:
 
     def __init__(self, request: Outbound, application: Application) -> None:
         self._body: bytes | None = request.body
-        self._sent: asyncio.Queue[Message] = asyncio.Queue(AHEAD)
-        self._gone = asyncio.Event()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue(AHEAD)
+        self._disconnect = asyncio.Event()
         self.running = asyncio.ensure_future(application(_scope(request), self._receive, self._send))
 
     async def next(self, seconds: float) -> Message | None:
         """Return the application's next message; None if it ended, or none came in time."""
-        if not self._sent.empty():
-            return self._sent.get_nowait()
-        getting = asyncio.ensure_future(self._sent.get())
+        if not self._messages.empty():
+            return self._messages.get_nowait()
+        getting = asyncio.ensure_future(self._messages.get())
         try:
             await asyncio.wait({getting, self.running}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return getting.result() if getting.done() else None
@@ -142,7 +142,7 @@ class _ApplicationCall:
 
     async def give_up(self) -> None:
         """Notify the application of the disconnect, and cancel it."""
-        self._gone.set()
+        self._disconnect.set()
         self.running.cancel()
         await asyncio.wait({self.running})
         if not self.running.cancelled() and (error := self.running.exception()) is not None:
@@ -152,12 +152,12 @@ class _ApplicationCall:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._gone.wait()
+        await self._disconnect.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "http.response.body"):
-            await self._sent.put(message)
+            await self._messages.put(message)
 
 
 def _scope(request: Outbound) -> Message:
@@ -189,7 +189,7 @@ class _Lifespan:
         self._application = application
         self._lock = asyncio.Lock()
         self._running: asyncio.Future[None] | None = None
-        self._told: asyncio.Queue[Message] = asyncio.Queue()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._answers: asyncio.Queue[Message] = asyncio.Queue()
 
     async def begin(self) -> None:
@@ -198,7 +198,7 @@ class _Lifespan:
             if self._running is not None:
                 return
             scope: Message = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
-            running = asyncio.ensure_future(self._application(scope, self._told.get, self._answers.put))
+            running = asyncio.ensure_future(self._application(scope, self._messages.get, self._answers.put))
             answer = await self._say("lifespan.startup", running)
             if running.done() and running.exception() is not None:
                 log.info("the ASGI application of backend %r does not support lifespan events", self._name)
@@ -214,11 +214,11 @@ class _Lifespan:
             await self._say("lifespan.shutdown", running)
 
     async def _say(self, event: str, running: asyncio.Future[None]) -> str | None:
-        self._told.put_nowait({"type": event})
+        self._messages.put_nowait({"type": event})
         answer = asyncio.ensure_future(self._answers.get())
-        waited: set[asyncio.Future[Any]] = {running, answer}
+        pending: set[asyncio.Future[Any]] = {running, answer}
         try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             return str(answer.result()["type"]) if answer.done() else None
         finally:
             answer.cancel()
@@ -228,14 +228,14 @@ def load_application(place: str, what: str) -> Application:
     """Import the ASGI application at `place`, `module:name`, for `what`. Raises `StartError`."""
     module, _, name = place.partition(":")
     try:
-        found: object = importlib.import_module(module)
+        target: object = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except Exception as error:  # foreign code may raise anything on import; it stops the start
         raise StartError(f"{what}: {place} cannot be imported: {error!r}") from error
-    if not callable(found):
+    if not callable(target):
         raise StartError(f"{what}: {place} is not an ASGI application: it cannot be called")
-    return cast(Application, found)
+    return cast(Application, target)
 
 
 def wrap_plugin(name: str, backend: Backend) -> Backend:
@@ -255,11 +255,11 @@ class _PluginBackend:
         try:
             with foreign():
                 async with asyncio.timeout(request.timeout):
-                    given = await self._backend.send(request)
+                    plugin_answer = await self._backend.send(request)
         except TimeoutError as error:
             raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._name!r} did not answer in time") from error
-        answer, decoder = self._head(given, request)
-        body = b"".join(self._decode(decoder, given.body))
+        answer, decoder = self._head(plugin_answer, request)
+        body = b"".join(self._decode(decoder, plugin_answer.body))
         return Response(answer.status, answer.headers, body, reason_phrase=answer.reason_phrase, length=answer.length)
 
     async def close(self) -> None:
@@ -270,17 +270,19 @@ class _PluginBackend:
         except (Exception, SystemExit):  # a plugin is foreign code: its error can only be logged
             log.exception("backend %r: its plugin failed in close", self._name)
 
-    def _head(self, given: object, request: Outbound) -> tuple[Response, Decoder]:
+    def _head(self, plugin_answer: object, request: Outbound) -> tuple[Response, Decoder]:
         """Return the head of the plugin's response, and the decoder of its body."""
-        if not isinstance(given, Response):
-            raise self._wrong(f"gave {type(given).__name__}, which is not a gateway.model.Response")
-        if type(given.status) is not int:
-            raise self._wrong(f"gave the status {given.status!r}, which is not a whole number")
-        raw = tuple(self._raw(given.headers))
+        if not isinstance(plugin_answer, Response):
+            raise self._wrong(f"gave {type(plugin_answer).__name__}, which is not a gateway.model.Response")
+        if type(plugin_answer.status) is not int:
+            raise self._wrong(f"gave the status {plugin_answer.status!r}, which is not a whole number")
+        raw = tuple(self._raw(plugin_answer.headers))
         headers = parse_fields(raw, self._name)
-        told = given.length if given.length is not None else declared_length(raw)
-        length = kept_length(request.method, told)
-        answer = response_head(given.status, without_coding(headers), given.reason_phrase, self._name, length=length)
+        expected_length = plugin_answer.length if plugin_answer.length is not None else declared_length(raw)
+        length = kept_length(request.method, expected_length)
+        answer = response_head(
+            plugin_answer.status, without_coding(headers), plugin_answer.reason_phrase, self._name, length=length
+        )
         return answer, Decoder(content_encoding(headers), request.response_limit)
 
     def _raw(self, headers: Iterable[tuple[str, str]]) -> Iterable[tuple[bytes, bytes]]:

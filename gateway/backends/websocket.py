@@ -99,7 +99,7 @@ class ClientSocket:
             match frame.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
                     if self._handler is not None:
-                        self._handler.heard()
+                        self._handler.message_received()
                     if not self._sent_close:
                         return bytes(frame.data) if frame.type is WSMsgType.BINARY else str(frame.data)
                     await self._moments.spend(0.0)
@@ -169,7 +169,7 @@ def _end_of_error(error: object) -> SocketEnd:
 
 
 @asynccontextmanager
-async def upgraded(
+async def open_websocket(
     session: OpenSession, in_turn: RoundRobin, request: Outbound, protocols: Sequence[str], message: int, name: str
 ) -> AsyncIterator[Upgraded]:
     """Open a WebSocket to the backend `name` until the context ends. Raises `Refusal`.

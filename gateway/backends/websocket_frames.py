@@ -72,10 +72,10 @@ class Handler(ResponseHandler):
         if body is not None and not body.is_eof() and body.exception() is None:
             body.set_exception(ClientPayloadError("the body is broken"), exc)
 
-    def heard(self) -> None:
+    def message_received(self) -> None:
         """A message is complete."""
         if self._frames is not None:
-            self._frames.worked = 0.0
+            self._frames.work_seconds = 0.0
 
     @property
     def flooded(self) -> bool:
@@ -95,14 +95,14 @@ def read_in_turn(protocol: RequestHandler, in_turn: RoundRobin) -> None:
 class _Frames:
     """Wraps the parser; while it holds back a rest, the connection is not read.
 
-    `worked` is the processor time of parsing with a rest held back, in seconds: other programs of a busy machine do not
-    count. After more than `longest` the connection ends.
+    `work_seconds` is the processor time of parsing with a rest held back, in seconds: other programs of a busy machine
+    do not count. After more than `longest` the connection ends.
     """
 
     def __init__(
         self, protocol: ResponseHandler | RequestHandler, parser: WebSocketReader, in_turn: RoundRobin, longest: float
     ) -> None:
-        self.worked = 0.0
+        self.work_seconds = 0.0
         self._longest = longest
         self._protocol = protocol
         self._parser = parser
@@ -112,7 +112,7 @@ class _Frames:
     @property
     def flooded(self) -> bool:
         """True if it took too long."""
-        return self.worked > self._longest
+        return self.work_seconds > self._longest
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Take received bytes; return, as aiohttp's parser does, whether they are invalid."""
@@ -128,7 +128,7 @@ class _Frames:
             if self._protocol._reading_paused or perf_counter() > began + MOMENT:
                 break
         if start < len(data):
-            self.worked += thread_time() - at_work
+            self.work_seconds += thread_time() - at_work
             self._hold(data[start:])
             self._in_turn.add(self._go_on, perf_counter() - began)
         return False, b""

@@ -57,7 +57,7 @@ class AccessRule:
         return None if failure is None else Exclusion(f"when {self.condition}: {failure.why}", failure.why != FALSE)
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """The rule in words."""
         roles = [f"one of the roles {', '.join(sorted(self.roles))}"] if self.roles is not None else []
         return " and ".join([*roles, *([f"when {self.condition}"] if self.condition else [])])
@@ -186,7 +186,7 @@ class Entitlements:
         self._rules: Mapping[str, tuple[AccessRule, ...]] = {}
         self._personal: tuple[Policy, ...] = ()
         self._newest: OrderedDict[tuple[str, str], Principal] = OrderedDict()
-        self._logged: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._logged_exclusions: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._watchers = Watchers[[Principal | None]]()
 
     def replace(self, rules: Mapping[str, tuple[AccessRule, ...]], policies: Iterable[Policy] = ()) -> None:
@@ -214,10 +214,10 @@ class Entitlements:
         newest = self._newest.get(_key(principal))
         for one in (principal,) if newest is None or newest is principal else (principal, newest):
             for rule in rules:
-                if (found := rule.exclusion(one)) is not None:
-                    if found.error:
-                        self._log(one, name, found)
-                    return found
+                if (reason := rule.exclusion(one)) is not None:
+                    if reason.error:
+                        self._log(one, name, reason)
+                    return reason
         return None
 
     def note_arrival(self, principal: Principal) -> None:
@@ -246,14 +246,16 @@ class Entitlements:
         personal = ((policy, tool) for policy in self._personal for tool in policy.personal_tools)
         return admitted, [may_call_tool(policy, tool, principal) for policy, tool in personal]
 
-    def _log(self, principal: Principal, name: str, found: Exclusion) -> None:
-        key = (principal.id, name, found.why)
-        if key in self._logged:
+    def _log(self, principal: Principal, name: str, exclusion: Exclusion) -> None:
+        key = (principal.id, name, exclusion.why)
+        if key in self._logged_exclusions:
             return
-        self._logged[key] = None
-        if len(self._logged) > LOGGED:
-            self._logged.popitem(last=False)
-        log.warning("%s may not use %s, since the rule `access` cannot be evaluated: %s", principal.id, name, found.why)
+        self._logged_exclusions[key] = None
+        if len(self._logged_exclusions) > LOGGED:
+            self._logged_exclusions.popitem(last=False)
+        log.warning(
+            "%s may not use %s, since the rule `access` cannot be evaluated: %s", principal.id, name, exclusion.why
+        )
 
 
 def _issued_at(principal: Principal) -> float:

@@ -95,10 +95,10 @@ def verify(token: UnverifiedToken, keys: Iterable[PublicKey], algorithms: Collec
         raise Unidentified("This token's signature algorithm is not accepted here.")
     if "crit" in token.header or "b64" in token.header:
         raise Unidentified("This token requires an extension that the gateway does not know.")
-    named = [key for key in keys if token.key_id in (None, key.id)]
-    if not named:
+    candidates = [key for key in keys if token.key_id in (None, key.id)]
+    if not candidates:
         raise UnknownKey("This token is signed with a key that its issuer does not publish.")
-    for key in (key for key in named if key.fits(algorithm)):
+    for key in (key for key in candidates if key.fits(algorithm)):
         try:
             return parse_object(jws.deserialize_compact(token.token, key.key, algorithms=[algorithm]).payload)
         except (JoseError, ValueError):
@@ -215,9 +215,9 @@ def roles_in(claims: Mapping[str, Json], name: str) -> frozenset[str]:
 
 
 def _check_scope(spec: OAuthIssuer, claims: Mapping[str, Json]) -> None:
-    given = claims.get("scope", claims.get("scp"))
-    held = set(given.split() if isinstance(given, str) else texts(given))
-    missing = [scope for scope in spec.scope if scope not in held]
+    claim = claims.get("scope", claims.get("scp"))
+    scopes = set(claim.split() if isinstance(claim, str) else texts(claim))
+    missing = [scope for scope in spec.scope if scope not in scopes]
     if missing:
         raise Unidentified(f"This takes the scope {' '.join(missing)}.", "insufficient_scope", status=403)
 

@@ -117,16 +117,16 @@ class Roles:
 
     def capabilities(self, values: frozenset[str]) -> frozenset[str]:
         """Return the capabilities of a caller with these values, before any door's limits."""
-        found: set[str] = set()
+        scopes: set[str] = set()
         if self.user is None or values & (self.user | self.admin):
-            found |= {"mcp", "bridge", "app"}
+            scopes |= {"mcp", "bridge", "app"}
         if values & self.approver:
-            found.add("approve")
+            scopes.add("approve")
         if values & (self.auditor | self.admin):
-            found.add("audit:read")
+            scopes.add("audit:read")
         if values & self.admin:
-            found.add("admin")
-        return frozenset(found)
+            scopes.add("admin")
+        return frozenset(scopes)
 
 
 def reaches(principal: Principal, owner: Principal) -> bool:

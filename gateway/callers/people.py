@@ -47,8 +47,8 @@ class LoginAttempt:
         parts = payload.split(".")
         if len(parts) != 5 or not equals_secret(signature, _derive(key, "cookie", payload)):
             return None
-        _, begun, issuer, fresh, to = parts
-        if not 0 <= now - int(begun) <= life:
+        _, started_at, issuer, fresh, to = parts
+        if not 0 <= now - int(started_at) <= life:
             return None
         return cls(cookie or "", issuer, fresh == "1", base64.urlsafe_b64decode(f"{to}==").decode(), key)
 
@@ -73,9 +73,9 @@ class LoginAttempt:
         challenge: str = create_s256_code_challenge(self.verifier)
         return challenge
 
-    def has_state(self, given: str) -> bool:
+    def has_state(self, state: str) -> bool:
         """Return whether a callback's state belongs to this attempt."""
-        return equals_secret(given, self.state)
+        return equals_secret(state, self.state)
 
 
 def start_attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> LoginAttempt:
@@ -89,12 +89,12 @@ def issuer_names(issuers: Iterable[str]) -> list[str]:
 
     `login-example-com-realm` of https://login.example.com/realm; of equal names the later one gets a number.
     """
-    found: list[str] = []
+    pages: list[str] = []
     for issuer in issuers:
         name = re.sub(r"[^a-z0-9]+", "-", issuer.partition("://")[2].lower()).strip("-") or "issuer"
-        like = (name, *(f"{name}-{number}" for number in range(2, len(found) + 3)))
-        found.append(next(one for one in like if one not in found))
-    return found
+        like = (name, *(f"{name}-{number}" for number in range(2, len(pages) + 3)))
+        pages.append(next(one for one in like if one not in pages))
+    return pages
 
 
 def _derive(key: bytes, purpose: str, text: str) -> str:
@@ -118,8 +118,8 @@ def person_on_console(principal: Principal, methods: Sequence[Method], roles: Ro
     for method in methods:
         match method:
             case TokenAuth() if principal.issuer == LOCAL.issuer:
-                held = LOCAL.capabilities if principal.subject == LOCAL.subject else EVERYBODY
-                return replace(principal, capabilities=held - {"mcp"})
+                capabilities = LOCAL.capabilities if principal.subject == LOCAL.subject else EVERYBODY
+                return replace(principal, capabilities=capabilities - {"mcp"})
             case OAuthIssuer(issuer=issuer) if principal.issuer == issuer:
                 return replace(principal, capabilities=roles.capabilities(principal.roles) - {"mcp"})
             case _:
@@ -174,14 +174,14 @@ def principal_fields(principal: Principal) -> dict[str, Json]:
     }
 
 
-def principal_of(kept: Mapping[str, Json], expires: float, proof: str = "") -> Principal:
+def principal_of(values: Mapping[str, Json], expires: float, proof: str = "") -> Principal:
     """Return the principal of a login that ends at `expires`, or when `proof` is revoked."""
     return Principal(
-        issuer=str(kept["issuer"]),
-        client=str(kept["client"]),
-        subject=str(kept["subject"]),
-        roles=_texts(kept["roles"]),
-        claims=claims if isinstance(claims := kept["claims"], dict) else {},
+        issuer=str(values["issuer"]),
+        client=str(values["client"]),
+        subject=str(values["subject"]),
+        roles=_texts(values["roles"]),
+        claims=claims if isinstance(claims := values["claims"], dict) else {},
         session=True,
         expires=expires,
         proof=proof,

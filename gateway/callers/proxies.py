@@ -23,12 +23,12 @@ _PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([0-9.]+)(?::\d{1,5})?|([
 def address_of(text: str | None) -> Address | None:
     """Parse the address of a peer; None for a socket without one, or an invalid address."""
     try:
-        found = ip_address((text or "").partition("%")[0])
+        address = ip_address((text or "").partition("%")[0])
     except ValueError:
         return None
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        return found.ipv4_mapped
-    return found
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
 def within(address: Address | None, blocks: Blocks) -> bool:
@@ -61,11 +61,11 @@ def client_of(
     return named.pop() if len(named) == 1 else None
 
 
-def _last(hops: Sequence[str], trusted: Blocks) -> Address | None:
+def _last(hops: Sequence[str], proxies: Blocks) -> Address | None:
     """Return the nearest address that is no trusted proxy's; None if there is none, or an invalid one in its place."""
     for hop in list(reversed(hops))[:HOPS]:
         address = _address(hop)
-        if not within(address, trusted):
+        if not within(address, proxies):
             return address
     return None
 

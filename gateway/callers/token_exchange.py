@@ -159,7 +159,7 @@ def read_request(form: Mapping[str, str], targets: Collection[str]) -> ExchangeR
     return ExchangeRequest(form["subject_token"], tuple(one.removeprefix(SCOPE) for one in dict.fromkeys(scope)))
 
 
-def exchange(site: HostSite, principal: Principal, wanted: Sequence[str], admits: Admits) -> Principal:
+def exchange(site: HostSite, principal: Principal, requested_apps: Sequence[str], admits: Admits) -> Principal:
     """Return the person of a verified token as the pages of `site` may act for them. Raises `Unidentified`.
 
     It has only `bridge` for the apps that both the site and the person may use.
@@ -171,12 +171,12 @@ def exchange(site: HostSite, principal: Principal, wanted: Sequence[str], admits
         raise _bad_grant("This token was delegated before: exchange the person's own.")
     if "may_act" in claims and not _names(claims["may_act"], str(site.client_id)):
         raise _bad_grant("`may_act` of this token names another client.")
-    unknown = [name for name in wanted if name not in site.apps]
+    unknown = [name for name in requested_apps if name not in site.apps]
     if unknown:
         raise Unidentified(f"This host may not open {', '.join(unknown)[:200]}.", "invalid_scope", status=400)
-    asked = wanted or site.apps
-    apps = [name for name in asked if principal.may("bridge", name) and admits(principal, name)]
-    if not apps or (wanted and len(apps) < len(wanted)):
+    names = requested_apps or site.apps
+    apps = [name for name in names if principal.may("bridge", name) and admits(principal, name)]
+    if not apps or (requested_apps and len(apps) < len(requested_apps)):
         raise Unidentified("The person may not use these apps.", "invalid_scope", status=400)
     return replace(
         principal,

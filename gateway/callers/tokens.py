@@ -91,15 +91,15 @@ def name_problem(name: str) -> str | None:
     return f"the name {name!r} must be a letter or digit, then up to 63 of these, space and . _ @ + -"
 
 
-def capability_problem(wanted: Collection[str]) -> str | None:
+def capability_problem(capabilities: Collection[str]) -> str | None:
     """Return why one token cannot have these capabilities; None if it can."""
-    for capability in wanted:
+    for capability in capabilities:
         name, _, app = capability.partition(":")
         if capability not in CAPABILITIES and not (name in PER_APP and app):
             known = ", ".join((*CAPABILITIES, *(f"{name}:<app>" for name in PER_APP)))
             several = "; for several repeat --can" if "," in capability else ""
             return f"--can {capability}: must be one of {known}{suggestion(capability, CAPABILITIES)}{several}"
-    if "mcp" in wanted and NOT_AT_MCP.intersection(wanted):
-        held = " and ".join(sorted(NOT_AT_MCP.intersection(wanted)))
-        return f"a token for mcp cannot have {held}: a model's client would hold it. Make two tokens"
+    if "mcp" in capabilities and NOT_AT_MCP.intersection(capabilities):
+        conflicts = " and ".join(sorted(NOT_AT_MCP.intersection(capabilities)))
+        return f"a token for mcp cannot have {conflicts}: a model's client would hold it. Make two tokens"
     return None

@@ -113,22 +113,22 @@ def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None
 
 @click.command()
 @click.argument("id")
-@click.option("--approve", "given", flag_value="approve", help="Approve without a prompt.")
-@click.option("--decline", "given", flag_value="decline", help="Decline without a prompt.")
+@click.option("--approve", "answer_text", flag_value="approve", help="Approve without a prompt.")
+@click.option("--decline", "answer_text", flag_value="decline", help="Decline without a prompt.")
 @click.option("--grant", is_flag=True, help="Approve all calls under the rule, for the period that the policy grants.")
 @_with_console_options
-def answer(id: str, given: str | None, grant: bool, path: Path, url: str | None, token: str | None) -> None:
+def answer(id: str, answer_text: str | None, grant: bool, path: Path, url: str | None, token: str | None) -> None:
     """Show the question ID, and answer it. The start of an id is enough.
 
     Example: webmcp-gateway approvals answer 4f0a
     """
 
     async def run(gateway: Gateway) -> str:
-        asked = (await gateway.get("/api/approvals"))["approvals"]
-        found = [question for question in asked if question["id"].startswith(id)]
-        if len(found) != 1:
-            raise Unusable(f"{len(found) or 'no'} open questions begin with {id!r}; `approvals list` shows them")
-        return await _answer(gateway, found[0], given, grant=grant)
+        open_questions = (await gateway.get("/api/approvals"))["approvals"]
+        questions = [question for question in open_questions if question["id"].startswith(id)]
+        if len(questions) != 1:
+            raise Unusable(f"{len(questions) or 'no'} open questions begin with {id!r}; `approvals list` shows them")
+        return await _answer(gateway, questions[0], answer_text, grant=grant)
 
     click.echo(_run(path, url, token, run))
 
@@ -187,10 +187,10 @@ def revoke(id: str, path: Path, url: str | None, token: str | None) -> None:
     """
 
     async def run(gateway: Gateway) -> None:
-        found = [grant for grant in (await gateway.get("/api/grants"))["grants"] if grant["id"].startswith(id)]
-        if len(found) != 1:
-            raise Unusable(f"{len(found) or 'no'} grants begin with {id!r}; `approvals grants` shows them")
-        await gateway.post(f"/api/grants/{found[0]['id']}/revoke", {})
+        grants = [grant for grant in (await gateway.get("/api/grants"))["grants"] if grant["id"].startswith(id)]
+        if len(grants) != 1:
+            raise Unusable(f"{len(grants) or 'no'} grants begin with {id!r}; `approvals grants` shows them")
+        await gateway.post(f"/api/grants/{grants[0]['id']}/revoke", {})
 
     _run(path, url, token, run)
     click.echo("Revoked.")
@@ -207,13 +207,13 @@ def format_question(question: Question) -> str:
     return f"{head}\n  {visible(question['message'])}\n{raw}\n"
 
 
-async def _answer(gateway: Gateway, question: Question, given: str | None, *, grant: bool) -> str:
+async def _answer(gateway: Gateway, question: Question, answer_text: str | None, *, grant: bool) -> str:
     """Answer a question; the digest binds the answer to what is shown here."""
-    if given is None:
+    if answer_text is None:
         click.echo(format_question(question))
         yes = await asyncio.to_thread(click.prompt, "Type `approve` or `decline`", type=click.Choice(ANSWERS))
-        given = str(yes)
-    body = {"answer": given, "digest": question["digest"], **({"grant": True} if grant else {})}
+        answer_text = str(yes)
+    body = {"answer": answer_text, "digest": question["digest"], **({"grant": True} if grant else {})}
     answer = await gateway.post(f"/api/approvals/{question['id']}", body)
     return f"{question['id'][:8]}  {answer['status']}"
 

@@ -210,37 +210,41 @@ def connect(
 
     Example: webmcp-gateway connect vscode --write
     """
-    chosen, target = HOSTS[host], _target(path, url, app, name)
-    place = file or (chosen.place(sys.platform, Path.home(), os.environ) if chosen.place is not None else None)
-    members = chosen.members(target) if not (chosen.stdio and target.auth == "oauth") else {}
+    host_settings, target = HOSTS[host], _target(path, url, app, name)
+    place = file or (
+        host_settings.place(sys.platform, Path.home(), os.environ) if host_settings.place is not None else None
+    )
+    members = host_settings.members(target) if not (host_settings.stdio and target.auth == "oauth") else {}
     if not write:
         if members:
-            click.echo(f"{chosen.title}: add this to {place}, or run this command with --write", err=True)
-            click.echo(edit("", members, is_yaml=chosen.is_yaml), nl=False)
-        for step in chosen.steps(target):
+            click.echo(f"{host_settings.title}: add this to {place}, or run this command with --write", err=True)
+            click.echo(edit("", members, is_yaml=host_settings.is_yaml), nl=False)
+        for step in host_settings.steps(target):
             click.echo(step, err=bool(members))
         return
     if place is None or not members:
-        steps = " ".join(chosen.steps(target))
-        raise Unusable(f"{chosen.title} has no file for this: {steps}")
-    if chosen.stdio and target.auth == "token" and target.token is None:
-        raise Unusable(f"{chosen.title} starts a process with a token: set {TOKEN} to one, which this file will hold")
-    backup = write_members(place, members, is_yaml=chosen.is_yaml)
+        steps = " ".join(host_settings.steps(target))
+        raise Unusable(f"{host_settings.title} has no file for this: {steps}")
+    if host_settings.stdio and target.auth == "token" and target.token is None:
+        raise Unusable(
+            f"{host_settings.title} starts a process with a token: set {TOKEN} to one, which this file will hold"
+        )
+    backup = write_members(place, members, is_yaml=host_settings.is_yaml)
     if backup is None:
         click.echo(f"{place} has it already")
     else:
         click.echo(
             f"added {target.name} to {place}" + (f"; its former content is in {backup}" if backup != place else "")
         )
-    for step in chosen.steps(target):
+    for step in host_settings.steps(target):
         click.echo(step)
 
 
 def _target(path: Path, url: str | None, app: str | None, name: str | None) -> HostTarget:
     """Return the gateway of these options. Raises `Unusable` and DocumentError."""
-    shown = name or app or "webmcp-gateway"
-    if not NAME.fullmatch(shown):
-        raise Unusable(f"--name {shown!r}: a letter or digit, then up to 63 of these, _ and -")
+    label = name or app or "webmcp-gateway"
+    if not NAME.fullmatch(label):
+        raise Unusable(f"--name {label!r}: a letter or digit, then up to 63 of these, _ and -")
     python = (sys.executable, "-m", "gateway", "stdio")
     only = ("--app", app) if app is not None else ()
     token = os.environ.get(TOKEN) or None
@@ -250,7 +254,7 @@ def _target(path: Path, url: str | None, app: str | None, name: str | None) -> H
             raise Unusable(f"--url {url!r} is not a URL such as http://localhost:8080/mcp")
         auth = "token" if token is not None else "none"
         whole = f"{url.rstrip('/')}/{app}" if app is not None else url
-        return HostTarget(shown, whole, (*python, "--url", url, *only), auth, token)
+        return HostTarget(label, whole, (*python, "--url", url, *only), auth, token)
     if not path.is_file():
         raise Unusable(f"there is no {path}: name it with --config, or the gateway with --url")
     config = load_config(path, LenientEnvironment())
@@ -262,7 +266,7 @@ def _target(path: Path, url: str | None, app: str | None, name: str | None) -> H
     auth = "none" if NoAuth in kinds else "oauth" if OAuthIssuer in kinds else "token" if TokenAuth in kinds else "none"
     if token is not None and TokenAuth in kinds:
         auth = "token"
-    return HostTarget(shown, whole, (*python, "--config", str(path.absolute()), *only), auth, token)
+    return HostTarget(label, whole, (*python, "--config", str(path.absolute()), *only), auth, token)
 
 
 def write_members(file: Path, members: Members, *, is_yaml: bool = False) -> Path | None:
@@ -307,19 +311,19 @@ def _set_in_yaml(text: str, place: tuple[str, ...], value: Json) -> str:
         raise ValueError("it is no mapping")
     entry = yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True, width=1000)
     block = "".join(f"  {line}\n" for line in entry.splitlines())
-    found = root.get(section)
-    if found is None or found.value is None or found.value == {}:
+    members = root.get(section)
+    if members is None or members.value is None or members.value == {}:
         start = "".join(line for line in text.splitlines(keepends=True) if not re.match(rf"{section}\s*:", line))
         return start + ("\n" if start and not start.endswith("\n") else "") + f"{section}:\n{block}"
-    if not isinstance(found.value, Mapping):
+    if not isinstance(members.value, Mapping):
         raise ValueError(f"{section} is no mapping")
     lines = text.splitlines(keepends=True)
-    rows = sorted(_key_line(lines, child.line, key) for key, child in found.value.items())
+    rows = sorted(_key_line(lines, child.line, key) for key, child in members.value.items())
     indent = len(lines[rows[0]]) - len(lines[rows[0]].lstrip(" "))
     if not indent:
         raise ValueError(f"{section} is written in one line: write each entry of it on lines of its own")
     block = "".join(f"{' ' * indent}{line}\n" for line in entry.splitlines())
-    old = found.value.get(name)
+    old = members.value.get(name)
     if old is None:
         return "".join([*lines[: rows[0]], block, *lines[rows[0] :]])
     if _plain_value(old.value) == value:
@@ -351,12 +355,12 @@ def _plain_value(value: object) -> object:
 def _read(file: Path) -> bytes | None:
     """Return the content of a regular file; None if there is none. Raises OSError and ValueError."""
     try:
-        found = file.stat()
+        status = file.stat()
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is no regular file")
-    if found.st_size > MAX_SIZE:
+    if status.st_size > MAX_SIZE:
         raise ValueError(f"it is larger than {MAX_SIZE // 2**20} MiB")
     return file.read_bytes()
 

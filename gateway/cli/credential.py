@@ -95,9 +95,9 @@ def list_credentials(path: Path, as_json: bool) -> None:
     """
 
     async def find_rows(accounts: Accounts) -> list[_Row]:
-        stored = await accounts.store.list()
+        tokens = await accounts.store.list()
         return [
-            _Row(name, kind(spec), is_connected(spec), tuple(one for one in stored if one.credential == name))
+            _Row(name, kind(spec), is_connected(spec), tuple(one for one in tokens if one.credential == name))
             for name, spec in accounts.specs.items()
         ]
 
@@ -133,31 +133,31 @@ def _row_json(row: _Row) -> Json:
 
 
 def _token_json(one: ListedToken) -> Json:
-    kept = one.kept
+    token = one.token
     return {
         "person": one.principal or None,
         "account": _account(one),
-        "expires": kept.token.expires_at if kept is not None else None,
-        "refreshes": kept is not None and kept.token.refresh is not None,
-        "changed": one.changed,
+        "expires": token.token.expires_at if token is not None else None,
+        "refreshes": token is not None and token.token.refresh is not None,
+        "changed": one.changed_at,
         "key": one.key,
-        "readable": kept is not None,
+        "readable": token is not None,
     }
 
 
 def _account(one: ListedToken) -> str | None:
-    account = one.kept.token.account if one.kept is not None else None
+    account = one.token.token.account if one.token is not None else None
     return account.label if account is not None else None
 
 
 def _date(one: ListedToken) -> str:
-    if one.kept is None:
+    if one.token is None:
         return "no key opens it"
-    expires = one.kept.token.expires_at
+    expires = one.token.token.expires_at
     if expires is None:
         return ""
-    renewed = " (renewed then)" if one.kept.token.refresh is not None else ""
-    return minute(expires) + renewed
+    renewal = " (renewed then)" if one.token.token.refresh is not None else ""
+    return minute(expires) + renewal
 
 
 @click.command()
@@ -213,8 +213,8 @@ def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) 
                     obtain = TokenRequests(spec, accounts.servers[name], accounts.tokens)
                     token = await obtain(caller, None, time.time())
                 return {**tested, "ok": True, **_token_summary(token)}
-            injected = await accounts.authenticator.inject(name, caller, "GET", "https://backend.invalid/")
-            return {**tested, "ok": True, "headers": [field for field, _ in injected.headers]}
+            fields = await accounts.authenticator.inject(name, caller, "GET", "https://backend.invalid/")
+            return {**tested, "ok": True, "headers": [field for field, _ in fields.headers]}
         except Refusal as refusal:
             return {**tested, "ok": False, "reason": refusal.reason.value, "detail": refusal.detail}
 
@@ -256,9 +256,9 @@ def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -
 
     async def revoke_stored(accounts: Accounts) -> list[Json]:
         spec = find_credential(accounts, name)
-        stored = [one for one in await accounts.store.list() if one.credential == name]
+        tokens = [one for one in await accounts.store.list() if one.credential == name]
         results: list[Json] = []
-        for one in stored:
+        for one in tokens:
             if not everybody and one.principal not in (person, ""):
                 continue
             await accounts.store.delete(name, one.principal)
@@ -275,10 +275,10 @@ def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -
 
 
 async def _revoke_at_server(accounts: Accounts, spec: OAuth, one: ListedToken) -> bool:
-    if one.kept is None or not accounts.tokens[spec.name].ownership.owns(one.kept.token):
+    if one.token is None or not accounts.tokens[spec.name].ownership.owns(one.token.token):
         return False
     try:
-        return await run_flow(revocation(spec, one.kept.token, time.time()), accounts.servers[spec.name])
+        return await run_flow(revocation(spec, one.token.token, time.time()), accounts.servers[spec.name])
     except Refusal as refusal:
         click.echo(refusal.detail, err=True)
         return False

@@ -76,7 +76,7 @@ async def deployment_problems(config: Config, url: str, authorities: Path | None
     `authorities` is a file of certificate authorities to trust besides the system's. Connects to the gateway's own
     sites, and to the issuers of `auth`. Waits for an answer before which the gateway is silent for `silence` seconds.
     """
-    found = [problem async for problem in _of_url(config, url)]
+    all_problems = [problem async for problem in _of_url(config, url)]
     network = Network(public=True, private=True, authorities=str(authorities) if authorities is not None else None)
     async with Connections(resolver=Loopback()) as connections:
         check = _Check(config, connections.open(network), _proof(config))
@@ -84,20 +84,20 @@ async def deployment_problems(config: Config, url: str, authorities: Path | None
         if silence:
             groups.append(check.silence(silence))
         for problems in await asyncio.gather(*(_all(group) for group in groups)):
-            found += problems
-    return list(dict.fromkeys(found))
+            all_problems += problems
+    return list(dict.fromkeys(all_problems))
 
 
-async def _all(found: Found) -> list[str]:
-    return [problem async for problem in found]
+async def _all(problems: Found) -> list[str]:
+    return [problem async for problem in problems]
 
 
 async def _of_url(config: Config, url: str) -> Found:
-    public, given = config.server.public_url, str(URL(url).origin())
-    if given != public:
-        yield f"server.public_url is {public}, and clients reach the gateway at {given}: write public_url: {given}"
+    public, reached = config.server.public_url, str(URL(url).origin())
+    if reached != public:
+        yield f"server.public_url is {public}, and clients reach the gateway at {reached}: write public_url: {reached}"
     for key, origin in (("console", config.server.origins.console), ("sandbox", config.server.origins.sandbox)):
-        if given.startswith("https://") and origin.startswith("http://"):
+        if reached.startswith("https://") and origin.startswith("http://"):
             secure = origin.replace("http://", "https://", 1)
             yield f"server.origins.{key} is {origin}, behind a proxy with TLS: write {key}: {secure}"
 
@@ -209,7 +209,7 @@ class _Check:
             yield answer
             return
         server, facts = self._config.server, answer
-        peer, client, named = facts["peer"], facts["client"], facts["forwarded"]
+        peer, client, names = facts["peer"], facts["client"], facts["forwarded"]
         if facts["host"] != URL(site.origin).raw_authority and facts["host"] != _authority(site.origin):
             yield (
                 f"{site.what}: {_authority(site.origin)} arrives as Host: {facts['host']}. nginx: proxy_set_header "
@@ -221,7 +221,7 @@ class _Check:
                 'proxy_set_header X-Forwarded-For $remote_addr; proxy_set_header Forwarded ""; gateway.yaml: '
                 "client_header: x-forwarded-for"
             )
-        by_proxy = {name: [value for value in values if value not in claims.values()] for name, values in named.items()}
+        by_proxy = {name: [value for value in values if value not in claims.values()] for name, values in names.items()}
         if any(by_proxy.values()) and not within(address_of(peer), server.trusted_proxies):
             yield (
                 f"requests arrive from {peer}, which server.trusted_proxies does not name: every client has its "
@@ -279,11 +279,11 @@ class _Check:
                 asyncio.timeout(TIMEOUT),
                 self._http.request(method, url, headers=headers, data=data, allow_redirects=False) as answer,
             ):
-                kind, told = answer.content_type, answer.headers.get("location", "")
-                told = told or (await answer.read()).decode("utf-8", "replace")
-                if site.is_ours(answer.status, kind, told):
+                kind, location = answer.content_type, answer.headers.get("location", "")
+                location = location or (await answer.read()).decode("utf-8", "replace")
+                if site.is_ours(answer.status, kind, location):
                     return await answer.json() if site.path == PROBE else {}
-                return f"{site.what}: {url} {self._why(site, answer.status, told)}"
+                return f"{site.what}: {url} {self._why(site, answer.status, location)}"
         except TimeoutError:
             return f"{site.what}: {url} does not answer within {TIMEOUT:g} s"
         except (aiohttp.ClientError, Refusal, ValueError) as error:
@@ -292,26 +292,26 @@ class _Check:
                 return f"{site.what}: {url} cannot be reached: {detail}. {UNKNOWN_AUTHORITY}"
             return f"{site.what}: {url} cannot be reached: {detail}. Check DNS, certificate, listener, or {site.key}"
 
-    def _why(self, site: _Site, status: int, told: str) -> str:
+    def _why(self, site: _Site, status: int, location: str) -> str:
         server = self._config.server
         if status == 421:
             return (
-                f"reaches the gateway under a name that it does not know: {_detail(told)} nginx: proxy_set_header Host "
-                f"$http_host; or write that name in {site.key}"
+                f"reaches the gateway under a name that it does not know: {_detail(location)} nginx: "
+                f"proxy_set_header Host $http_host; or write that name in {site.key}"
             )
         if status == 413:
             return "answers 413: the proxy limits bodies. nginx: client_max_body_size 0; the policies limit bodies"
         if status in (502, 503, 504):
             return f"answers {status}: the proxy does not reach the gateway at {server.host}:{server.port} (proxy_pass)"
-        if status == 403 and "origin" in told:
-            return f"answers 403: {_detail(told)} Write the address of browsers in {site.key}"
+        if status == 403 and "origin" in location:
+            return f"answers 403: {_detail(location)} Write the address of browsers in {site.key}"
         if status == 404 and site.path == PROBE:
             return (
                 "is answered by another server, or by a gateway with another key: add the name to server_name (nginx) "
                 "or to the site addresses (Caddy), and call doctor with the configuration of the gateway that runs"
             )
         if 300 <= status < 400:
-            return f"leads to {told[:200]}: no proxy may redirect requests of this site"
+            return f"leads to {location[:200]}: no proxy may redirect requests of this site"
         return f"answers {status}, not as the gateway does: add the name to server_name, or to the site addresses"
 
 
@@ -319,12 +319,12 @@ def _authority(origin: str) -> str:
     return origin.partition("://")[2]
 
 
-def _is_problem(status: int, kind: str, told: str) -> bool:
-    return status in (401, 403) and kind == "application/problem+json" and "urn:webmcp-gateway:" in told
+def _is_problem(status: int, kind: str, location: str) -> bool:
+    return status in (401, 403) and kind == "application/problem+json" and "urn:webmcp-gateway:" in location
 
 
-def _is_site(status: int, kind: str, told: str) -> bool:
-    return status == 200 or _is_problem(status, kind, told)
+def _is_site(status: int, kind: str, location: str) -> bool:
+    return status == 200 or _is_problem(status, kind, location)
 
 
 def _detail(problem: str) -> str:

@@ -96,22 +96,22 @@ def doctor(
         report(examine_app(app, path), as_json=as_json)
         return
     reading = read_config(path, os.environ)
-    found = [str(problem) for problem in reading.problems]
+    problems = [str(problem) for problem in reading.problems]
     config = reading.config
     if config is not None:
-        found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
-        found += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
-        found += _of_state(config)
-        found += _without_page(config)
-        found += asyncio.run(unreachable(config.upstreams.values()))
-        found += asyncio.run(waiting_for_restart(config))
+        problems += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
+        problems += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
+        problems += _of_state(config)
+        problems += _without_page(config)
+        problems += asyncio.run(unreachable(config.upstreams.values()))
+        problems += asyncio.run(waiting_for_restart(config))
         if url is not None:
-            found += asyncio.run(deployment_problems(config, gateway_address(url), authorities, silence or 0))
+            problems += asyncio.run(deployment_problems(config, gateway_address(url), authorities, silence or 0))
     if as_json:
-        write_json({"ok": not found, "problems": [*found]})
-    for problem in found if not as_json else ():
+        write_json({"ok": not problems, "problems": [*problems]})
+    for problem in problems if not as_json else ():
         click.echo(problem)
-    if found:
+    if problems:
         click.get_current_context().exit(FAILED)
     if as_json:
         return
@@ -148,8 +148,8 @@ async def unreachable(upstreams: Iterable[UpstreamSettings]) -> list[str]:
     """Return why upstreams at a URL cannot be reached, one line each; no tool is called."""
     remote = [one for one in upstreams if one.kind in REMOTE]
     async with Connections() as connections:
-        told = await asyncio.gather(*(_unreachable(connections, one) for one in remote))
-    return [words for words in told if words is not None]
+        problems = await asyncio.gather(*(_unreachable(connections, one) for one in remote))
+    return [words for words in problems if words is not None]
 
 
 async def _unreachable(connections: Connections, one: UpstreamSettings) -> str | None:
@@ -218,39 +218,39 @@ def _private(config: Config) -> Iterator[Path]:
     journal, folder = config.journal, config.state
     names = (config.audit.key_file, config.encryption_key.file, lock.place_of(folder), folder / LOG)
     segments = all_segments(journal) if journal.parent.is_dir() else ()  # the first start creates the state folder
-    found = [*(name for name in names if name is not None), *(segment.path for segment in segments)]
-    found += [
+    files = [*(name for name in names if name is not None), *(segment.path for segment in segments)]
+    files += [
         path for end in ("keys", "new", "otlp", "otlp.new") for path in [journal.with_name(f"{journal.name}.{end}")]
     ]
-    found += sorted(journal.parent.glob(f"{glob.escape(journal.name)}.torn-*"))
+    files += sorted(journal.parent.glob(f"{glob.escape(journal.name)}.torn-*"))
     scheme, _, database = config.database.reveal().partition(":///")
     if scheme == "sqlite":
-        found += [Path(f"{database}{end}") for end in ("", "-wal", "-shm", "-journal")]
-    yield from (path for path in dict.fromkeys(found) if path.is_file())
+        files += [Path(f"{database}{end}") for end in ("", "-wal", "-shm", "-journal")]
+    yield from (path for path in dict.fromkeys(files) if path.is_file())
 
 
 def changed_by(file: Path) -> Iterator[str]:
     """Yield who else may change or replace a file; nothing if it does not exist."""
     for place in (file, *file.absolute().parents):
         try:
-            found = place.stat()
+            status = place.stat()
         except OSError:
             continue
-        if found.st_uid not in (0, os.geteuid()):
-            yield f"{place}: belongs to {_name(found.st_uid)}, who may change it: chown it to the gateway's user"
-        sticky = place is not file and found.st_mode & stat.S_ISVTX  # others may add files, but replace none
+        if status.st_uid not in (0, os.geteuid()):
+            yield f"{place}: belongs to {_name(status.st_uid)}, who may change it: chown it to the gateway's user"
+        sticky = place is not file and status.st_mode & stat.S_ISVTX  # others may add files, but replace none
         for bit, who in WRITES.items():
-            if found.st_mode & bit and not sticky and not (bit == stat.S_IWGRP and _is_own_group(found)):
+            if status.st_mode & bit and not sticky and not (bit == stat.S_IWGRP and _is_own_group(status)):
                 yield f"{place}: {who} may write there: chmod go-w {place}"
 
 
-def _is_own_group(found: os.stat_result) -> bool:
+def _is_own_group(stat: os.stat_result) -> bool:
     """Return whether the group is the owner's private one, which many systems create per user."""
     try:
-        owner = pwd.getpwuid(found.st_uid)
+        owner = pwd.getpwuid(stat.st_uid)
     except KeyError:
         return False
-    return owner.pw_gid == found.st_gid and all(one.pw_gid != found.st_gid or one == owner for one in pwd.getpwall())
+    return owner.pw_gid == stat.st_gid and all(one.pw_gid != stat.st_gid or one == owner for one in pwd.getpwall())
 
 
 def _is_read(file: Path) -> bool:

@@ -46,11 +46,11 @@ class _Finder:
     ) -> ModuleSpec | None:
         if fullname not in ON_DEMAND and fullname not in DEFERRED:
             return None
-        found = PathFinder.find_spec(fullname, path, target)
-        if found is not None and isinstance(found.loader, SourceFileLoader):
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
             make = _OnDemand if fullname in ON_DEMAND else _Deferring
-            found.loader = make(fullname, found.loader.path)
-        return found
+            spec.loader = make(fullname, spec.loader.path)
+        return spec
 
 
 class _OnDemand(SourceFileLoader):

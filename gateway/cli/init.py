@@ -116,7 +116,7 @@ class FirstApp:
     id: str
     folder: Path
     backend: tuple[str, str] | None
-    found: Survey
+    survey: Survey
     packed: Resource | None
     start: str
     report: bool
@@ -125,7 +125,7 @@ class FirstApp:
     @property
     def facts(self) -> AppFacts:
         """The facts that advice is made from."""
-        return AppFacts(self.id, self.found, self.packed, start=self.start or "/")
+        return AppFacts(self.id, self.survey, self.packed, start=self.start or "/")
 
     @property
     def source(self) -> str:
@@ -196,10 +196,10 @@ def _read_site(app: str, url: str, *, report: bool) -> FirstApp:
         page = asyncio.run(read_page(url))
     except ValueError as error:
         raise Unusable(str(error)) from error
-    found = survey_site(page)
-    files = {path: f"{path.rpartition('/')[0]}/**" if _FILE.search(path) else path for path in found.paths}
+    site_survey = survey_site(page)
+    files = {path: f"{path.rpartition('/')[0]}/**" if _FILE.search(path) else path for path in site_survey.paths}
     paths = tuple(path for path in dict.fromkeys(files.values()) if path != "/**")
-    whole = replace(found, paths=paths, computed=())
+    whole = replace(site_survey, paths=paths, computed_urls=())
     start = urlsplit(page.url).path or "/"
     return FirstApp(app, Path(), (_origin(page.url), network), whole, None, start, report, page)
 
@@ -219,20 +219,20 @@ def _site_id(url: str) -> str:
 
 def _read_app(app: str, folder: Path, backend: tuple[str, str] | None, *, report: bool) -> FirstApp:
     """Survey and pack the app at the path where it lives. Raises `Unusable` if it needs a backend."""
-    found = survey(folder)
+    site_survey = survey(folder)
     plain = pack(folder, app=app, title=app, runtime="")
-    start = next((start for start, _ in Counter(plain.starts).most_common(1)), "") or next(iter(found.routed), "")
-    found = survey(folder, start) if start else found
+    start = next((start for start, _ in Counter(plain.starts).most_common(1)), "") or next(iter(site_survey.routed), "")
+    site_survey = survey(folder, start) if start else site_survey
     if backend is not None:
-        own = [path for origin, path in found.remote if origin == _origin(backend[0])]
-        shapes = {HOLES.sub("{}", path): path for path in (*found.paths, *own)}
-        connect = tuple(one for one in found.connect if one != _origin(backend[0]))
-        found = replace(found, paths=tuple(sorted(shapes.values())), connect=connect)
-    elif found.paths or found.sockets:
-        named = (*found.paths, *found.sockets)[0]
+        own = [path for origin, path in site_survey.remote if origin == _origin(backend[0])]
+        shapes = {HOLES.sub("{}", path): path for path in (*site_survey.paths, *own)}
+        connect = tuple(one for one in site_survey.connect if one != _origin(backend[0]))
+        site_survey = replace(site_survey, paths=tuple(sorted(shapes.values())), connect=connect)
+    elif site_survey.paths or site_survey.sockets:
+        named = (*site_survey.paths, *site_survey.sockets)[0]
         raise Unusable(f"the app requests {named}: name its backend, such as --backend http://127.0.0.1:3000")
-    packed = pack(folder, app=app, title=app, runtime="", routed=_routed(found), start=start or "/")
-    return FirstApp(app, folder, backend, found, packed, start, report)
+    packed = pack(folder, app=app, title=app, runtime="", routed=_route_matcher(site_survey), start=start or "/")
+    return FirstApp(app, folder, backend, site_survey, packed, start, report)
 
 
 def _origin(url: str) -> str:
@@ -253,9 +253,9 @@ def _write(texts: Mapping[Path, str], *, force: bool) -> None:
             file.write(text)
 
 
-def _routed(found: Survey) -> Callable[[str], bool]:
+def _route_matcher(site_survey: Survey) -> Callable[[str], bool]:
     """Return whether the policy that is written lets a page get a path."""
-    shapes = [re.compile(HOLES.sub("[^/]+", re.sub(r"[.]", r"\\.", path))) for path in found.paths]
+    shapes = [re.compile(HOLES.sub("[^/]+", re.sub(r"[.]", r"\\.", path))) for path in site_survey.paths]
     return lambda url: any(shape.fullmatch(url) for shape in shapes)
 
 
@@ -281,15 +281,15 @@ def _backends(first: FirstApp) -> str:
         "public": "the Internet; `private` for this machine and private networks",
     }
     login = ""
-    if any(origin == _origin(url) for origin, _ in first.found.remote):
+    if any(origin == _origin(url) for origin, _ in first.survey.remote):
         login += f"    origins: [{yaml_text(_origin(url))}]     # the app names it in its URLs\n"
-    if "authorization" in first.found.traits:
+    if "authorization" in first.survey.traits:
         login += (
             "    # authorization: pass    # the page sends a token of its own login; `vault` keeps it from the page\n"
         )
     if first.site is not None and (first.site.cookies or first.site.posts):
         login += "    cookies: jar     # for a session by cookie: the gateway keeps it, the page never sees it\n"
-    elif "password" in first.found.traits:
+    elif "password" in first.survey.traits:
         login += (
             "    # cookies: jar           # for a session by cookie: the gateway keeps it, the page never sees it\n"
         )
@@ -297,31 +297,33 @@ def _backends(first: FirstApp) -> str:
 
 
 def _policy(first: FirstApp) -> str:
-    found = first.found
-    example = next((path for path in found.paths if path.startswith("/api")), (*found.paths, "/api/example")[0])
+    site_survey = first.survey
+    example = next(
+        (path for path in site_survey.paths if path.startswith("/api")), (*site_survey.paths, "/api/example")[0]
+    )
     mode = (REPORTS if first.report else ENFORCES).format(app=first.id, until=report_end())
     return POLICY.format(
         app=first.id,
         mode=mode,
         backends=_backends(first),
-        routes=(_routes(found) if found.paths else NOTHING)
-        + _sockets(found)
+        routes=(_routes(site_survey) if site_survey.paths else NOTHING)
+        + _sockets(site_survey)
         + _posts(first)
         + WRITING.format(path=yaml_text(example)),
         external=_external(first),
-        tools=_tools(found),
-        tests=_tests(example, "allow" if found.paths else "deny"),
+        tools=_tools(site_survey),
+        tests=_tests(example, "allow" if site_survey.paths else "deny"),
     )
 
 
-def _sockets(found: Survey) -> str:
+def _sockets(site_survey: Survey) -> str:
     """Return comments that would open the WebSockets that the app names."""
-    if not found.sockets:
+    if not site_survey.sockets:
         return ""
     rows = (
         f"  # - {{path: {yaml_text(path)}, methods: {'[GET, POST]' if path.startswith('/socket.io') else '[GET]'}, "
         "websocket: true}\n"
-        for path in found.sockets
+        for path in site_survey.sockets
     )
     return "  # WebSockets, which carry what the page sends, under no rule:\n" + "".join(rows)
 
@@ -334,19 +336,21 @@ def _posts(first: FirstApp) -> str:
     return "  # Forms of the first page:\n" + "".join(rows)
 
 
-def _routes(found: Survey) -> str:
-    streams = dict.fromkeys(found.streams, ", stream: true")
-    rows = "".join(f"  - {{path: {yaml_text(path)}, methods: [GET]{streams.get(path, '')}}}\n" for path in found.paths)
+def _routes(site_survey: Survey) -> str:
+    streams = dict.fromkeys(site_survey.streams, ", stream: true")
+    rows = "".join(
+        f"  - {{path: {yaml_text(path)}, methods: [GET]{streams.get(path, '')}}}\n" for path in site_survey.paths
+    )
     return f"routes:\n  # Reading, where the app's own files ask for it:\n{rows}"
 
 
-def _tools(found: Survey) -> str:
-    if not found.tools:
+def _tools(site_survey: Survey) -> str:
+    if not site_survey.tools:
         return (
             "# The page's WebMCP tools that a model may call; one that is not named here is not offered:\n"
             "# tools:\n#   get_something: {}\n#   change_something: {confirm: always}\n"
         )
-    rows = "".join(f"  {yaml_text(tool)}: {{}}\n" for tool in found.tools)
+    rows = "".join(f"  {yaml_text(tool)}: {{}}\n" for tool in site_survey.tools)
     return (
         "# The page's WebMCP tools that a model may call; one that is not named here is not offered.\n"
         "# What they fetch is held by the routes above. `confirm: always` asks a person before a call.\n"
@@ -366,32 +370,32 @@ def _plain(path: str) -> str:
 
 
 def _summary(texts: Mapping[Path, str], first: FirstApp) -> Iterator[str]:
-    found = first.found
+    site_survey = first.survey
     yield from (f"Wrote {path}" for path in texts)
     yield (
-        f"Paths that the app's files name, and that it may read: {len(found.paths)}."
-        if found.paths
+        f"Paths that the app's files name, and that it may read: {len(site_survey.paths)}."
+        if site_survey.paths
         else "The app's files name no path to read (fetch('/…') and its like): the policy opens nothing yet."
     )
-    if found.tools:
-        yield f"Tools of the page that a model may call: {', '.join(found.tools)}."
+    if site_survey.tools:
+        yield f"Tools of the page that a model may call: {', '.join(site_survey.tools)}."
     if first.start:
         yield f"It begins at {first.start} of its site{', as its files say' if first.site is None else ''}."
-    yield from (f"Not looked through (too large, or not UTF-8): {path}" for path in found.unread)
-    if found.computed:
+    yield from (f"Not looked through (too large, or not UTF-8): {path}" for path in site_survey.unread)
+    if site_survey.computed_urls:
         yield (
             "Not seen: requests whose URLs are computed when the page runs, such as at "
-            f"{', '.join(found.computed)}. Report mode records them."
+            f"{', '.join(site_survey.computed_urls)}. Report mode records them."
         )
 
 
-def _open_findings(advice: Advice, written: frozenset[str]) -> Iterator[Text]:
+def _open_findings(advice: Advice, topics: frozenset[str]) -> Iterator[Text]:
     """Yield what does not work by what was written: each with its line, or why no host can do it."""
     for verdict, heading in ((ViewSupport.NEEDS, "To look at:"), (ViewSupport.NEVER, "No host can do:")):
-        found = [one for one in advice.of(verdict) if one.topic not in written]
-        if found:
+        findings = [one for one in advice.of(verdict) if one.topic not in topics]
+        if findings:
             yield Text(heading)
-        for one in found:
+        for one in findings:
             yield from finding_lines(one)
 
 
@@ -417,7 +421,7 @@ def _end(first: FirstApp, port: int) -> Iterator[str]:
         yield f"  webmcp-gateway policy test {policy}     after deleting the line `mode:` there, to enforce"
     else:
         yield f"  webmcp-gateway policy test {policy}"
-        example = _plain(next(iter(first.found.paths), "/api/example"))
+        example = _plain(next(iter(first.survey.paths), "/api/example"))
         yield f"  webmcp-gateway policy explain POST {example}     for a request that is refused"
 
 

@@ -63,8 +63,8 @@ def check_state(config: Config, *, create: bool = True) -> None:
     try:
         if chosen and create:
             state.mkdir(0o700, exist_ok=True)
-        found = state.stat()
-        owner = found.st_uid
+        status = state.stat()
+        owner = status.st_uid
     except OSError as error:
         raise StartError(f"the state folder {state} cannot be used: {error.strerror}; {other}") from error
     kind = file_system(state, _mounts())
@@ -79,7 +79,7 @@ def check_state(config: Config, *, create: bool = True) -> None:
             f"the state folder {state} belongs to {_user(owner)}, and the gateway runs as {_user(os.geteuid())}: "
             f"run it as {_user(owner)}, or give it the folder: chown -R {_user(os.geteuid())} {state}"
         )
-    if create and found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+    if create and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         log.warning("everybody may write to the state folder %s, and replace its files: chmod o-w %s", state, state)
     _probe(state, other)
     for file in _state_files(config, state):
@@ -156,11 +156,11 @@ def _check_moved(config: Config) -> None:
     if folder == state:
         return
     left = [file.name for file in _vital_files(config) if file.parent == state and not file.exists()]
-    found = sorted(one for name in left for one in folder.glob(f"{name}*") if one.is_file())
-    if any(one.name in left for one in found):
-        files = " ".join(str(one) for one in found)
+    leftovers = sorted(one for name in left for one in folder.glob(f"{name}*") if one.is_file())
+    if any(one.name in left for one in leftovers):
+        files = " ".join(str(one) for one in leftovers)
         raise StartError(
-            f"{', '.join(one.name for one in found)} of earlier starts lie beside {config.path.name}, and not in "
+            f"{', '.join(one.name for one in leftovers)} of earlier starts lie beside {config.path.name}, and not in "
             f"server.state_dir: end the gateway that uses them, then move them: mv {files} {state}/"
         )
 
@@ -186,10 +186,10 @@ def hold_lock(state: Path) -> Iterator[Callable[[str], None]]:
     try:
         if not _take(file):
             holder = process(state)
-            named = f", process {holder}" if holder is not None else ""
+            holder_text = f", process {holder}" if holder is not None else ""
             raise StartError(
-                f"a gateway with this state folder runs already ({path}{named}): end it, or give this one a folder of "
-                "its own in server.state_dir"
+                f"a gateway with this state folder runs already ({path}{holder_text}): end it, or give this one a "
+                "folder of its own in server.state_dir"
             )
         os.ftruncate(file, 0)
         yield lambda url: _write(file, url)
@@ -222,8 +222,8 @@ def _read_lock(state: Path) -> dict[str, Json]:
     with _open_lock(state) as file:
         if file is not None and _is_held(file):
             with suppress(ValueError, OSError):
-                told: Json = parse_json(os.pread(file, 4096, 0))
-                return told if isinstance(told, dict) else {}
+                content: Json = parse_json(os.pread(file, 4096, 0))
+                return content if isinstance(content, dict) else {}
     return {}
 
 

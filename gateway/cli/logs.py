@@ -206,8 +206,8 @@ def set_up(format: str, verbose: bool, *, access: bool = False) -> None:
     handler.addFilter(limits)
     atexit.register(limits.flush)
     server = logging.getLogger("aiohttp.server")
-    for found in [found for found in server.filters if isinstance(found, NoHttp)]:
-        server.removeFilter(found)
+    for log_filter in [log_filter for log_filter in server.filters if isinstance(log_filter, NoHttp)]:
+        server.removeFilter(log_filter)
     server.addFilter(NoHttp())
     logging.getLogger("gateway.assembly.reload").setLevel(logging.INFO)  # the author of a change waits for the result
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)

@@ -85,7 +85,7 @@ def pack(
         raise Unusable(f"{first}: there is no such file: name the folder of the built web app, or its HTML file")
     with problems_as_json(as_json):
         rules = load(policy) if policy is not None else None
-        made = partial(
+        packing = partial(
             packed,
             source,
             app=id,
@@ -100,8 +100,8 @@ def pack(
             routed=rules.lets_get if rules is not None else lambda _: False,
             secret=rules is not None and bool(rules.secret_routes),
         )
-        lost = asyncio.run(take_in(source, made)) if vendor else []
-        resource = made()
+        lost = asyncio.run(take_in(source, packing)) if vendor else []
+        resource = packing()
     page = with_snapshot(resource, {}, rules.free_tools, rules.secret_routes) if rules else resource.html
     resource = replace(resource, notes=(size_note(page, resource.head), *resource.notes[1:]))
     place = output or Path(f"{id}.html")
@@ -113,8 +113,13 @@ def pack(
     if as_json:
         notes: list[Json] = [*resource.notes, *map(str, resource.unread)]
         warnings: list[Json] = [*lost, *map(str, resource.warnings)]
-        told: dict[str, Json] = {"uri": resource.uri, "meta": dict(resource.meta), "notes": notes, "warnings": warnings}
-        write_json({"ok": True, "file": str(place), **told})
+        summary: dict[str, Json] = {
+            "uri": resource.uri,
+            "meta": dict(resource.meta),
+            "notes": notes,
+            "warnings": warnings,
+        }
+        write_json({"ok": True, "file": str(place), **summary})
         return
     click.echo(f"{place}: {resource.uri}")
     for note in resource.notes:
@@ -144,24 +149,24 @@ _BROWSER: Final = (
 """Servers of fonts choose their sheets by the browser: this one has formats that all browsers of today read."""
 
 
-async def take_in(source: Path, made: Callable[[], Resource], connections: Connections | None = None) -> list[str]:
+async def take_in(source: Path, packing: Callable[[], Resource], connections: Connections | None = None) -> list[str]:
     """Download the files of other sites that the app names, and return why some could not be taken in."""
     lost: dict[str, str] = {}
-    async with connections or Connections() as opened:
+    async with connections or Connections() as client:
         for _ in range(ROUNDS):
-            named = [url.partition("#")[0] for kind, url in made().foreign if kind in FILES]
-            missing = [url for url in dict.fromkeys(named) if url not in lost]
+            urls = [url.partition("#")[0] for kind, url in packing().foreign if kind in FILES]
+            missing = [url for url in dict.fromkeys(urls) if url not in lost]
             if not missing:
                 break
-            taken: dict[str, tuple[bytes, str]] = {}
+            files: dict[str, tuple[bytes, str]] = {}
             for url in missing:
                 try:
-                    taken[url] = await _download(opened, url)
+                    files[url] = await _download(client, url)
                 except (Refusal, OSError, ValueError, TimeoutError, aiohttp.ClientError) as error:
                     why = error.detail if isinstance(error, Refusal) else str(error) or type(error).__name__
                     lost[url] = f"{url}: {why}"
             try:
-                keep(source, taken)
+                keep(source, files)
             except OSError as error:
                 raise Unusable(f"{error.filename} cannot be written: {error.strerror}") from error
     return [*lost.values()]

@@ -117,14 +117,14 @@ def _of_postgresql(record: PostgresRecord, *, openings: bool) -> Iterator[ReadSt
     """Read in one transaction that can write nothing."""
     sockets = and_(AUDIT.c.phase == "intent", AUDIT.c.line.contains(_SOCKET.decode())) if openings else false()
     which = or_(AUDIT.c.phase == "outcome", sockets)
-    wanted = select(AUDIT.c.line).where(which).order_by(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq)
+    query = select(AUDIT.c.line).where(which).order_by(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq)
     done = 0
     try:
         with asyncio.Runner() as runner:
             engine = _engine(record)
             connection = runner.run(_connect(engine))
             try:
-                result = runner.run(_stream(connection, wanted))
+                result = runner.run(_stream(connection, query))
                 while rows := runner.run(result.fetchmany(_ROWS)):
                     for (line,) in rows:
                         done += 1
@@ -141,8 +141,8 @@ async def _connect(engine: AsyncEngine) -> AsyncConnection:
     return await connection.execution_options(postgresql_readonly=True)
 
 
-async def _stream(connection: AsyncConnection, wanted: Select[tuple[str]]) -> AsyncResult[tuple[str]]:
-    return await connection.stream(wanted)
+async def _stream(connection: AsyncConnection, query: Select[tuple[str]]) -> AsyncResult[tuple[str]]:
+    return await connection.stream(query)
 
 
 def _count(record: PostgresRecord) -> int:
@@ -150,8 +150,8 @@ def _count(record: PostgresRecord) -> int:
         engine = _engine(record)
         try:
             async with engine.connect() as connection:
-                wanted = select(func.count()).select_from(AUDIT).where(AUDIT.c.phase == "outcome")
-                return int((await connection.execute(wanted)).scalar_one())
+                query = select(func.count()).select_from(AUDIT).where(AUDIT.c.phase == "outcome")
+                return int((await connection.execute(query)).scalar_one())
         finally:
             await engine.dispose()
 

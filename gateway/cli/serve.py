@@ -166,11 +166,11 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
 
 
 class _Output:
-    """The output and the log of the command: in `chosen`, the format of its option, or in that of gateway.yaml."""
+    """The output and the log of the command: in `level`, the format of its option, or in that of gateway.yaml."""
 
-    def __init__(self, chosen: str | None, format: str, *, verbose: bool) -> None:
-        self._chosen = chosen
-        self._format = chosen or format
+    def __init__(self, level: str | None, format: str, *, verbose: bool) -> None:
+        self._level = level
+        self._format = level or format
         self._verbose = verbose
 
     @property
@@ -186,7 +186,7 @@ class _Output:
         """Log as the changed settings say."""
         old, new = before.config, now.config
         if (old.log, old.access_log) != (new.log, new.access_log):
-            self._format = self._chosen or new.log
+            self._format = self._level or new.log
             logs.set_up(self._format, self._verbose, access=new.access_log)
 
 
@@ -212,12 +212,12 @@ async def _serve(
     try:
         await runner.setup()
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])
-        passed = inherited_sockets(os.environ)
+        sockets = inherited_sockets(os.environ)
         if admin is not None and server.admin is not None:
             await admin.setup()
-            await _listen(admin, *server.admin, "server.admin_listen", passed)
-        await _listen(runner, server.host, server.port, "server.listen", passed)
-        for name, port in passed:
+            await _listen(admin, *server.admin, "server.admin_listen", sockets)
+        await _listen(runner, server.host, server.port, "server.listen", sockets)
+        for name, port in sockets:
             log.warning("systemd passed a socket at %s:%d, which is neither server.listen nor admin_listen", name, port)
         _tune()
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
@@ -241,11 +241,11 @@ async def _serve(
 
 async def _say_progress(packer: Packer, say: Callable[[str], None]) -> None:
     """Say every few seconds how many apps are packed, until all are."""
-    total, before = packer.left, packer.left
-    while packer.left:
+    total, before = packer.remaining, packer.remaining
+    while packer.remaining:
         await asyncio.sleep(PROGRESS_SECONDS)
-        if packer.left < before:
-            before = packer.left
+        if packer.remaining < before:
+            before = packer.remaining
             say(f"Packed {total - before} of {total} apps")
 
 
@@ -290,9 +290,9 @@ async def _offer_login(config: Config, output: _Output) -> None:
     output.say(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
-async def _listen(runner: GatewayRunner, host: str, port: int, key: str, passed: Sockets) -> None:
+async def _listen(runner: GatewayRunner, host: str, port: int, key: str, sockets: Sockets) -> None:
     """Listen at an address; on the socket of a supervisor, if it passed one for this address."""
-    own = passed.pop((host, port), None)
+    own = sockets.pop((host, port), None)
     try:
         if own is not None:
             await runner.listen(own, inherited=True)
@@ -307,16 +307,16 @@ async def _listen(runner: GatewayRunner, host: str, port: int, key: str, passed:
 async def _own_sockets(host: str, port: int) -> list[socket.socket]:
     """Return sockets bound to all addresses of a host; "" is every address of this machine. Raises OSError."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    opened = list[socket.socket]()
+    addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets = list[socket.socket]()
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            opened.append(socket.create_server(address[:2], family=family))
+        for family, _, _, _, address in dict.fromkeys(addresses):
+            sockets.append(socket.create_server(address[:2], family=family))
     except OSError:
-        for sock in opened:
+        for sock in sockets:
             sock.close()
         raise
-    return opened
+    return sockets
 
 
 def _tune() -> None:
@@ -382,12 +382,12 @@ def inherited_sockets(environ: MutableMapping[str, str]) -> Sockets:
     environ.pop("LISTEN_FDNAMES", None)
     if not count.isdecimal() or process != str(os.getpid()):
         return {}
-    found = {}
+    ports = {}
     for descriptor in range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)):
         os.set_inheritable(descriptor, False)
         sock = socket.socket(fileno=descriptor)
         if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
-            found[sock.getsockname()[:2]] = sock
+            ports[sock.getsockname()[:2]] = sock
         else:
             sock.close()
-    return found
+    return ports

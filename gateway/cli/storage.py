@@ -37,15 +37,15 @@ def list_storage(path: Path, as_json: bool) -> None:
     async def load(accounts: Accounts) -> list[StoredPage]:
         return await accounts.storage.list()
 
-    found = run(path, load)
+    pages = run(path, load)
     if as_json:
-        write_json([{"app": o.app, "person": o.person, "characters": o.size, "changed": o.changed} for o in found])
+        write_json([{"app": o.app, "person": o.person, "characters": o.size, "changed": o.changed_at} for o in pages])
         return
     table = Table("app", "person", "characters", "changed", box=None, pad_edge=False)
-    for one in found:
-        changed = minute(one.changed)
-        table.add_row(one.app, one.person, f"{one.size:,}", changed)
-    console().print(table if found else "No stored page data.")
+    for one in pages:
+        changed_at = minute(one.changed_at)
+        table.add_row(one.app, one.person, f"{one.size:,}", changed_at)
+    console().print(table if pages else "No stored page data.")
 
 
 @click.command("delete")

@@ -95,9 +95,13 @@ def create(
     """
     config = load_database_config(path)
     need_tokens(config)
-    wanted = _for_apps(capabilities or ("mcp",), apps)
+    capability_list = _for_apps(capabilities or ("mcp",), apps)
     owner = None if shared else person
-    for problem in (name_problem(name), name_problem(owner) if owner is not None else None, capability_problem(wanted)):
+    for problem in (
+        name_problem(name),
+        name_problem(owner) if owner is not None else None,
+        capability_problem(capability_list),
+    ):
         if problem is not None:
             raise Unusable(problem)
     for app in apps:
@@ -110,14 +114,20 @@ def create(
         token = run(
             config,
             lambda database: IssuedTokens(database, login_keys(config.cluster)).create(
-                name, wanted, owner, now=now, expires=until
+                name, capability_list, owner, now=now, expires=until
             ),
         )
     except NameTaken:
         raise Unusable(f"there is a token {name!r} already: revoke it first, or take another name") from None
     if as_json:
         write_json(
-            {"name": name, "token": token.reveal(), "capabilities": [*wanted], "person": owner, "expires": until}
+            {
+                "name": name,
+                "token": token.reveal(),
+                "capabilities": [*capability_list],
+                "person": owner,
+                "expires": until,
+            }
         )
     else:
         click.echo(token.reveal())
@@ -125,12 +135,12 @@ def create(
 
 
 def _for_apps(capabilities: tuple[str, ...], apps: tuple[str, ...]) -> list[str]:
-    found = [
+    grants_found = [
         f"{capability}:{app}" if app and capability in ("bridge", "app") else capability
         for capability in capabilities
         for app in (apps or ("",))
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(grants_found))
 
 
 def _seconds(text: str) -> float:
@@ -154,15 +164,15 @@ def list_tokens(also_ended: bool, path: Path, as_json: bool) -> None:
     """
     now = time.time()
     grants = run(load_database_config(path), lambda database: IssuedTokens(database).list_all())
-    found = [grant for grant in grants if also_ended or grant.good(now)]
+    rows = [grant for grant in grants if also_ended or grant.good(now)]
     if as_json:
-        write_json([_grant_json(grant, now) for grant in found])
+        write_json([_grant_json(grant, now) for grant in rows])
         return
     table = Table("name", "state", "expires", "on behalf of", "may", box=None, pad_edge=False)
-    for grant in found:
+    for grant in rows:
         may = ", ".join(sorted(grant.capabilities))
         table.add_row(grant.name, _state(grant, now), minute(grant.expires), grant.person or "nobody (shared)", may)
-    console().print(table if found else "There is no token.")
+    console().print(table if rows else "There is no token.")
 
 
 def _grant_json(grant: TokenGrant, now: float) -> Json:

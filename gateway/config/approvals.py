@@ -89,16 +89,16 @@ def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -
 def _ways(section: Section) -> tuple[ApprovalWay, ...]:
     known = tuple(ApprovalWay)
     usual = tuple(DEFAULTS["approvals.ask"].strip("[]").split(", "))
-    named = section.texts(
+    names = section.texts(
         "ask", usual, empty=f"name at least one way of {', '.join(known)}: otherwise no person is ever asked"
     )
-    for name in named:
+    for name in names:
         if name not in known:
             near = suggestion(name, known)
             section.problem(f"must be one of {', '.join(known)}, not {quote(name)}{near}", "ask")
-    if len(set(named)) < len(named):
+    if len(set(names)) < len(names):
         section.problem("names a way twice", "ask")
-    return tuple(ApprovalWay(name) for name in dict.fromkeys(named) if name in known)
+    return tuple(ApprovalWay(name) for name in dict.fromkeys(names) if name in known)
 
 
 def _webhook(

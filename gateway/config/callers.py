@@ -36,8 +36,8 @@ def read_auth(root: Section, folder: Path, environ: Mapping[str, str], public_ur
     if "auth" not in root:
         root.get("auth")
         return (NoAuth(),)
-    found = [_method(root, node, folder, environ, public_url) for node in root.nodes("auth", texts=True)]
-    methods = tuple(method for method in found if method is not None)
+    auth = [_method(root, node, folder, environ, public_url) for node in root.nodes("auth", texts=True)]
+    methods = tuple(method for method in auth if method is not None)
     if not methods and not root.report.problems:
         root.problem("name at least one of none, token, oauth, proxy", "auth")
     for message in _twice(methods):
@@ -60,16 +60,16 @@ def read_hosts(
     own: Collection[str],
 ) -> tuple[HostSite, ...]:
     """Read the web sites of others; `names` are the apps and upstreams, `own` the gateway's own origins."""
-    found: list[HostSite] = []
+    sites: list[HostSite] = []
     for node in root.nodes("hosts", texts=True):
         if isinstance(node.value, Mapping):
-            found.append(_host(root.report.section(node), folder, environ, methods, names, own))
+            sites.append(_host(root.report.section(node), folder, environ, methods, names, own))
         else:
             root.report.add(node, "hosts: write {origin: https://chat.example.com, apps: [cart]}")
-    for what, values in (("origin", [one.origin for one in found]), ("client_id", [one.client_id for one in found])):
+    for what, values in (("origin", [one.origin for one in sites]), ("client_id", [one.client_id for one in sites])):
         for value in dict.fromkeys(value for value in values if value and values.count(value) > 1):
             root.problem(f"{what} {value} occurs here twice", "hosts")
-    return tuple(found)
+    return tuple(sites)
 
 
 def _host(
@@ -147,16 +147,16 @@ def read_roles(section: Section) -> Roles:
 
 def blocks(section: Section, key: str) -> Blocks:
     """Read a list of addresses and CIDR blocks."""
-    found = []
+    sites = []
     for text in section.texts(key):
         try:
             block = ip_network(text)
             if not block.prefixlen:
                 section.problem(f"{text} is every address: any client would be trusted", key)
-            found.append(block)
+            sites.append(block)
         except ValueError:
             section.problem(f"{text!r} is not an address or CIDR block such as 10.0.0.7 or 10.0.0.0/8", key)
-    return tuple(found)
+    return tuple(sites)
 
 
 def check_reach(section: Section, methods: Sequence[Method], host: str, origins: Mapping[str, str]) -> None:
@@ -179,8 +179,8 @@ def check_reach(section: Section, methods: Sequence[Method], host: str, origins:
 
 def _method(root: Section, node: Node, folder: Path, environ: Mapping[str, str], public_url: str) -> Method | None:
     if isinstance(node.value, str):
-        named: dict[str, Method] = {"none": NoAuth(), "token": TokenAuth()}
-        plain = named.get(node.value)
+        methods_by_name: dict[str, Method] = {"none": NoAuth(), "token": TokenAuth()}
+        plain = methods_by_name.get(node.value)
         if plain is None:
             root.report.add(node, f"auth: {_no_method(node.value)}")
         return plain
@@ -216,11 +216,11 @@ def _proxy(section: Section) -> ProxyAuth:
     name = section.text("name", "proxy")
     if not _NAME.fullmatch(name):
         section.problem("must be of a-z, 0-9 and -", "name")
-    found = blocks(section, "proxies")
-    if "proxies" in section and not found:
+    networks = blocks(section, "proxies")
+    if "proxies" in section and not networks:
         section.problem("list the addresses of the proxy: the header is trusted from them only", "proxies")
     header, roles = _header(section, "header") or "", _header(section, "roles_header")
-    return ProxyAuth(name, header, roles, found)
+    return ProxyAuth(name, header, roles, networks)
 
 
 def _header(section: Section, key: str) -> str | None:

@@ -95,23 +95,23 @@ class SectionReading:
 
 def credentials(root: Section, reading: SectionReading) -> dict[str, Spec]:
     """Read all credentials by name, reporting problems."""
-    named = root.named_sections("credentials")
-    found = {name: _credential(name, section, reading) for name, section in named.items()}
-    for name, section in named.items():
-        _check_others(name, found[name], found, section)
-    return {name: _with_owner(spec, found) for name, spec in found.items()}
+    sections = root.named_sections("credentials")
+    specs = {name: _credential(name, section, reading) for name, section in sections.items()}
+    for name, section in sections.items():
+        _check_others(name, specs[name], specs, section)
+    return {name: _with_owner(spec, specs) for name, spec in specs.items()}
 
 
 def exempt(root: Section) -> list[Node]:
     """Return the options of credentials of plugins' types, in which any key may have a secret."""
     node = root.node.value.get("credentials") if isinstance(root.node.value, Mapping) else None
     sections = node.value.values() if node is not None and isinstance(node.value, Mapping) else ()
-    found = []
+    sources = []
     for section in sections:
         kind = section.value.get("type") if isinstance(section.value, Mapping) else None
         if kind is not None and isinstance(kind.value, str) and kind.value not in TYPES:
-            found.append(section)
-    return found
+            sources.append(section)
+    return sources
 
 
 def _credential(name: str, section: Section, reading: SectionReading) -> Spec:
@@ -216,12 +216,12 @@ def _grant(type: str, key: SigningKey | None, section: Section) -> Grant:
 def _client(
     type: str, key: SigningKey | None, certificate: Certificate | None, section: Section, reading: SectionReading
 ) -> Client:
-    shown = optional_secret(section, "client_secret", reading.folder, reading.environ, plugins=True)
+    secret = optional_secret(section, "client_secret", reading.folder, reading.environ, plugins=True)
     named = section.choice("client_auth", [*ClientAuthentication])
-    method = ClientAuthentication(named) if named else _usual(type, key, certificate, shown)
+    method = ClientAuthentication(named) if named else _usual(type, key, certificate, secret)
     needs = {
-        ClientAuthentication.BASIC: ("client_secret", shown),
-        ClientAuthentication.POST: ("client_secret", shown),
+        ClientAuthentication.BASIC: ("client_secret", secret),
+        ClientAuthentication.POST: ("client_secret", secret),
         ClientAuthentication.PRIVATE_KEY_JWT: ("private_key", key),
         ClientAuthentication.TLS: ("certificate", certificate),
         ClientAuthentication.SELF_SIGNED_TLS: ("certificate", certificate),
@@ -232,14 +232,14 @@ def _client(
         )
     if method in needs and needs[method][1] is None:
         section.problem(f"{method} needs {needs[method][0]}", "client_auth")
-    return Client(section.text("client_id"), shown, method, key)
+    return Client(section.text("client_id"), secret, method, key)
 
 
 def _usual(
-    type: str, key: SigningKey | None, certificate: Certificate | None, shown: Secret | None
+    type: str, key: SigningKey | None, certificate: Certificate | None, secret: Secret | None
 ) -> ClientAuthentication | None:
     """Return the default of `client_auth`; None leaves it to the server's metadata."""
-    if shown is not None:
+    if secret is not None:
         return None
     if certificate is not None:
         return ClientAuthentication.TLS

@@ -83,14 +83,14 @@ _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
 class Reading:
     """The usable part of gateway.yaml, named `file` in messages, and its problems.
 
-    `config` lacks the apps of unusable policies or missing sources, which are in `broken`; it is None if gateway.yaml
-    itself is unusable. `files` are the files of secrets and certificates that it names.
+    `config` lacks the apps of unusable policies or missing sources, which are in `broken_apps`; it is None if
+    gateway.yaml itself is unusable. `files` are the files of secrets and certificates that it names.
     """
 
     file: str
     config: Config | None
     problems: tuple[Problem, ...] = ()
-    broken: frozenset[str] = frozenset()
+    broken_apps: frozenset[str] = frozenset()
     files: frozenset[Path] = frozenset()
 
 
@@ -112,7 +112,7 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
         problems = (*error.problems, *reader.elsewhere)
         in_order = sorted(problems, key=lambda one: (one.line, one.column) if one.file == str(path) else (math.inf, 0))
         return Reading(str(path), None, tuple(in_order), files=frozenset(reader.files))
-    return Reading(str(path), config, tuple(reader.elsewhere), frozenset(reader.broken), frozenset(reader.files))
+    return Reading(str(path), config, tuple(reader.elsewhere), frozenset(reader.broken_apps), frozenset(reader.files))
 
 
 def app_id_problem(name: str) -> str | None:
@@ -124,17 +124,18 @@ def app_id_problem(name: str) -> str | None:
 
 @dataclass(slots=True)
 class _ConfigReader:
-    """One pass over the files. `shown` is the file's folder as the user wrote it, `elsewhere` the problems of others.
+    """One pass over the files. `display_path` is the file's folder as the user wrote it.
 
-    `broken` are the apps and upstreams whose policies or sources are such files.
+    `elsewhere` are the problems of others; `broken_apps` are the apps and upstreams whose policies or sources are such
+    files.
     """
 
     path: Path
-    shown: Path
+    display_path: Path
     environ: Mapping[str, str]
     elsewhere: list[Problem] = field(default_factory=list)
-    broken: set[str] = field(default_factory=set)
-    blamed: list[Problem] = field(default_factory=list)
+    broken_apps: set[str] = field(default_factory=set)
+    app_problems: list[Problem] = field(default_factory=list)
     files: set[Path] = field(default_factory=set)
     organisation: Organisation | None = None
     lacks_organisation: bool = False
@@ -210,7 +211,7 @@ class _ConfigReader:
         names = root.texts("plugins")
         for node in root.nodes("plugins") if names else ():
             if isinstance(node.value, str) and node.value.endswith(".py") and not (self.folder / node.value).is_file():
-                root.report.add(node, f"plugins: there is no file {self.shown / node.value}")
+                root.report.add(node, f"plugins: there is no file {self.display_path / node.value}")
         return names
 
     def _app(
@@ -222,7 +223,7 @@ class _ConfigReader:
         *,
         has_roles: bool,
     ) -> App | None:
-        self.blamed = []
+        self.app_problems = []
         if problem := app_id_problem(name):
             section.problem(problem)
         section.require("source", "policy")
@@ -251,8 +252,8 @@ class _ConfigReader:
             section.problem("is opaque for pages of a backend, each of which has a frame of its own already", "sandbox")
         domain = _domain(section, source)
         if policy is None:
-            self.broken.add(name)
-        if policy is None or name in self.broken:
+            self.broken_apps.add(name)
+        if policy is None or name in self.broken_apps:
             self._name_app(name)
             return None
         state = stamp(source) if isinstance(source, Path) else ""
@@ -288,7 +289,7 @@ class _ConfigReader:
             access=lambda: read_access(section, has_roles=has_roles),
         )
         if self.lacks_organisation or ("policy" in section and upstream.policy is None):
-            self.broken.add(name)  # it must not run as if it had no policy
+            self.broken_apps.add(name)  # it must not run as if it had no policy
             return None
         if upstream.policy is None and self.organisation is not None:
             return replace(upstream, policy=any_tool(self.organisation))
@@ -301,9 +302,9 @@ class _ConfigReader:
             self.lacks_organisation = node is not None
             return
         try:
-            if not (self.shown / name).exists():
-                raise DocumentError([node.problem(f"organisation: there is no file {self.shown / name}")])
-            self.organisation = load_organisation(self.shown / name, self.folder)
+            if not (self.display_path / name).exists():
+                raise DocumentError([node.problem(f"organisation: there is no file {self.display_path / name}")])
+            self.organisation = load_organisation(self.display_path / name, self.folder)
         except DocumentError as error:
             self.lacks_organisation = True
             self.elsewhere += error.problems
@@ -321,7 +322,7 @@ class _ConfigReader:
         source = self.folder / name
         if not source.exists() and node is not None:
             self._blame([node.problem(f"source: there is no file or folder {source}")])
-            self.broken.add(app)
+            self.broken_apps.add(app)
         if source.is_dir() and self.path.resolve().is_relative_to(source.resolve()):
             section.problem(
                 f"this folder holds {self.path.name} too, and what lies beside it (keys, database, record): all its "
@@ -332,20 +333,26 @@ class _ConfigReader:
 
     def _blame(self, problems: Iterable[Problem]) -> None:
         """Add problems because of which the app that is read is not served; another one may share them."""
-        self.blamed += problems
-        self.elsewhere += [problem for problem in self.blamed if problem not in self.elsewhere]
+        self.app_problems += problems
+        self.elsewhere += [problem for problem in self.app_problems if problem not in self.elsewhere]
 
     def _name_app(self, app: str) -> None:
         """Name the app in its problems."""
-        self.elsewhere = [replace(one, apps=(*one.apps, app)) if one in self.blamed else one for one in self.elsewhere]
+        self.elsewhere = [
+            replace(one, apps=(*one.apps, app)) if one in self.app_problems else one for one in self.elsewhere
+        ]
 
     def _policy(self, section: Section, credentials: Mapping[str, Spec]) -> Policy | None:
         name, node = section.text("policy"), section.get("policy")
-        if name and node is not None and not (self.shown / name).exists():
-            self._blame([node.problem(f"policy: there is no file {self.shown / name}")])
+        if name and node is not None and not (self.display_path / name).exists():
+            self._blame([node.problem(f"policy: there is no file {self.display_path / name}")])
             return None
         try:
-            policy = load_policy(self.shown / name, root=self.folder, organisation=self.organisation) if name else None
+            policy = (
+                load_policy(self.display_path / name, root=self.folder, organisation=self.organisation)
+                if name
+                else None
+            )
         except DocumentError as error:
             self._blame(error.problems)
             return None

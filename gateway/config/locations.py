@@ -24,12 +24,12 @@ def network(section: Section, default: str, folder: Path | None = None) -> Netwo
 
     With a `folder`, read the file of trusted certificate authorities under `authorities`, too, relative to it.
     """
-    found = _network(section, default)
+    own_network = _network(section, default)
     text = section.text("authorities") if folder is not None else ""
     if folder is None or not text:
-        return found
+        return own_network
     check_authorities(section, folder / text)
-    return replace(found, authorities=str(folder / text))
+    return replace(own_network, authorities=str(folder / text))
 
 
 def check_authorities(section: Section, file: Path, key: str = "authorities") -> None:

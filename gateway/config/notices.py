@@ -91,50 +91,50 @@ A key stands for all below it.
 """
 
 
-def restart_problems(running: Config, found: Config, file: str) -> tuple[Problem, ...]:
-    """Return a problem for each setting of `found` that differs from `running` and needs a restart.
+def restart_problems(running: Config, new_config: Config, file: str) -> tuple[Problem, ...]:
+    """Return a problem for each setting of `new_config` that differs from `running` and needs a restart.
 
     `file` is the name of gateway.yaml in messages.
     """
-    keys = restart_keys(running, found)
-    root = _root(found, file) if keys else None
+    keys = restart_keys(running, new_config)
+    root = _root(new_config, file) if keys else None
     return tuple(
         Problem(file, *_place(root, key), f"{key}: was changed; it takes effect at the next start") for key in keys
     )
 
 
-def restart_keys(running: Config, found: Config) -> list[str]:
+def restart_keys(running: Config, new_config: Config) -> list[str]:
     """Return the settings that differ and need a restart."""
-    changed = [key for key, paths in RESTART.items() if _differ(running, found, paths)]
+    changed = [key for key, paths in RESTART.items() if _differ(running, new_config, paths)]
     if "server.state_dir" not in changed:
         return changed
     follow = ("stores.database", "stores.journal", "stores.encryption_key", "audit.key")  # their paths are below it
     return [key for key in changed if key not in follow]
 
 
-def live_changes(running: Config, found: Config) -> list[str]:
+def live_changes(running: Config, new_config: Config) -> list[str]:
     """Return the settings that differ and can change while the gateway runs, but for apps and upstreams."""
-    changed = [key for key, paths in LIVE.items() if _differ(running, found, paths)]
-    files = [file for file in found.files if found.files[file] != running.files.get(file)]
+    changed = [key for key, paths in LIVE.items() if _differ(running, new_config, paths)]
+    files = [file for file in new_config.files if new_config.files[file] != running.files.get(file)]
     return changed + [str(file) for file in files if file in running.files]
 
 
-def with_running(running: Config, found: Config) -> Config:
-    """Return the configuration `found` as far as it can take effect without a restart.
+def with_running(running: Config, new_config: Config) -> Config:
+    """Return the configuration `new_config` as far as it can take effect without a restart.
 
     Its audiences that are the public URL, as is the default, are those of the public URL in use.
     """
-    made = found
+    config = new_config
     for path in {path for paths in RESTART.values() for path in paths}:
-        made = _replace_at(made, path.split("."), _value(running, path))
-    public, named = running.server.public_url, found.server.public_url
+        config = _replace_at(config, path.split("."), _value(running, path))
+    public, public_now = running.server.public_url, new_config.server.public_url
     auth = tuple(
-        replace(method, audience=tuple(public if one == named else one for one in method.audience))
+        replace(method, audience=tuple(public if one == public_now else one for one in method.audience))
         if isinstance(method, OAuthIssuer)
         else method
-        for method in made.auth
+        for method in config.auth
     )
-    return replace(made, auth=auth)
+    return replace(config, auth=auth)
 
 
 def _differ(one: Config, other: Config, paths: Sequence[str]) -> bool:
@@ -256,19 +256,19 @@ class Notices:
     """The current notices, by source."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[Notice, ...]] = {}
+        self._logged: dict[str, tuple[Notice, ...]] = {}
         self._watchers = Watchers[[]]()
 
     def now(self) -> tuple[Notice, ...]:
         """Return all notices, most important first."""
-        everything = [notice for notices in self._said.values() for notice in notices]
+        everything = [notice for notices in self._logged.values() for notice in notices]
         return tuple(sorted(everything, key=lambda notice: list(NoticeKind).index(notice.kind)))
 
     def say(self, notices: Sequence[Notice], source: str = "files") -> bool:
         """Replace the notices of `source`; return whether they changed."""
-        if tuple(notices) == self._said.get(source, ()):
+        if tuple(notices) == self._logged.get(source, ()):
             return False
-        self._said[source] = tuple(notices)
+        self._logged[source] = tuple(notices)
         self._watchers.notify()
         return True
 

@@ -24,10 +24,10 @@ _REFERENCE = re.compile(r"\$\{(env|file|plugin):([^{}]+)\}")
 
 
 class LenientEnvironment(Mapping[str, str]):
-    """The environment of a command that needs only the secrets under the keys `needed`; others may be unset."""
+    """The environment of a command that needs only the secrets under the keys `required`; others may be unset."""
 
-    def __init__(self, *needed: str) -> None:
-        self.needed = needed
+    def __init__(self, *required: str) -> None:
+        self.required = required
 
     def __getitem__(self, key: str) -> str:
         return os.environ[key]
@@ -81,12 +81,12 @@ def _resolve(
         return Secret("")
     if match[1] == "file":
         section.report.files.add(folder / match[2])
-    found = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
-    if isinstance(found, Secret):
-        return found
-    if isinstance(environ, LenientEnvironment) and key not in environ.needed:
+    content = _variable(match[2], environ) if match[1] == "env" else _content(folder / match[2])
+    if isinstance(content, Secret):
+        return content
+    if isinstance(environ, LenientEnvironment) and key not in environ.required:
         return Secret(UNSET)
-    section.problem(found, key)
+    section.problem(content, key)
     return Secret("")
 
 
@@ -102,7 +102,7 @@ def misplaced_secrets(root: Node, allowed: Collection[str], exempt: Sequence[Nod
     pending: list[tuple[Node, str]] = [(root, "")]
     while pending:
         node, key = pending.pop()
-        if any(node is skipped for skipped in exempt):
+        if any(node is exemption for exemption in exempt):
             continue
         match node.value:
             case str() as text:

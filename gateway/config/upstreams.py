@@ -110,11 +110,11 @@ def read_upstream(
     """Read the upstream `name`; `policy` loads its policy file, `access` reads who may use it."""
     for key in (*UpstreamKind, "cwd", "env", "policy", "include"):
         section.get(key)  # known keys whatever other errors there are
-    given = [kind for kind in UpstreamKind if kind in section]
-    if len(given) != 1:
+    kinds = [kind for kind in UpstreamKind if kind in section]
+    if len(kinds) != 1:
         keys = ", ".join(UpstreamKind)
-        section.problem(f"say how it is reached, by one of {keys}" + (", not by several" if given else ""))
-    kind = given[0] if given else UpstreamKind.URL
+        section.problem(f"say how it is reached, by one of {keys}" + (", not by several" if kinds else ""))
+    kind = kinds[0] if kinds else UpstreamKind.URL
     credential = _credential(section, kind, credentials)
     lists = "include" in section
     return UpstreamSettings(
@@ -148,8 +148,8 @@ def environments(root: Section) -> list[Node]:
     """Return the variables of commands, in which any name may have a secret."""
     node = root.node.value.get("upstreams") if isinstance(root.node.value, Mapping) else None
     sections = node.value.values() if node is not None and isinstance(node.value, Mapping) else ()
-    found = (section.value.get("env") for section in sections if isinstance(section.value, Mapping))
-    return [env for env in found if env is not None]
+    values = (section.value.get("env") for section in sections if isinstance(section.value, Mapping))
+    return [env for env in values if env is not None]
 
 
 def _target(section: Section, kind: UpstreamKind) -> str:
@@ -214,10 +214,10 @@ def _place(section: Section) -> str:
         )
         return text
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         section.problem(
             f"there is no module {module}: install it beside the gateway, or set PYTHONPATH", UpstreamKind.INSIDE
         )
@@ -280,11 +280,11 @@ def _network(section: Section, kind: UpstreamKind, folder: Path) -> Network:
 
 
 def _allow(section: Section) -> tuple[str, ...]:
-    given = section.texts("allow")
-    for word in given:
+    names = section.texts("allow")
+    for word in names:
         if word not in ALLOWED:
             section.problem(f"{word!r} is none of {', '.join(ALLOWED)}", "allow")
-    return given
+    return names
 
 
 def _prefix(section: Section, name: str) -> str | None:

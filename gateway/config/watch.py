@@ -32,9 +32,9 @@ def stamp(source: Path) -> str:
     sha = hashlib.sha256()
     for path in (*(_walk(source) if source.is_dir() else files_to_watch(source)), _vendor_lock(source)):
         with suppress(OSError):
-            found = path.stat()
-            if not stat.S_ISDIR(found.st_mode):
-                sha.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode(errors="surrogateescape"))
+            status = path.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                sha.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return sha.hexdigest()
 
 
@@ -43,12 +43,12 @@ def files_to_watch(source: Path) -> tuple[Path, ...]:
 
     For a single-file app these are the file and page files beside it.
     """
-    found = tuple(islice(_walk(source if source.is_dir() else source.parent), WATCHED + 1))
+    paths = tuple(islice(_walk(source if source.is_dir() else source.parent), WATCHED + 1))
     if source.is_dir():
-        watched = found if len(found) <= WATCHED else (source, source / "index.html")
-        return (*watched, _vendor_lock(source))
-    beside = (path for path in found if _OF_PAGE.search(path.name) and path != source)
-    return (source, *beside) if len(found) <= WATCHED else (source,)
+        watch_paths = paths if len(paths) <= WATCHED else (source, source / "index.html")
+        return (*watch_paths, _vendor_lock(source))
+    beside = (path for path in paths if _OF_PAGE.search(path.name) and path != source)
+    return (source, *beside) if len(paths) <= WATCHED else (source,)
 
 
 def configured_files(config: Config) -> list[Path]:
@@ -86,7 +86,7 @@ class Stamp:
     device: int
     inode: int
     size: int
-    modified: int
+    mtime: int
 
 
 class Watch:
@@ -95,14 +95,14 @@ class Watch:
     def __init__(self, files: Iterable[Path], now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._files = tuple(files)
-        self._read = {file: self._unless_young(stamp) for file, stamp in self.stamps().items()}
-        self._seen: dict[Path, Stamp | None] = {}
+        self._read_stamps = {file: self._unless_young(stamp) for file, stamp in self.stamps().items()}
+        self._last_stamps: dict[Path, Stamp | None] = {}
 
     def look(self) -> bool:
         """Return whether to read again: a file differs from the state that was read, and all are stable."""
-        found = self.stamps()
-        rests, self._seen = found == self._seen, found
-        return rests and found != self._read
+        stamps = self.stamps()
+        rests, self._last_stamps = stamps == self._last_stamps, stamps
+        return rests and stamps != self._read_stamps
 
     def stamps(self) -> dict[Path, Stamp | None]:
         """Return the current stamps of the files; None for an inaccessible one."""
@@ -111,15 +111,15 @@ class Watch:
     def note_read(self, read: dict[Path, Stamp | None], files: Iterable[Path]) -> None:
         """Record that the files were read in the state `read`; poll `files` from now on."""
         self._files = tuple(files)
-        self._read = {file: read[file] if file in read else _stamp(file) for file in self._files}
+        self._read_stamps = {file: read[file] if file in read else _stamp(file) for file in self._files}
 
     def _unless_young(self, stamp: Stamp | None) -> Stamp | None:
-        return stamp if stamp is not None and stamp.modified / 1e9 < self._now() - YOUNG else None
+        return stamp if stamp is not None and stamp.mtime / 1e9 < self._now() - YOUNG else None
 
 
 def _stamp(file: Path) -> Stamp | None:
     try:
-        found = os.stat(file)
+        stat = os.stat(file)
     except OSError:
         return None
-    return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return Stamp(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)

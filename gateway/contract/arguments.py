@@ -41,9 +41,9 @@ class FormPart:
 
 def write_multipart(parts: Sequence[FormPart]) -> tuple[bytes, str]:
     """Return the body and its content type. The boundary is a hash of the parts, so equal forms are equal bytes."""
-    written = [(_head(part), _data(part)) for part in parts]
-    boundary = _boundary(written)
-    body = b"".join(b"--%b\r\n%b\r\n\r\n%b\r\n" % (boundary, head, data) for head, data in written)
+    encoded_parts = [(_head(part), _data(part)) for part in parts]
+    boundary = _boundary(encoded_parts)
+    body = b"".join(b"--%b\r\n%b\r\n\r\n%b\r\n" % (boundary, head, data) for head, data in encoded_parts)
     return body + b"--%b--\r\n" % boundary, f"multipart/form-data; boundary={boundary.decode()}"
 
 
@@ -68,14 +68,14 @@ def _escape(text: str) -> str:
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _boundary(written: Sequence[tuple[bytes, bytes]]) -> bytes:
+def _boundary(encoded_parts: Sequence[tuple[bytes, bytes]]) -> bytes:
     sha = hashlib.sha256()
-    for head, data in written:
+    for head, data in encoded_parts:
         sha.update(b"%d:%d:" % (len(head), len(data)))
         sha.update(head)
         sha.update(data)
     boundary = b"----form" + sha.hexdigest()[:40].encode()
-    while any(boundary in head or boundary in data for head, data in written):
+    while any(boundary in head or boundary in data for head, data in encoded_parts):
         sha.update(boundary)
         boundary = b"----form" + sha.hexdigest()[:40].encode()
     return boundary
@@ -324,8 +324,8 @@ def parse_arguments(arguments: Mapping[str, object]) -> Request:
 
 
 def _protocols(headers: Headers) -> tuple[str, ...]:
-    named = ",".join(value for name, value in headers if name == PROTOCOLS)
-    return tuple(part.strip() for part in named.split(",") if part.strip())
+    protocols = ",".join(value for name, value in headers if name == PROTOCOLS)
+    return tuple(part.strip() for part in protocols.split(",") if part.strip())
 
 
 def _url(arguments: Mapping[str, object]) -> str:

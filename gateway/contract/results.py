@@ -128,10 +128,10 @@ def text_of_json(response: Response) -> str | None:
     if not body.isascii() or not response.url.isascii() or DEL in response.url:  # `quoted` would escape that
         return None
     body_text = body.decode("ascii")
-    found = plainly_exact(body_text) if body_text.count("[") + body_text.count("{") <= DEEPEST else None
-    if found is None:
+    value = plainly_exact(body_text) if body_text.count("[") + body_text.count("{") <= DEEPEST else None
+    if value is None:
         return None
-    text = f"{around[0]}{quote(response.url)}{around[1]}{found[1].decode('ascii')}}}"
+    text = f"{around[0]}{quote(response.url)}{around[1]}{value[1].decode('ascii')}}}"
     # With either in it, `compact_exact` may use another library for numbers, and ASCII output adds escapes.
     return text if text.isascii() and "null" not in text and DEL not in text else None
 
@@ -169,27 +169,27 @@ def _phrase(body_text: str) -> str:
 
 @cache_by_headers
 def _headers(headers: Headers) -> Mapping[str, str]:
-    joined: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in headers:
-        lowered = name.lower()
-        shown = _is_shown(lowered) if len(lowered) <= _LONGEST_NAME else _is_shown.__wrapped__(lowered)
+        lower_name = name.lower()
+        shown = _is_shown(lower_name) if len(lower_name) <= _LONGEST_NAME else _is_shown.__wrapped__(lower_name)
         if not shown or not ((value.isascii() and value.isprintable()) or not _BROKEN_VALUE.search(value)):
             continue
-        joined[lowered] = f"{joined[lowered]}, {value}" if lowered in joined else value
-    return joined
+        fields[lower_name] = f"{fields[lower_name]}, {value}" if lower_name in fields else value
+    return fields
 
 
 @cache_by_headers
 def _around_json(headers: Headers, status: int, reason: str, redirected: bool) -> tuple[str, str] | None:
     """Return the result's JSON before the URL, and from there to the body; None unless the answer is JSON."""
-    joined = _headers(headers)
-    if not 200 <= status <= 599 or status in _BODILESS or not _says_json(_media_type(joined.get("content-type", ""))):
+    fields = _headers(headers)
+    if not 200 <= status <= 599 or status in _BODILESS or not _says_json(_media_type(fields.get("content-type", ""))):
         return None
     before: dict[str, Json] = {"status": status, "statusText": _phrase(reason)}
     after: dict[str, Json] = {
         "ok": status < 300,
         "redirected": redirected,
-        "headers": {**joined},
+        "headers": {**fields},
         "bodyType": str(BodyType.JSON),
     }
     return f'{compact(before).decode()[:-1]},"url":', f',{compact(after).decode()[1:-1]},"body":'

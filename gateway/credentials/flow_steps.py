@@ -65,12 +65,12 @@ def parse_object(text: bytes | str) -> dict[str, Json]:
     """Parse an unambiguous JSON object. Raises ValueError: no object, duplicate names, NaN, not UTF-8, too deep."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
-        found: Json = _READER.read(plain)
+        value: Json = _READER.read(plain)
     except ValueError:
         raise ValueError("is not JSON") from None  # the cause would quote the text
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("is not a JSON object")
-    return found
+    return value
 
 
 def parse_jwt_part(part: str) -> dict[str, Json]:
@@ -95,7 +95,7 @@ def check_id_token(
     Authlib gets the claims that this needs: it would also refuse a null claim, and an `amr` or `auth_time` of another
     type than specified, as some servers send them. Some leave `iat` out, which counts as now.
     """
-    given = {name: value for name in _WRONG_CLAIM if (value := claims.get(name)) is not None}
+    wrong_claims = {name: value for name in _WRONG_CLAIM if (value := claims.get(name)) is not None}
     options = {
         "iss": {"value": issuer},
         "sub": {"essential": True},
@@ -103,7 +103,7 @@ def check_id_token(
         "azp": {"value": client_id},
     }
     try:
-        token = CodeIDToken({"iat": now, **given}, {}, options, {"nonce": nonce, "client_id": client_id})
+        token = CodeIDToken({"iat": now, **wrong_claims}, {}, options, {"nonce": nonce, "client_id": client_id})
         token.validate(now, leeway)
     except ClaimError as error:
         raise ValueError(_WRONG_CLAIM[error.claim]) from None

@@ -105,12 +105,12 @@ def redeem(
         resource=spec.resource,
     )
     try:
-        granted = yield from request_token(spec, endpoints, form, now, key=attempt.key)
-    except GrantEnded as ended:
-        raise failure(spec.name, ended.detail.partition(": ")[2]) from None
+        grant_result = yield from request_token(spec, endpoints, form, now, key=attempt.key)
+    except GrantEnded as refusal:
+        raise failure(spec.name, refusal.detail.partition(": ")[2]) from None
     try:
-        account = _account(spec, attempt, granted.answer.get("id_token"), now)
-        return replace(granted.token, account=account, id_token=granted.id_token)
+        account = _account(spec, attempt, grant_result.answer.get("id_token"), now)
+        return replace(grant_result.token, account=account, id_token=grant_result.id_token)
     except ValueError as error:
         raise failure(spec.name, f"the ID token {error}") from None
 
@@ -136,8 +136,8 @@ def _account(spec: OAuth, attempt: ConnectAttempt, id_token: Json, now: float) -
     checked = {name: value for name, value in claims.items() if name not in ("iat", "nbf")}
     check_id_token(checked, spec.server.issuer, spec.client.id, attempt.nonce, now, SKEW)
     subject = str(claims["sub"])
-    named = (claims.get(key) for key in ("email", "preferred_username", "name"))
-    label = next((name for name in named if isinstance(name, str) and name), subject)
+    names = (claims.get(key) for key in ("email", "preferred_username", "name"))
+    label = next((name for name in names if isinstance(name, str) and name), subject)
     return Account(subject[:LABEL], label[:LABEL])
 
 
@@ -168,10 +168,10 @@ def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Tok
     return (yield from _request_grant(spec, EXCHANGE, now, **form))
 
 
-def jwt_bearer(spec: OAuth, grant: JwtBearer, subject: str, given: Token | None, now: float) -> Flow[Token]:
-    """Get a token for an assertion about `subject` (RFC 7523 2.1); `given` is another credential's token for it."""
-    if given is not None:
-        text = given.value.reveal()
+def jwt_bearer(spec: OAuth, grant: JwtBearer, subject: str, subject_token: Token | None, now: float) -> Flow[Token]:
+    """Get a token for an assertion about `subject` (RFC 7523 2.1), or with another credential's `subject_token`."""
+    if subject_token is not None:
+        text = subject_token.value.reveal()
     elif grant.key is None:
         raise failure(spec.name, "jwt_bearer needs private_key")
     else:
@@ -188,14 +188,14 @@ def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
         raise GrantEnded(f"credential {spec.name!r}: its token has expired, and it has no refresh token")
     endpoints = yield from find_endpoints(spec)
     form = prepare_token_request("refresh_token", refresh_token=token.refresh.reveal(), resource=spec.resource)
-    granted = yield from request_token(spec, endpoints, form, now, key=token.key)
-    renewed = granted.token
+    grant_result = yield from request_token(spec, endpoints, form, now, key=token.key)
+    renewed = grant_result.token
     return replace(
         renewed,
         refresh=renewed.refresh or token.refresh,
         scope=renewed.scope or token.scope,
         account=token.account,
-        id_token=granted.id_token or token.id_token,
+        id_token=grant_result.id_token or token.id_token,
     )
 
 
@@ -216,5 +216,5 @@ def _request_grant(spec: OAuth, grant_type: str, now: float, **form: str | None)
     body = prepare_token_request(grant_type, scope=spec.scope, resource=spec.resource, **form)
     try:
         return (yield from request_token(spec, endpoints, body, now, key=key)).token
-    except GrantEnded as ended:  # no person can renew the input of these flows
-        raise failure(spec.name, ended.detail.partition(": ")[2]) from None
+    except GrantEnded as refusal:  # no person can renew the input of these flows
+        raise failure(spec.name, refusal.detail.partition(": ")[2]) from None

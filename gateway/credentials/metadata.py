@@ -42,10 +42,10 @@ class Endpoints:
             return spec.client.authentication
         if self.methods is None:
             return ClientAuthentication.BASIC  # RFC 8414 2: the default
-        found = next((method for method in _SECRET_METHODS if method in self.methods), None)
-        if found is None:
+        choice = next((method for method in _SECRET_METHODS if method in self.methods), None)
+        if choice is None:
             raise ValueError(f"offers neither {' nor '.join(_SECRET_METHODS)} in its metadata")
-        return found
+        return choice
 
 
 def find_endpoints(spec: OAuth) -> Flow[Endpoints]:
@@ -122,7 +122,7 @@ def _endpoints(spec: OAuth, metadata: dict[str, Json]) -> Endpoints:
     aliases = metadata.get("mtls_endpoint_aliases")
     if spec.server.certificate is not None and isinstance(aliases, dict):  # RFC 8705 5
         token = endpoint_url(aliases, "token_endpoint") or token
-    found = Endpoints(
+    endpoints = Endpoints(
         token=token,
         authorization=spec.server.authorization_endpoint or endpoint_url(metadata, "authorization_endpoint"),
         revocation=spec.server.revocation_endpoint or endpoint_url(metadata, "revocation_endpoint"),
@@ -130,8 +130,8 @@ def _endpoints(spec: OAuth, metadata: dict[str, Json]) -> Endpoints:
         challenges=_texts(metadata, "code_challenge_methods_supported"),
         sends_issuer=sends_issuer(metadata),
     )
-    found.authentication(spec)
-    return found
+    endpoints.authentication(spec)
+    return endpoints
 
 
 def endpoint_url(metadata: dict[str, Json], name: str) -> str | None:

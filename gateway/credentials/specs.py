@@ -229,18 +229,18 @@ def _issued_for(name: str, specs: Mapping[str, Spec]) -> object:
     spec = specs.get(name)
     if not isinstance(spec, OAuth):
         return None
-    account, wanted = (spec.server.issuer, spec.client.id), (spec.scope, spec.resource, spec.dpop)
+    account, request = (spec.server.issuer, spec.client.id), (spec.scope, spec.resource, spec.dpop)
     match spec.grant:
         case AuthorizationCode():
             return account  # what the person agreed to holds until they connect it again
         case ClientCredentials():
-            return account, wanted
+            return account, request
         case TokenExchange(subject=subject, actor=actor) as grant:
             others = _issued_for(subject, specs), _issued_for(actor or "", specs)
-            return account, wanted, grant.audience, grant.requested, grant.by_id_token, others
+            return account, request, grant.audience, grant.requested, grant.by_id_token, others
         case JwtBearer() as grant:
             other = _issued_for(grant.assertion or "", specs)
-            return account, wanted, grant.subject, grant.claim, grant.audience, other
+            return account, request, grant.subject, grant.claim, grant.audience, other
 
 
 class Tokens(Protocol):

@@ -115,15 +115,15 @@ def proof(
 
 def offered_nonce(headers: Headers) -> str | None:
     """Return the nonce that an answer provides for the next request (RFC 9449 8.2)."""
-    given = [value for name, value in headers if name == NONCE]
-    return given[0] if len(given) == 1 and _NONCE.fullmatch(given[0]) else None
+    nonces = [value for name, value in headers if name == NONCE]
+    return nonces[0] if len(nonces) == 1 and _NONCE.fullmatch(nonces[0]) else None
 
 
 def wants_nonce(headers: Headers) -> bool:
     """Return whether a resource server refused a request only for a missing nonce (RFC 9449 9)."""
-    given = (value for name, value in headers if name == "www-authenticate")
+    challenges = (value for name, value in headers if name == "www-authenticate")
     # Two searches: one expression for both takes quadratic time on a hostile field.
-    return any((scheme := _SCHEME.search(value)) and _WANTED.search(value, scheme.end()) for value in given)
+    return any((scheme := _SCHEME.search(value)) and _WANTED.search(value, scheme.end()) for value in challenges)
 
 
 TIMEOUT = 10.0
@@ -167,8 +167,8 @@ class GrantedToken:
     @property
     def id_token(self) -> Secret | None:
         """The ID token in it, None if there is none that can be sent."""
-        found = self.answer.get("id_token")
-        return Secret(found) if isinstance(found, str) and _ID_TOKEN.fullmatch(found) else None
+        value = self.answer.get("id_token")
+        return Secret(value) if isinstance(value, str) and _ID_TOKEN.fullmatch(value) else None
 
 
 def request_token(
@@ -188,8 +188,8 @@ def request_token(
     if answer.status != 200:
         raise _refusal(spec, answer, place, now)
     try:
-        found = json_object(answer)
-        return GrantedToken(_token(found, now, key), found)
+        document = json_object(answer)
+        return GrantedToken(_token(document, now, key), document)
     except ValueError as error:
         raise failure(spec.name, f"the answer of {place} {error}") from None
 

@@ -98,9 +98,9 @@ class Report:
     def section(self, node: Node, key: str | None = None) -> Section:
         """Return a reader over a mapping; anything else is one problem, and reads as an empty mapping."""
         if not isinstance(node.value, Mapping):
-            named = f"{key}: " if key is not None else ""
+            prefix = f"{key}: " if key is not None else ""
             remedy = "; an empty one is {}" if key is not None and node.value is None else ""
-            self.add(node, f"{named}must be a mapping, not {node.kind}{remedy}")
+            self.add(node, f"{prefix}must be a mapping, not {node.kind}{remedy}")
             return Section(Node({}, node.file, node.line, node.column), Report([]))
         section = Section(node, self)
         self.sections.append(section)
@@ -119,13 +119,13 @@ class Section:
     After a problem a reader returns a placeholder of the right type, so that reading can continue.
     """
 
-    __slots__ = ("_asked", "_entries", "node", "report")
+    __slots__ = ("_entries", "_used_keys", "node", "report")
 
     def __init__(self, node: Node, report: Report) -> None:
         self.node = node
         self.report = report
         self._entries: Mapping[str, Node] = node.value if isinstance(node.value, Mapping) else {}
-        self._asked: dict[str, None] = {}
+        self._used_keys: dict[str, None] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
@@ -135,7 +135,7 @@ class Section:
 
     def get(self, key: str) -> Node | None:
         """Return the node of `key`, None if it is absent; for values without a typed reader."""
-        self._asked[key] = None
+        self._used_keys[key] = None
         return self._entries.get(key)
 
     def problem(self, message: str, key: str | None = None) -> None:
@@ -216,15 +216,15 @@ class Section:
         outer = self.get(key)
         if outer is None:
             return default
-        found = []
+        nodes = []
         if empty and outer.value == ():
             self.problem(empty, key)
         for node in self.nodes(key, texts=True):
             if isinstance(node.value, str) and node.value:
-                found.append(node.value)
+                nodes.append(node.value)
             else:
                 self.report.add(node, f"{key}: must be text, not {node.kind}{_quote_hint(node)}")
-        return tuple(found)
+        return tuple(nodes)
 
     def section(self, key: str) -> Section:
         """Return the mapping under `key`; an empty one if it is absent."""
@@ -237,21 +237,21 @@ class Section:
 
     def named_sections(self, key: str) -> dict[str, Section]:
         """Return a mapping of arbitrary names to mappings."""
-        listed = self._entries.get(key)
-        if listed is not None and isinstance(listed.value, tuple):
+        entries = self._entries.get(key)
+        if entries is not None and isinstance(entries.value, tuple):
             self.get(key)
-            self.problem(f"must be a mapping, not a list; write {_named_hint(listed.value)}", key)
+            self.problem(f"must be a mapping, not a list; write {_named_hint(entries.value)}", key)
             return {}
         outer = self.section(key)
         return {name: self.report.section(node, name) for name in outer if (node := outer.get(name)) is not None}
 
     def close(self) -> None:
         """Report each key that was never read, with the allowed names."""
-        if len(self._entries) == sum(key in self._entries for key in self._asked):
+        if len(self._entries) == sum(key in self._entries for key in self._used_keys):
             return
-        allowed = list(self._asked)
+        allowed = list(self._used_keys)
         for key in self._entries:
-            if key not in self._asked:
+            if key not in self._used_keys:
                 names = f"allowed: {', '.join(sorted(allowed))}" if allowed else "no keys are allowed here"
                 self._refuse_key(key, f"unknown key {quote(key)}{suggestion(key, allowed)} ({names})")
 

@@ -45,8 +45,11 @@ class AccountsDoor:
 
     async def page(self, request: web.Request) -> web.Response:
         """Redirect a `connect_url` to the console's page. It starts nothing."""
-        name, meant = quote(request.match_info["name"], safe=""), quote(request.query.get("for", "")[:64], safe="")
-        raise web.HTTPFound(f"/#/connections/{name}{f'/{meant}' if meant else ''}")
+        name, principal_name = (
+            quote(request.match_info["name"], safe=""),
+            quote(request.query.get("for", "")[:64], safe=""),
+        )
+        raise web.HTTPFound(f"/#/connections/{name}{f'/{principal_name}' if principal_name else ''}")
 
     async def callback(self, request: web.Request) -> web.Response:
         """Redirect from the authorization server to the console's page, which has the session to finish the login."""
@@ -63,10 +66,10 @@ class AccountsDoor:
         try:
             every = [] if principal.shared else await self._connecting.list(principal)
             # A connected account stays listed, so that its person can disconnect it.
-            found = [one for one in every if one.since is not None or self._serves(principal, one.credential)]
+            accounts = [one for one in every if one.since is not None or self._serves(principal, one.credential)]
         except OSError:
             return refusal_response(503, "database-unavailable", _DOWN)
-        return fresh({"for": self._audience(principal), "connections": [_connection_json(one) for one in found]})
+        return fresh({"for": self._audience(principal), "connections": [_connection_json(one) for one in accounts]})
 
     async def begin(self, request: web.Request) -> web.Response:
         """`{for}`: return the authorization URL, and the secret that finishes the login."""
@@ -81,19 +84,19 @@ class AccountsDoor:
                 403, "other-person", "This link belongs to another person: request one of your own."
             )
         try:
-            begun = await self._connecting.begin(name, principal)
+            attempt = await self._connecting.begin(name, principal)
         except Refusal as refusal:
             return _refusal(refusal)
         except OSError:
             return refusal_response(503, "database-unavailable", _DOWN)
-        return fresh({"location": begun.location, "secret": begun.secret})
+        return fresh({"location": attempt.location, "secret": attempt.secret})
 
     async def finish(self, request: web.Request) -> web.Response:
         """`{secret, answer}`, with the parameters of the server's redirect: connect the account."""
-        principal, told = request[PRINCIPAL], await object_of(request)
+        principal, body = request[PRINCIPAL], await object_of(request)
         if not principal.session:
             return _not_a_person()
-        secret, answer = told.get("secret"), told.get("answer")
+        secret, answer = body.get("secret"), body.get("answer")
         texts = (
             {key: value for key, value in answer.items() if isinstance(value, str)} if isinstance(answer, dict) else {}
         )
@@ -102,14 +105,14 @@ class AccountsDoor:
         record = self._record(principal, "connect")
         try:
             await record.open()  # without a record no account is connected
-            connected = await self._connecting.finish(principal, secret, texts)
+            account = await self._connecting.finish(principal, secret, texts)
         except Refusal as refusal:
             return await _close_record(record, refusal)
         except OSError:
             return await _down(record)
-        record.note(credential=connected.credential)
+        record.note(credential=account.credential)
         await record.close(status=200)
-        return fresh(_connection_json(connected))
+        return fresh(_connection_json(account))
 
     async def disconnect(self, request: web.Request) -> web.Response:
         """Delete the connection of this person's account."""

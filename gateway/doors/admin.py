@@ -35,13 +35,13 @@ class ReadinessCheck:
         self._run = run
         self._task: asyncio.Task[None] | None = None
         self._began = 0.0
-        self._ended = -FRESH
+        self._ended_at = -FRESH
         self._problem: str | None = None
 
     async def problem(self) -> str | None:
         """Return why it cannot be used, by a check that is at most a second old; None if it can."""
         now = time.monotonic()
-        if self._task is None and now - self._ended >= FRESH:
+        if self._task is None and now - self._ended_at >= FRESH:
             self._began = now
             self._task = asyncio.ensure_future(self._check())
         if self._task is not None:
@@ -62,7 +62,7 @@ class ReadinessCheck:
         except OSError as error:
             self._problem = str(error)
         finally:
-            self._task, self._ended = None, time.monotonic()
+            self._task, self._ended_at = None, time.monotonic()
 
 
 class Stage(StrEnum):
@@ -112,11 +112,11 @@ class Health:
 
     async def report(self, *, detailed: bool) -> web.Response:
         """Return the answer of `/readyz`."""
-        found = await asyncio.gather(*(check.problem() for check in self._checks.values()))
-        problems = dict(zip(self._checks, found, strict=True))
+        results = await asyncio.gather(*(check.problem() for check in self._checks.values()))
+        problems = dict(zip(self._checks, results, strict=True))
         missing = {name: problem() for name, problem in self._optional.items()}
         status = self.stage.value
-        if self.stage is Stage.SERVING and any(problem is not None for problem in found):
+        if self.stage is Stage.SERVING and any(problem is not None for problem in results):
             status = "unavailable"
         elif self.stage is Stage.SERVING and any(problem is not None for problem in missing.values()):
             status = DEGRADED

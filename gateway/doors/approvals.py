@@ -99,25 +99,25 @@ class ApprovalDoor:
         return fresh({"grants": self.revocable_grants(request[PRINCIPAL])})
 
     async def _answer(self, request: web.Request) -> web.Response:
-        given = await json_of(request)
-        if not isinstance(given, dict) or given.get("answer") not in ANSWERS:
+        body = await json_of(request)
+        if not isinstance(body, dict) or body.get("answer") not in ANSWERS:
             return refusal_response(400, "bad-request", "answer: approve or decline.")
-        lasting = given.get("grant", False)
+        lasting = body.get("grant", False)
         if not isinstance(lasting, bool):
             return refusal_response(400, "bad-request", "grant: true or false.")
         from_cli = CLIENT_HEADER in request.headers or not request[PRINCIPAL].session
         if from_cli and ApprovalWay.CLI not in self._settings().ask:
             return refusal_response(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
         way = ApprovalWay.CLI if from_cli else ApprovalWay.CONSOLE
-        id, approve = request.match_info["id"], given["answer"] == "approve"
+        id, approve = request.match_info["id"], body["answer"] == "approve"
         known = await self._digest(id, request[PRINCIPAL])
-        if known is not None and given.get("digest") not in (None, known):
+        if known is not None and body.get("digest") not in (None, known):
             return refusal_response(
                 409, "approval-expired", "The question is about another call than the one that was shown."
             )
         try:
             state = await self._answers.give(
-                id, approve, request[PRINCIPAL], way, grant=lasting, assertion=given.get("assertion")
+                id, approve, request[PRINCIPAL], way, grant=lasting, assertion=body.get("assertion")
             )
         except NotAllowed as error:
             return refusal_response(403, "not-allowed", str(error))
@@ -127,8 +127,8 @@ class ApprovalDoor:
 
     async def _touch(self, request: web.Request) -> web.Response:
         """Return the challenge that a security key must sign to approve this question; null if none is needed."""
-        given = await json_of(request)
-        lasting = isinstance(given, dict) and given.get("grant") is True
+        body = await json_of(request)
+        lasting = isinstance(body, dict) and body.get("grant") is True
         try:
             return fresh(
                 {"touch": await self._answers.touch(request.match_info["id"], request[PRINCIPAL], grant=lasting)}
@@ -156,15 +156,15 @@ class ApprovalDoor:
         webhook = self._settings().webhook
         if webhook is None or not webhook.answers:
             return refusal_response(404, "not-found", "No webhook is configured whose answers count.")
-        timestamp, given = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
+        timestamp, signature = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
         with self._signing.place(request.remote or "") as free:
             if not free:
                 _SIGNED_ANSWERS.report()
                 return _read_error(503, "busy", "Too many signed answers are being read. Send it again.")
             try:
-                check_signed_fields(timestamp, given, time.time())  # before any of the body is read
+                check_signed_fields(timestamp, signature, time.time())  # before any of the body is read
                 body = await whole(request, SIGNED_BYTES, within=SIGNED_WITHIN, bound=_SIGNED_ANSWERS)
-                answer = signed_answer(webhook.secret, timestamp, given, body, time.time())
+                answer = signed_answer(webhook.secret, timestamp, signature, body, time.time())
             except web.HTTPRequestEntityTooLarge:
                 _SIGNED_ANSWERS.report()
                 return _read_error(413, "request-too-large", f"A signed answer has {SIGNED_BYTES} bytes at most.")
@@ -182,8 +182,8 @@ class ApprovalDoor:
 def question_json(question: Question, by: Principal) -> dict[str, Json]:
     """Return a question in the form for a person; `whose` names the asking principal if it is another one."""
     values = asdict(question)
-    for hidden in ("principal", "policy_version", "rule"):
-        del values[hidden]
+    for field in ("principal", "policy_version", "rule"):
+        del values[field]
     whose = None if is_own(by, question.principal) else name_in(question.principal)
     return {**values, "whose": whose, "headers": [list(pair) for pair in question.headers]}
 
@@ -232,8 +232,8 @@ class SecurityKeyDoor:
 
     async def _list(self, request: web.Request) -> web.Response:
         keys = await self._presence.keys(request[PRINCIPAL]) if self._presence is not None else []
-        listed: list[Json] = [{"id": key.id, "name": key.name, "created": key.created} for key in keys]
-        return fresh({"presence": self._presence is not None, "keys": listed})
+        rows: list[Json] = [{"id": key.id, "name": key.name, "created": key.created} for key in keys]
+        return fresh({"presence": self._presence is not None, "keys": rows})
 
     def _with_presence(self, handler: Callable[[Presence, web.Request], Awaitable[web.Response]]) -> Handler:
         """Wrap a handler for people in their own browser; refuse if no keys are used."""
@@ -264,15 +264,15 @@ class SecurityKeyDoor:
         return fresh(await presence.begin_adding(request[PRINCIPAL]))
 
     async def _add(self, presence: Presence, request: web.Request) -> web.Response:
-        given = await object_of(request)
-        name = given.get("name")
+        body = await object_of(request)
+        name = body.get("name")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME or not name.isprintable():
             return refusal_response(400, "bad-request", f"name: a text of at most {NAME} characters.")
         by = request[PRINCIPAL]
         record = self._record(by, "added", name.strip())
         await record.open()  # without a record no key is added
         async with _closing(record):
-            key = await presence.add(by, name.strip(), given.get("credential"), given.get("assertion"))
+            key = await presence.add(by, name.strip(), body.get("credential"), body.get("assertion"))
             record.note(key=key.id)
         return fresh({"id": key.id})
 
@@ -280,13 +280,13 @@ class SecurityKeyDoor:
         return fresh(await presence.begin_removing(request[PRINCIPAL], request.match_info["id"]))
 
     async def _remove(self, presence: Presence, request: web.Request) -> web.Response:
-        given = await json_of(request)
+        body = await json_of(request)
         id = request.match_info["id"]
         record = self._record(request[PRINCIPAL], "removed", "")
         record.note(key=id[:200])
         await record.open(binding=False)
         async with _closing(record):
-            await presence.remove(request[PRINCIPAL], id, given.get("assertion") if isinstance(given, dict) else None)
+            await presence.remove(request[PRINCIPAL], id, body.get("assertion") if isinstance(body, dict) else None)
         return fresh({"removed": id})
 
     def _record(self, by: Principal, what: str, name: str) -> Record:

@@ -24,15 +24,15 @@ def refuse_without(request: web.Request, capability: str, app: str | None = None
 
 def lacking_any(request: web.Request, capability: str) -> web.Response | None:
     """Return the refusal of a caller without `capability` for all apps or any single one, else None."""
-    held = request[PRINCIPAL].capabilities
-    if capability in held or any(one.startswith(f"{capability}:") for one in held):
+    capabilities = request[PRINCIPAL].capabilities
+    if capability in capabilities or any(one.startswith(f"{capability}:") for one in capabilities):
         return None
     return _refusal(capability)
 
 
-def _refusal(named: str) -> web.Response:
+def _refusal(names: str) -> web.Response:
     return refusal_response(
-        403, "not-allowed", f"This takes the capability `{named}`, which this caller does not have."
+        403, "not-allowed", f"This takes the capability `{names}`, which this caller does not have."
     )
 
 

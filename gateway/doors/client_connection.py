@@ -43,13 +43,14 @@ _TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The limits that all connections share: `peers` counts them, `unread` counts the bytes that clients have not read.
+    """The limits that all connections share: `peers` counts them.
 
+    `unread_responses` counts the bytes that clients have not read.
     `note_malformed` counts a request of an address that no parser can read.
     """
 
     peers: Peers
-    unread: Unread
+    unread_responses: Unread
     note_malformed: Callable[[str | None], None]
 
 
@@ -69,7 +70,7 @@ class ServerState(Protocol):
         """Return the shared timeouts of this duration."""
         ...
 
-    def lost(self, connection: HttpConnection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """Remove a closed connection from `open`."""
         ...
 
@@ -82,20 +83,20 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         "_between",
+        "_body_remaining",
         "_full",
         "_handler",
         "_handles",
         "_head_end",
         "_head_since",
         "_head_size",
-        "_left",
         "_line_ended",
         "_line_size",
         "_place",
         "_server",
         "_taken",
         "_transport",
-        "refused",
+        "refusal",
         "remote",
         "since",
     )
@@ -103,14 +104,14 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, server: ServerState) -> None:
         self.remote: str | None = None
         self.since = time.monotonic()
-        self.refused: RefusedCaller | None = None
+        self.refusal: RefusedCaller | None = None
         """The caller of the next request for aiohttp, if the fast path has failed to identify it."""
         self._server = server
         self._transport: asyncio.Transport
         self._place: str | None = None
         self._handler: web.RequestHandler | None = None
         self._full = False  # the write buffer
-        self._left = 0
+        self._body_remaining = 0
         self._taken = self.since
         self._head_since: float | None = None  # when a still incomplete head began
         self._head_size = 0
@@ -145,8 +146,8 @@ class HttpConnection(asyncio.Protocol):
             self._server.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.lost(self)
-        self._server.limits.unread.release(self._transport)
+        self._server.remove(self)
+        self._server.limits.unread_responses.release(self._transport)
         if self._place is not None:
             self._server.limits.peers.give(self._place)
         if self._handler is not None:
@@ -187,9 +188,9 @@ class HttpConnection(asyncio.Protocol):
     def takes_nothing(self, now: float, before: float) -> bool:
         """Return whether the write buffer has data of which the client accepted nothing since `before`."""
         left = self._transport.get_write_buffer_size()
-        if not left or left < self._left:
+        if not left or left < self._body_remaining:
             self._taken = now
-        self._left = left
+        self._body_remaining = left
         return self._taken < before
 
     def note_malformed(self, *, too_long: bool) -> None:
@@ -210,11 +211,11 @@ class HttpConnection(asyncio.Protocol):
 
     def answers(self, person: str | None, count: int) -> None:
         """aiohttp is about to write an answer of so many bytes."""
-        self._server.limits.unread.hold(self._transport, person or f"address {self.remote}", count)
+        self._server.limits.unread_responses.hold(self._transport, person or f"address {self.remote}", count)
 
     def note_answer(self) -> None:
         """Note that aiohttp has written one answer, after which the connection stays open."""
-        self._server.limits.unread.release(self._transport)
+        self._server.limits.unread_responses.release(self._transport)
         self._handles = False
 
     def give(self, data: bytes) -> bool:
@@ -313,10 +314,10 @@ _ELSEWHERE: Final = re.compile(rb"(?i)(?:^|\n)(?:transfer-encoding|upgrade|expec
 def is_one_request(data: bytes) -> bool:
     """Return whether `data` is exactly one request: the next byte begins another. False if in doubt."""
     end = data.find(HEAD_END) + 4
-    found = _ONE_HEAD.match(data[: end - 2]) if end >= 4 else None
-    if found is None or _ELSEWHERE.search(found[1]):
+    match = _ONE_HEAD.match(data[: end - 2]) if end >= 4 else None
+    if match is None or _ELSEWHERE.search(match[1]):
         return False
-    length, declared = _LENGTH.search(found[1]), found[1].lower().count(b"content-length:")
+    length, declared = _LENGTH.search(match[1]), match[1].lower().count(b"content-length:")
     if declared != (length is not None):
         return False
     return len(data) - end == (int(length[1]) if length is not None else 0)

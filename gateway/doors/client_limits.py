@@ -75,16 +75,16 @@ class LookupLimits:
             owner = str(network) if key is own else None
             if owner is None:
                 _ADDRESSES.report()
-        taken = take(self._buckets.tats.get(key, 0.0), now, WRONG)
-        self._buckets.put(key, taken.tat, now, owner)
-        if not taken.allowed:
+        result = take(self._buckets.tats.get(key, 0.0), now, WRONG)
+        self._buckets.put(key, result.tat, now, owner)
+        if not result.allowed:
             _WRONG.report()
             return None
         return key
 
-    def give_back(self, counted: Counted) -> None:
+    def give_back(self, count: Counted) -> None:
         """Undo the count of a look-up that succeeded."""
-        self._buckets.give_back(counted, WRONG.period / WRONG.count)
+        self._buckets.give_back(count, WRONG.period / WRONG.count)
 
 
 @dataclass(slots=True)
@@ -116,9 +116,9 @@ def subscriber(address: Address | None) -> Counted:
     return 4, int(address) if address is not None else -1
 
 
-def _network(counted: Counted) -> Counted:
+def _network(count: Counted) -> Counted:
     """Return the network of an address, as large as one subscriber may have."""
-    version, bits = counted
+    version, bits = count
     return (48, bits >> 16) if version == 6 else (24, bits >> 8)
 
 
@@ -177,7 +177,7 @@ class Peers:
     @property
     def count(self) -> int:
         """The number of open connections."""
-        return self._places.used
+        return self._places.total
 
     def take(self, remote: str | None) -> str | None:
         """Count a connection and return its key for `give`; None if a limit is reached.
@@ -312,7 +312,7 @@ class Unread:
         self._in_all = in_all
 
     @property
-    def used(self) -> int:
+    def total_bytes(self) -> int:
         """Unread bytes of all responses."""
         return self._of.total()
 
@@ -342,7 +342,7 @@ class Unread:
         """Return the owner whose responses exceed a limit after a new one of `owner`; None if none does."""
         if self._of[owner] > self._each:
             return owner
-        return self._of.most_common(1)[0][0] if self.used > self._in_all else None
+        return self._of.most_common(1)[0][0] if self.total_bytes > self._in_all else None
 
 
 SILENCE = 30.0
@@ -394,14 +394,14 @@ class _Watch:
         self._timer.cancel()
 
     def _wait(self) -> None:
-        self._seen = self._content.total_bytes
+        self._last_size = self._content.total_bytes
         self._timer = self._loop.call_later(SILENCE, self._look)
 
     def _look(self) -> None:
         if self._content.is_eof():
             return
         total = self._content.total_bytes
-        if total == self._seen or total < RATE * (self._loop.time() - self._began - SILENCE * 1.5):
+        if total == self._last_size or total < RATE * (self._loop.time() - self._began - SILENCE * 1.5):
             _SLOW.report()
             self._give_up()
         else:

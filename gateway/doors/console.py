@@ -179,9 +179,9 @@ class ConsoleDoor:
         principal = request[PRINCIPAL]
         apps = [app for app in self._admitted_apps(principal) if principal.may("bridge", app.id)]
         if (site := request.get(HOST)) is not None:
-            shown = [replace(app, sandbox_url=self._sandbox_url(app.id, site.origin), story=None) for app in apps]
+            app_cards = [replace(app, sandbox_url=self._sandbox_url(app.id, site.origin), story=None) for app in apps]
             person: Json = {"id": principal.id, "name": display_name(principal)}
-            cards: Json = [asdict(app) for app in shown]
+            cards: Json = [asdict(app) for app in app_cards]
             return fresh({"principal": person, "sandbox": self._sandbox, "apps": cards, "host": site.name})
         return fresh(
             {
@@ -231,14 +231,14 @@ class ConsoleDoor:
         app, before = query.get("app"), query.get("before")
         if principal.may("audit:read"):
             return await self._database.query(limit, Filter(app=app), before)
-        found: list[StoredRecord] = []
+        records: list[StoredRecord] = []
         for _ in range(PAGES):
             page = await self._database.query(PAGE, Filter(app=app), before)
-            found += [record for record in page if sees_record(principal, record.fields, self._admits)]
-            if len(found) >= limit or len(page) < PAGE:
+            records += [record for record in page if sees_record(principal, record.fields, self._admits)]
+            if len(records) >= limit or len(page) < PAGE:
                 break
             before = page[-1].id
-        return found[:limit]
+        return records[:limit]
 
     async def _log_out(self, request: web.Request) -> web.Response:
         if not request[PRINCIPAL].session:
@@ -249,12 +249,12 @@ class ConsoleDoor:
         return answer
 
     async def _ticket(self, request: web.Request) -> web.Response:
-        wanted = (await object_of(request)).get("apps")
+        app_names = (await object_of(request)).get("apps")
         principal = request[PRINCIPAL]
         known = {name for name in (*self._apps, *self._upstreams()) if self._admits(principal, name)}
-        if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
+        if not isinstance(app_names, list) or not all(isinstance(app, str) and app in known for app in app_names):
             return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
-        apps = frozenset(str(app) for app in wanted)
+        apps = frozenset(str(app) for app in app_names)
         for app in sorted(apps):
             refusal = refuse_without(request, "bridge", app)
             if refusal is not None:
@@ -280,8 +280,8 @@ class ConsoleDoor:
         """
 
         async def handle(request: web.Request) -> web.Response:
-            given = request.headers.get(CSRF, "")
-            if HOST not in request and not self._csrf.verify(given, request[PRINCIPAL].id):
+            token = request.headers.get(CSRF, "")
+            if HOST not in request and not self._csrf.verify(token, request[PRINCIPAL].id):
                 return refusal_response(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)
@@ -293,10 +293,10 @@ class ConsoleDoor:
         return handle
 
     async def _secure(self, request: web.Request, response: web.StreamResponse) -> None:
-        framed = " ".join([self._sandbox, *(self._frames.patterns() if self._frames is not None else ())])
+        frame_sources = " ".join([self._sandbox, *(self._frames.patterns() if self._frames is not None else ())])
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-            f"connect-src 'self'; frame-src {framed}; base-uri 'none'; form-action 'none'; "
+            f"connect-src 'self'; frame-src {frame_sources}; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
         headers = {**SECURE, "content-security-policy": policy, "cross-origin-opener-policy": "same-origin"}
@@ -311,4 +311,4 @@ async def _approval(request: web.Request) -> web.Response:
 
 def _line(record: StoredRecord) -> dict[str, Json]:
     fields: dict[str, Json] = dict(record.fields)
-    return {"id": record.id, "time": record.time, "ended": record.ended, "fields": fields}
+    return {"id": record.id, "time": record.time, "ended": record.ended_at, "fields": fields}

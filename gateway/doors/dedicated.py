@@ -190,23 +190,23 @@ class DedicatedDoor:
         if len(mine) >= EACH:
             _WAITING.report(owner)
             del self._waiting[mine[0]]
-        held = Counter[str]()
+        counts = Counter[str]()
         for one in self._waiting.values():
-            held[one.principal.id] += one.size
-        held[owner] += document.size
-        while held.total() > WHOLE:
+            counts[one.principal.id] += one.size
+        counts[owner] += document.size
+        while counts.total() > WHOLE:
             _WAITING.report(owner)
-            self._drop_oldest(held)
+            self._drop_oldest(counts)
         once = base64url(secrets.token_bytes(32))
         self._waiting[digest(once)] = document
         return once
 
-    def _drop_oldest(self, held: Counter[str]) -> None:
+    def _drop_oldest(self, counts: Counter[str]) -> None:
         """Drop the oldest document of the largest holder with any."""
         owners = {one.principal.id for one in self._waiting.values()}
-        largest = max(owners, key=lambda owner: held[owner])
+        largest = max(owners, key=lambda owner: counts[owner])
         oldest = next(key for key, one in self._waiting.items() if one.principal.id == largest)
-        held[largest] -= self._waiting.pop(oldest).size
+        counts[largest] -= self._waiting.pop(oldest).size
 
     def _forget_expired(self) -> None:
         now = self._clock()

@@ -181,16 +181,16 @@ class _Changes:
         self.lines = lines
         self.wake = asyncio.Event()
         self.ended = False
-        self._marked = {"approvals", "grants", "problems", "views"}
+        self._kinds = {"approvals", "grants", "problems", "views"}
 
     def mark(self, what: str) -> None:
-        self._marked.add(what)
+        self._kinds.add(what)
         self.wake.set()
 
     def take(self) -> list[str]:
-        marked, self._marked = sorted(self._marked), set()
+        kinds, self._kinds = sorted(self._kinds), set()
         self.wake.clear()
-        return marked
+        return kinds
 
     def end(self) -> None:
         self.ended = True
@@ -234,7 +234,7 @@ def _view_json(view: LiveView) -> dict[str, Json]:
     return {
         "id": view.id,
         "app": view.app,
-        "opened": view.opened,
+        "opened": view.opened_at,
         "tools": [
             {
                 "name": tool.name,

@@ -73,12 +73,12 @@ class Listener:
 
 @dataclass(slots=True)
 class GuardedRequest:
-    """The parts of a request that the guard examines; `refused` is set if it could not identify the caller."""
+    """The parts of a request that the guard examines; `refusal` is set if it could not identify the caller."""
 
     method: str
     headers: CIMultiDict[str]
     remote: str | None
-    refused: RefusedCaller | None = None
+    refusal: RefusedCaller | None = None
 
 
 class Guard:
@@ -103,7 +103,7 @@ class Guard:
         self._apps = apps
         self._console = console
         self._revocations = revocations
-        self._refused = refused_callers
+        self._refused_callers = refused_callers
         self._in_flight = in_flight
         self._host_pages = host_pages
 
@@ -117,11 +117,11 @@ class Guard:
                 request[access_log.ACCESS] = seen
             try:
                 answer = await respond(request, handler)
-            except web.HTTPException as raised:
-                _end_unreadable(request, raised)
-                if (shown := shown_to_person(request, raised)) is raised:
+            except web.HTTPException as response:
+                _end_unreadable(request, response)
+                if (shown_response := shown_to_person(request, response)) is response:
                     raise
-                return shown
+                return shown_response
             except asyncio.CancelledError:
                 await note_refusal(request, None)  # a caller refused on a socket may have disconnected
                 raise
@@ -136,15 +136,15 @@ class Guard:
 
         async def note_refusal(request: web.Request, answer: web.StreamResponse | None) -> None:
             site = self._listener.sites.get(request.headers.get("host", "").lower())
-            await self._refused.note(request, answer, site, request.get(PRINCIPAL))
+            await self._refused_callers.note(request, answer, site, request.get(PRINCIPAL))
 
         async def respond(request: web.Request, handler: Handler) -> web.StreamResponse:
             refused = _take_refused(request)
             if request.version not in (HttpVersion10, HttpVersion11):  # aiohttp would read others as one of these
                 return refusal_response(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
-            if (misframed := _refuse_misframed(request)) is not None:
-                misframed.force_close()  # the following bytes may be its body, or another client's request
-                return misframed
+            if (connection := _refuse_misframed(request)) is not None:
+                connection.force_close()  # the following bytes may be its body, or another client's request
+                return connection
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):
@@ -216,33 +216,33 @@ class Guard:
         try:
             return await self._identify.principal(request, place)
         except (Unidentified, OSError) as error:
-            request.refused = RefusedCaller(place, request.headers, error.with_traceback(None))
+            request.refusal = RefusedCaller(place, request.headers, error.with_traceback(None))
             return None
 
     async def _identify_caller(
-        self, request: web.Request, host: str, site: Site, refused: RefusedCaller | None
+        self, request: web.Request, host: str, site: Site, refusal: RefusedCaller | None
     ) -> web.StreamResponse | None:
         """Mark the request with its principal if its route requires one; return None, or the refusal.
 
-        `refused` is the result of the fast path: identifying a caller again would count a wrong token twice.
+        `refusal` is the result of the fast path: identifying a caller again would count a wrong token twice.
         """
         route = _route(request)
-        wanted = access(site, route)
-        if wanted is Access.OPEN:
+        access_rule = access(site, route)
+        if access_rule is Access.OPEN:
             return None
-        mount = request.match_info.get("app", "") if wanted is Access.MCP else None
+        mount = request.match_info.get("app", "") if access_rule is Access.MCP else None
         origin, app = self._listener.origins[host], self._apps.get(host) if site is Site.APP else None
-        place = CallPlace(origin, site, wanted, app, self._challenges.resources(mount))
+        place = CallPlace(origin, site, access_rule, app, self._challenges.resources(mount))
         try:
             if (page_of := request.get(HOST)) is not None:
                 here = self._identify.is_here(request)
                 request[PRINCIPAL] = self._host_pages.identify(page_of, request, self._identify.rules, here=here)
                 return None
-            if refused is not None and refused.place == place and refused.headers == request.headers:
-                raise refused.error
+            if refusal is not None and refusal.place == place and refusal.headers == request.headers:
+                raise refusal.error
             request[PRINCIPAL] = await self._identify.principal(request, place)
         except Unidentified as error:
-            if wanted is Access.SHOWN:
+            if access_rule is Access.SHOWN:
                 return None
             if site is Site.APP and app is not None and is_navigation(request) and self._identify.has_logins:
                 return to_console(request, origin, app, self._console)
@@ -298,8 +298,8 @@ def _take_refused(request: web.Request) -> RefusedCaller | None:
     connection = request.transport.get_protocol() if request.transport is not None else None
     if not isinstance(connection, HttpConnection):
         return None
-    refused, connection.refused = connection.refused, None
-    return refused
+    refusal, connection.refusal = connection.refusal, None
+    return refusal
 
 
 def _end_unreadable(request: web.Request, answer: web.StreamResponse) -> None:

@@ -187,7 +187,7 @@ class ExchangeDoor:
         self._clock = clock
         self._rates = Buckets[str]()
         self._failures = LookupLimits()
-        self._used: dict[Assertion, None] = {}
+        self._used_assertions: dict[Assertion, None] = {}
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes, for the plain site and the console's."""
@@ -212,29 +212,29 @@ class ExchangeDoor:
 
     async def _exchange(self, request: web.Request) -> web.Response:
         address = self._identify.client(request)
-        counted = self._failures.take(address)
-        if counted is None:
+        counter = self._failures.take(address)
+        if counter is None:
             return _refuse(Unidentified("Too many failed requests came from this address.", "slow_down", status=429))
         try:
             answer = await self._answer(request)
         except Unidentified as error:
             return _refuse(error)
-        self._failures.give_back(counted)
+        self._failures.give_back(counter)
         return answer
 
     async def _answer(self, request: web.Request) -> web.Response:
         form = await self._form(request)
         now, endpoints = self._clock(), [f"{self._public}{EXCHANGE}", self._public, f"{self._console}{EXCHANGE}"]
         fields = request.headers.getall("authorization", ())
-        site = authenticate(form, fields, self._clients, endpoints, now, self._unused)
+        site = authenticate(form, fields, self._clients, endpoints, now, self._is_unused)
         if not self._rates.take(str(site.client_id), time.monotonic(), EXCHANGES).allowed:
             _EXCHANGES.report(site.client_id)
             raise Unidentified(
                 "This client exchanges too many tokens. Use each for some minutes.", "slow_down", status=429
             )
-        wanted = read_request(form, [self._public, f"{self._public}/mcp", self._console])
-        subject = await self._subject(site, wanted.subject_token)
-        principal = exchange(site, subject, wanted.apps, self._admits)
+        exchange_request = read_request(form, [self._public, f"{self._public}/mcp", self._console])
+        subject = await self._subject(site, exchange_request.subject_token)
+        principal = exchange(site, subject, exchange_request.apps, self._admits)
         token, seconds = self._pages.issue(principal, site.origin)
         scope = sorted(principal.capabilities)
         await self._record(site, principal, scope)
@@ -261,9 +261,13 @@ class ExchangeDoor:
     async def _subject(self, site: HostSite, token: str) -> Principal:
         """Return the person of a token of the site's issuer. Raises `Unidentified`."""
         issuers = self._rules().issuers
-        found = next((issuer for method, issuer in issuers.items() if method.issuer == site.issuer), None)
+        own_issuer = next((issuer for method, issuer in issuers.items() if method.issuer == site.issuer), None)
         try:
-            principal = await found.principal(token, frozenset({f"{self._public}/mcp"})) if found is not None else None
+            principal = (
+                await own_issuer.principal(token, frozenset({f"{self._public}/mcp"}))
+                if own_issuer is not None
+                else None
+            )
         except Unidentified as error:
             if error.status >= 500:
                 raise Unidentified(error.detail, "temporarily_unavailable", status=503) from error
@@ -272,16 +276,16 @@ class ExchangeDoor:
             raise Unidentified(f"subject_token is not a token of {site.issuer}.", "invalid_grant", status=400)
         return principal
 
-    def _unused(self, assertion: Assertion) -> bool:
+    def _is_unused(self, assertion: Assertion) -> bool:
         now = self._clock()
-        for old in [one for one in self._used if one.ends <= now]:
-            del self._used[old]
-        if any((one.client, one.id) == (assertion.client, assertion.id) for one in self._used):
+        for old in [one for one in self._used_assertions if one.ends <= now]:
+            del self._used_assertions[old]
+        if any((one.client, one.id) == (assertion.client, assertion.id) for one in self._used_assertions):
             return False
-        if sum(one.client == assertion.client for one in self._used) >= ASSERTIONS:
+        if sum(one.client == assertion.client for one in self._used_assertions) >= ASSERTIONS:
             _ASSERTIONS.report(assertion.client)
             raise Unidentified("This client has used too many assertions.", "slow_down", status=429)
-        self._used[assertion] = None
+        self._used_assertions[assertion] = None
         return True
 
     async def _record(self, site: HostSite, principal: Principal, scope: list[str]) -> None:

@@ -45,8 +45,8 @@ class SessionCookies:
 
     def read(self, request: IncomingRequest, what: str) -> str | None:
         """Return its value; None if there is none, or more than one."""
-        found = self.values_in(request, what)
-        return found[0] if len(found) == 1 and found[0] else None
+        values = self.values_in(request, what)
+        return values[0] if len(values) == 1 and values[0] else None
 
     def values_in(self, request: IncomingRequest, what: str) -> list[str]:
         """Return all values that a request has for it."""
@@ -120,13 +120,14 @@ class RefusedCaller:
 class CallerRules:
     """The ways to identify callers under one configuration, and those that were recently identified.
 
-    `issuers` are keyed by the method that configures them; `trusted` are the proxies whose `client_header` counts.
+    `issuers` are keyed by the method that configures them; `trusted_proxies` are the proxies whose `client_header`
+    counts.
     """
 
     methods: tuple[Method, ...]
     roles: Roles
     issuers: Mapping[OAuthIssuer, Issuer]
-    trusted: Blocks = ()
+    trusted_proxies: Blocks = ()
     client_header: ClientHeader | None = None
     recent: RecentLookups[tuple[str, bytes], Principal] = field(default_factory=RecentLookups)
 
@@ -138,8 +139,8 @@ class CallerRules:
     @property
     def proxies(self) -> Blocks:
         """The addresses of proxies, behind which many clients are."""
-        named = [method.proxies for method in self.methods if isinstance(method, ProxyAuth)]
-        return (*self.trusted, *chain.from_iterable(named))
+        proxy_blocks = [method.proxies for method in self.methods if isinstance(method, ProxyAuth)]
+        return (*self.trusted_proxies, *chain.from_iterable(proxy_blocks))
 
 
 _METHODS: Final[dict[type[Method], str]] = {
@@ -154,8 +155,8 @@ _METHODS: Final[dict[type[Method], str]] = {
 class Identify:
     """Identifies the principal of a request by `rules`, which may be others for the next one.
 
-    `arrived` is called with each identified caller, whose claims may have changed; `count` with the method and outcome
-    of each check.
+    `on_arrival` is called with each identified caller, whose claims may have changed; `count` with the method and
+    outcome of each check.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Identify:
         *,
         tokens: ApiTokens,
         sessions: Sessions,
-        arrived: Callable[[Principal], None] = lambda _: None,
+        on_arrival: Callable[[Principal], None] = lambda _: None,
         count: Callable[[str, str], None] = lambda _, __: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -172,7 +173,7 @@ class Identify:
         self._tokens = tokens
         self._sessions = sessions
         self._clock = clock
-        self._arrived = arrived
+        self._on_arrival = on_arrival
         self._count = count
         self.generation = 0
         """Changes when callers that were identified before must be identified again."""
@@ -182,15 +183,15 @@ class Identify:
         """Return the caller. Raises `Unidentified`, and OSError while the database is down."""
         while True:
             rules = self._rules()
-            found = await self._principal(rules, request, place)
+            caller = await self._principal(rules, request, place)
             if rules is self._rules():  # otherwise it was reloaded, and `Revocations` has not seen this caller
-                return found
+                return caller
 
     async def _principal(self, rules: CallerRules, request: IncomingRequest, place: CallPlace) -> Principal:
         if place.access is Access.PERSON:
             session = await self._of_session(rules, request, place)
             if session is not None:
-                self._arrived(session)
+                self._on_arrival(session)
                 self._count("session", "accepted")
                 return session
         try:
@@ -212,17 +213,17 @@ class Identify:
         away: Unidentified | None = None
         for method in rules.methods:
             try:
-                found = await self._of(rules, method, request, place, peer, bearer, guess)
+                principal = await self._of(rules, method, request, place, peer, bearer, guess)
             except Unidentified as error:
                 if error.status != UNAVAILABLE:
                     raise
                 away = away or error  # another issuer may know the caller
                 continue
-            if found is not None:
+            if principal is not None:
                 guess.right()
-                self._arrived(found)
+                self._on_arrival(principal)
                 self._count(_METHODS[type(method)], "accepted")
-                return without_console_rights(found) if place.access is Access.MCP else found
+                return without_console_rights(principal) if place.access is Access.MCP else principal
         if guess.refused:
             raise Unidentified("Too many invalid tokens came from this address.", "rate_limited", status=429)
         if away is not None:
@@ -257,31 +258,33 @@ class Identify:
     def client(self, request: IncomingRequest) -> Address | None:
         """Return the address of the client, as reported by trusted proxies."""
         headers, rules = request.headers, self._rules()
-        forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
-        return client_of(address_of(request.remote), forwarded, listed, rules.trusted, rules.client_header)
+        forwarded, x_forwarded = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
+        return client_of(address_of(request.remote), forwarded, x_forwarded, rules.trusted_proxies, rules.client_header)
 
     async def session(self, request: IncomingRequest, place: CallPlace) -> StoredSession | None:
         """Return the browser's login at this site, or None."""
-        shown = SessionCookies(place.origin).read(request, "session")
-        if shown is None:
+        secret = SessionCookies(place.origin).read(request, "session")
+        if secret is None:
             return None
         kind = SessionKind.SITE if place.site is Site.APP else SessionKind.CONSOLE
-        kept = await self._sessions.find(kind, shown, self._clock())
-        return kept if kept is not None and kept.more.get("origin") == place.origin else None
+        stored_session = await self._sessions.find(kind, secret, self._clock())
+        return (
+            stored_session if stored_session is not None and stored_session.more.get("origin") == place.origin else None
+        )
 
     async def _of_session(self, rules: CallerRules, request: IncomingRequest, place: CallPlace) -> Principal | None:
-        shown = SessionCookies(place.origin).read(request, "session")
-        if shown is None or rules.open:
+        secret = SessionCookies(place.origin).read(request, "session")
+        if secret is None or rules.open:
             return None
-        key = (place.origin, digest(shown))
+        key = (place.origin, digest(secret))
         known = rules.recent.get(key)
         if known is None:
-            kept = await self.session(request, place)
-            if kept is None:
+            session = await self.session(request, place)
+            if session is None:
                 return None
-            known = person_on_console(kept.principal, rules.methods, rules.roles)
+            known = person_on_console(session.principal, rules.methods, rules.roles)
             known = person_on_site(known, place.app) if place.app is not None else known
-            rules.recent.put(key, known, min(REMEMBERED, kept.expires - self._clock()), known.id)
+            rules.recent.put(key, known, min(REMEMBERED, session.expires - self._clock()), known.id)
         return known
 
     async def _of(
@@ -302,17 +305,17 @@ class Identify:
             case ProxyAuth():
                 return _of_proxy(rules, method, request, peer)
             case TokenAuth():
-                found = await self._of_token(rules, bearer) if bearer and bearer.startswith(own.PREFIX) else None
-                return found if found is None else own.with_views(found, method.view_clients)
+                principal = await self._of_token(rules, bearer) if bearer and bearer.startswith(own.PREFIX) else None
+                return principal if principal is None else own.with_views(principal, method.view_clients)
             case OAuthIssuer():
-                asked = rules.issuers[method]
-                return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
+                issuer = rules.issuers[method]
+                return await issuer.principal(bearer, place.resources, guess.may_ask) if bearer else None
 
     def is_here(self, request: IncomingRequest) -> bool:
         """Return whether the caller is on this machine, as far as proxy headers reveal it."""
         headers = request.headers
-        listed = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))
-        if not is_here(request.remote, headers.getall("forwarded", ()), listed):
+        addresses = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))
+        if not is_here(request.remote, headers.getall("forwarded", ()), addresses):
             return False
         client = self.client(request)
         return not request.remote or (client is not None and client.is_loopback)
@@ -321,9 +324,9 @@ class Identify:
         key = ("token", digest(bearer))
         known = rules.recent.get(key)
         if known is None:
-            presented = own.parse_token(bearer)
+            token = own.parse_token(bearer)
             now = self._clock()
-            known = own.principal(presented, await self._tokens.find(presented.id), now)
+            known = own.principal(token, await self._tokens.find(token.id), now)
             rules.recent.put(key, known, min(REMEMBERED, (known.expires or now) - now), known.id)
         return known
 
@@ -359,19 +362,19 @@ def _bearer(request: IncomingRequest) -> str | None:
     fields = request.headers.getall("authorization", ())
     if not fields:
         return None
-    found = _BEARER.fullmatch(fields[0])
-    if len(fields) > 1 or len(fields[0]) > LONGEST or found is None:
+    match = _BEARER.fullmatch(fields[0])
+    if len(fields) > 1 or len(fields[0]) > LONGEST or match is None:
         raise Unidentified("`Authorization` must be `Bearer` and one token.", error="invalid_request")
-    return found[1]
+    return match[1]
 
 
 def _bearer_on_site(rules: CallerRules, request: IncomingRequest) -> str | None:
     """Return the bearer token at an app's site, where the field may also be the page's own, for its backend."""
     try:
-        found = _bearer(request)
+        bearer = _bearer(request)
     except Unidentified:
         return None
-    return found if found is None or rules.issuers or found.startswith(own.PREFIX) else None
+    return bearer if bearer is None or rules.issuers or bearer.startswith(own.PREFIX) else None
 
 
 def _only(request: IncomingRequest, name: str) -> str | None:

@@ -47,29 +47,29 @@ class RecentLookups(Generic[K, V]):
         bound: Bound | None = None,
     ) -> None:
         self._clock = clock
-        self._kept: OwnerCache[K, tuple[float, V]] = OwnerCache(each, most, bound)
+        self._cache: OwnerCache[K, tuple[float, V]] = OwnerCache(each, most, bound)
 
     def get(self, key: K) -> V | None:
         """Return the value, unless it has expired."""
-        found = self._kept.get(key)
-        if found is None:
+        entry = self._cache.get(key)
+        if entry is None:
             return None
-        if found[0] <= self._clock():
-            self._kept.pop(key)
+        if entry[0] <= self._clock():
+            self._cache.pop(key)
             return None
-        return found[1]
+        return entry[1]
 
     def put(self, key: K, value: V, seconds: float, owner: str) -> None:
         """Store `value` for `seconds`; beyond the owner's limit, another one of theirs is evicted."""
-        self._kept.put(owner, key, (self._clock() + seconds, value))
+        self._cache.put(owner, key, (self._clock() + seconds, value))
 
     def drop(self, key: K) -> None:
         """Remove one value."""
-        self._kept.pop(key)
+        self._cache.pop(key)
 
     def clear(self) -> None:
         """Remove all values."""
-        self._kept.clear()
+        self._cache.clear()
 
 
 FRESH = 600.0
@@ -93,32 +93,32 @@ class Freshness:
     """The refresh times of one kind of data, in seconds."""
 
     def __init__(self) -> None:
-        self._got = float("-inf")
-        self._failed = float("-inf")
-        self._spent = float("-inf")
+        self._fetched_at = float("-inf")
+        self._failed_at = float("-inf")
+        self._spent_at = float("-inf")
 
     def is_due(self, now: float) -> bool:
         """Return whether a scheduled refresh is due."""
-        return now - self._got >= FRESH and now - self._failed >= PAUSE
+        return now - self._fetched_at >= FRESH and now - self._failed_at >= PAUSE
 
     def take_early_fetch(self, now: float) -> bool:
         """Return whether an unscheduled refresh is allowed, and count it."""
-        if now - self._failed < PAUSE or self._spent > now + (EARLY_FETCHES - 1) * EARLY_FETCH_SPACING:
+        if now - self._failed_at < PAUSE or self._spent_at > now + (EARLY_FETCHES - 1) * EARLY_FETCH_SPACING:
             return False
-        self._spent = max(self._spent, now) + EARLY_FETCH_SPACING
+        self._spent_at = max(self._spent_at, now) + EARLY_FETCH_SPACING
         return True
 
     def is_usable(self, now: float) -> bool:
         """Return whether the last data may still be used."""
-        return now - self._got < STALE
+        return now - self._fetched_at < STALE
 
     def record_answer(self, now: float) -> None:
         """Record an answer."""
-        self._got = now
+        self._fetched_at = now
 
     def record_failure(self, now: float) -> None:
         """Record a failure."""
-        self._failed = now
+        self._failed_at = now
 
 
 T = TypeVar("T")
@@ -202,7 +202,7 @@ class PublishedDocument(Generic[T]):
 class Issuer:
     """The issuer of `spec`, reached through `backend`.
 
-    `arrived` is called with each caller whose token was verified, or introspected again: its claims may be others.
+    `on_arrival` is called with each caller whose token was verified, or introspected again: its claims may be others.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Issuer:
         steady: Callable[[], float] = time.monotonic,
         arrived: Callable[[Principal], None] = lambda _: None,
     ) -> None:
-        self._arrived = arrived
+        self._on_arrival = arrived
         self._spec = spec
         self._roles = roles
         self._backend = backend
@@ -259,17 +259,17 @@ class Issuer:
                 known = replace(known, proof=f"{INTROSPECTED}:{key.hex()}")
                 self._opaque.put(key.hex(), (Secret(token), resources), left + self._spec.skew, known.id)
             self._good.put((key, resources), known, min(REMEMBERED, left), known.id)
-            self._arrived(known)
+            self._on_arrival(known)
         return known
 
     async def active(self, id: str, *, anew: bool) -> bool | None:
         """Return whether the issuer still knows a token that was introspected here, None for another one.
         With `anew` the cache is bypassed. Raises `Unidentified` if the issuer does not answer.
         """
-        shown = self._opaque.get(id)
-        if shown is None:
+        result = self._opaque.get(id)
+        if result is None:
             return None
-        token, resources = shown
+        token, resources = result
         if anew:
             key = digest(token.reveal())
             self._good.drop((key, resources))
@@ -285,9 +285,9 @@ class Issuer:
         """Return the authorization URL, which redirects to `back`, or to `own` if the issuer's answer does not name it.
         Raises `Unidentified`.
         """
-        found = await self._metadata.get()
-        place = back if own is None or found.names_itself else own
-        return issuer_requests.authorization_url(self._spec, found, attempt, place)
+        metadata = await self._metadata.get()
+        place = back if own is None or metadata.names_itself else own
+        return issuer_requests.authorization_url(self._spec, metadata, attempt, place)
 
     async def logout_url(self, id_token: str | None, back: str) -> str | None:
         """Return the URL that ends a person's login at the issuer; None if there is none, or it is unknown."""
@@ -302,18 +302,18 @@ class Issuer:
         """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
         Raises `Unidentified`.
         """
-        found = await self._metadata.get()
-        code = issuer_requests.code_of(self._spec, query, named=named or found.names_itself)
-        tokens = await run_flow(issuer_requests.redeem_code(self._spec, found, code, attempt, back), self._backend)
+        metadata = await self._metadata.get()
+        code = issuer_requests.code_of(self._spec, query, named=named or metadata.names_itself)
+        tokens = await run_flow(issuer_requests.redeem_code(self._spec, metadata, code, attempt, back), self._backend)
         id_token = parse_token(tokens.id_token)
         if id_token is None:
             raise Unidentified("The authorization server's ID token is invalid.")
         claims = await self._verify(id_token)
         principal = of_id_token(self._spec, claims, attempt.nonce, self._clock())
-        if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:
+        if roles_in(claims, self._spec.roles_claim) or metadata.userinfo is None or tokens.access_token is None:
             return principal, Secret(tokens.id_token)
         more = await run_flow(
-            issuer_requests.fetch_userinfo(found.userinfo, tokens.access_token, principal.subject), self._backend
+            issuer_requests.fetch_userinfo(metadata.userinfo, tokens.access_token, principal.subject), self._backend
         )
         return person(self._spec, {**more, **claims}, principal.subject), Secret(tokens.id_token)
 
@@ -327,10 +327,10 @@ class Issuer:
             return await self._verify(unverified)
         if not self._spec.introspection or self._bad.get(key):
             return None
-        found = await self._metadata.get()
+        metadata = await self._metadata.get()
         if self._opaque.get(key.hex()) is None and not may_ask():  # a formerly valid token is no guess
             return None
-        claims = await run_flow(issuer_requests.introspect(self._spec, found, token), self._backend)
+        claims = await run_flow(issuer_requests.introspect(self._spec, metadata, token), self._backend)
         if claims is None:
             self._bad.put(key, True, REMEMBERED_BAD, NOBODY)
         else:
@@ -343,20 +343,20 @@ class Issuer:
         try:
             return verify(token, keys, self._spec.algorithms)
         except UnknownKey:
-            renewed = await self._keys.get_early(keys)
-            return verify(token, renewed, self._spec.algorithms)
+            keys_now = await self._keys.get_early(keys)
+            return verify(token, keys_now, self._spec.algorithms)
 
     async def _fetch_metadata(self) -> issuer_requests.Metadata:
         return await run_flow(issuer_requests.read_metadata(self._spec), self._backend)
 
     async def _fetch_keys(self) -> tuple[PublicKey, ...]:
-        found = await self._metadata.get()
-        if found.jwks is None:
+        metadata = await self._metadata.get()
+        if metadata.jwks is None:
             raise issuer_requests.unavailable("publishes no keys")
-        return await run_flow(issuer_requests.fetch_keys(found.jwks), self._backend)
+        return await run_flow(issuer_requests.fetch_keys(metadata.jwks), self._backend)
 
 
 def _read_signed(token: str) -> UnverifiedToken | None:
     """Return a token that names its issuer, unverified; None for an opaque one."""
-    found = parse_token(token)
-    return found if found is not None and "iss" in found.claims else None
+    token_parts = parse_token(token)
+    return token_parts if token_parts is not None and "iss" in token_parts.claims else None

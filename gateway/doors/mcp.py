@@ -29,8 +29,8 @@ def routes(everything: McpMount, *mounts: Mounts, admits: Admits = admit_all) ->
         return refuse_without(request, "mcp") or await everything.handle(request)
 
     async def one(request: web.Request) -> web.StreamResponse:
-        found = (mount.get(request.match_info["app"]) for mount in mounts)
-        face = next((face for face in found if face is not None), None)
+        candidates = (mount.get(request.match_info["app"]) for mount in mounts)
+        face = next((face for face in candidates if face is not None), None)
         if face is None or not admits(request[PRINCIPAL], request.match_info["app"]):
             return refusal_response(
                 404, "unknown-app", f"There is no app or upstream {request.match_info['app'][:40]!r} here."

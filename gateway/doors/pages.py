@@ -103,7 +103,7 @@ def readable(request: web.Request, answer: web.StreamResponse | web.HTTPExceptio
     else:
         return answer
     url, title = problem.get("connect_url"), _TITLES.get(answer.status) or HTTPStatus(answer.status).phrase
-    shown = page(
+    html = page(
         title,
         problem.get("detail", title),
         answer.status,
@@ -112,10 +112,10 @@ def readable(request: web.Request, answer: web.StreamResponse | web.HTTPExceptio
     )
     for name, value in answer.headers.items():
         if name.lower() not in _OWN:
-            shown.headers[name] = value
+            html.headers[name] = value
     if not answer.keep_alive:
-        shown.force_close()
-    return shown
+        html.force_close()
+    return html
 
 
 def _is_own(answer: web.Response) -> bool:

@@ -72,9 +72,9 @@ class ProbeDoor:
             size += len(part)
             if size > LARGEST:
                 raise web.HTTPRequestEntityTooLarge(LARGEST, size)
-        wanted = request.headers.get(SILENCE, "")
-        if wanted.isascii() and wanted.isdecimal() and len(wanted) < 5:
-            await asyncio.sleep(min(int(wanted), LONGEST_SILENCE))
+        silence = request.headers.get(SILENCE, "")
+        if silence.isascii() and silence.isdecimal() and len(silence) < 5:
+            await asyncio.sleep(min(int(silence), LONGEST_SILENCE))
         if "text/event-stream" not in request.headers.get("accept", ""):
             return web.json_response(self._facts(request, size), headers={"cache-control": "no-store"})
         stream = web.StreamResponse(

@@ -80,11 +80,11 @@ _WEBSOCKET: Final = "13"
 def opens_websocket(request: web.Request, protocol: str = "") -> bool:
     """Return whether a request opens a WebSocket, and offers `protocol`, if that is not empty."""
     fields = request.headers.getall("sec-websocket-protocol", [])
-    offered = [one.strip() for one in ",".join(fields).split(",")]
-    if request.headers.get("sec-websocket-version") != _WEBSOCKET or (protocol and protocol not in offered):
+    media_types = [one.strip() for one in ",".join(fields).split(",")]
+    if request.headers.get("sec-websocket-version") != _WEBSOCKET or (protocol and protocol not in media_types):
         return False
     # aiohttp logs those that it does not know.
-    return web.WebSocketResponse(protocols=offered).can_prepare(request).ok
+    return web.WebSocketResponse(protocols=media_types).can_prepare(request).ok
 
 
 def no_websocket(detail: str) -> web.Response:
@@ -97,8 +97,8 @@ def no_websocket(detail: str) -> web.Response:
 class RefusedResponse(web.Response):
     """The refusal of a door; `code` is machine-readable, `detail` is for developers."""
 
-    def __init__(self, code: str, detail: str, **named: Any) -> None:
-        super().__init__(**named)
+    def __init__(self, code: str, detail: str, **fields: Any) -> None:
+        super().__init__(**fields)
         self.code = code
         self.detail = detail
 

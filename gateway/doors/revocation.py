@@ -60,13 +60,14 @@ class IntrospectingIssuer(Protocol):
 @dataclass(slots=True, eq=False)
 class _Credential:
     """One proof that something open depends on, and the callbacks that end it.
-    `looked` is the time of the last check, `unknown` that since which none has succeeded; on the monotonic clock.
+    `checked_at` is the time of the last check, `unknown_since` that since which none has succeeded; on the monotonic
+    clock.
     """
 
     proof: str
     ends: dict[object, Callable[[], None]] = field(default_factory=dict)
-    looked: float = float("-inf")
-    unknown: float | None = None
+    checked_at: float = float("-inf")
+    unknown_since: float | None = None
 
     @property
     def kind(self) -> str:
@@ -161,7 +162,7 @@ class Revocations:
         self._issuers = issuers
         self._clock = clock
         self._steady = steady
-        self._timed: dict[_HeldBlock, None] = {}
+        self._blocks: dict[_HeldBlock, None] = {}
         self._credentials: dict[str, _Credential] = {}
         self._own = [
             _Source("the database of logins", LOGIN, self._login),
@@ -173,14 +174,14 @@ class Revocations:
     def _sources(self) -> list[_Source]:
         """All sources; that of an issuer is the same as long as the configuration has it."""
         known = self._of_issuers
-        named = {str(issuer): issuer for issuer in self._issuers()}
-        self._of_issuers = {name: known.get(name) or self._of_issuer(name) for name in named}
+        issuers = {str(issuer): issuer for issuer in self._issuers()}
+        self._of_issuers = {name: known.get(name) or self._of_issuer(name) for name in issuers}
         return [*self._own, *self._of_issuers.values()]
 
     def _of_issuer(self, name: str) -> _Source:
         async def ask(id: str) -> bool | None:
-            found = next((issuer for issuer in self._issuers() if str(issuer) == name), None)
-            return await found.active(id, anew=False) if found is not None else None
+            own_issuer = next((issuer for issuer in self._issuers() if str(issuer) == name), None)
+            return await own_issuer.active(id, anew=False) if own_issuer is not None else None
 
         return _Source(f"the issuer {name}", INTROSPECTED, ask)
 
@@ -194,21 +195,21 @@ class Revocations:
         """
         return _HeldBlock(self, principal, end, app, needs)
 
-    def begin(self, held: _HeldBlock) -> None:
+    def begin(self, block: _HeldBlock) -> None:
         """Watch over a block until `finish`."""
-        self._open[held] = None
-        if held.principal.expires is not None:
-            self._timed[held] = None
-        if proof := held.principal.proof:
-            self._credentials.setdefault(proof, _Credential(proof)).ends[held] = held.end
+        self._open[block] = None
+        if block.principal.expires is not None:
+            self._blocks[block] = None
+        if proof := block.principal.proof:
+            self._credentials.setdefault(proof, _Credential(proof)).ends[block] = block.end
 
-    def finish(self, held: _HeldBlock) -> None:
+    def finish(self, block: _HeldBlock) -> None:
         """End what `begin` has begun."""
-        del self._open[held]
-        self._timed.pop(held, None)
-        if proof := held.principal.proof:
+        del self._open[block]
+        self._blocks.pop(block, None)
+        if proof := block.principal.proof:
             credential = self._credentials[proof]
-            del credential.ends[held]
+            del credential.ends[block]
             if not credential.ends:
                 del self._credentials[proof]
 
@@ -221,12 +222,12 @@ class Revocations:
         """End what is open for callers who lost it when the configuration changed, by `keeps`."""
         now = self._clock()
         answers: dict[tuple[int, str], bool] = {}  # the streams of one token share its principal
-        for number, held in enumerate(list(self._open)):
-            key = (id(held.principal), held.needs)
+        for number, block in enumerate(list(self._open)):
+            key = (id(block.principal), block.needs)
             if key not in answers:
-                answers[key] = keeps(held.principal, held.needs, now)
-            if not answers[key] and held in self._open:
-                _end(held.end)
+                answers[key] = keeps(block.principal, block.needs, now)
+            if not answers[key] and block in self._open:
+                _end(block.end)
             if not number % TOGETHER:
                 await asyncio.sleep(0)
 
@@ -252,14 +253,14 @@ class Revocations:
     async def run(self) -> None:
         """Check each source every two seconds, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            asked: dict[_Source, asyncio.Task[None]] = {}
+            checks: dict[_Source, asyncio.Task[None]] = {}
             while True:
                 sources = self._sources
-                for source in asked.keys() - sources:
-                    asked.pop(source).cancel()
+                for source in checks.keys() - sources:
+                    checks.pop(source).cancel()
                 for source in sources:
-                    if source not in asked:
-                        asked[source] = tasks.create_task(self._repeat(source))
+                    if source not in checks:
+                        checks[source] = tasks.create_task(self._repeat(source))
                 self._look_at_clock()
                 await asyncio.sleep(LOOK)
 
@@ -277,11 +278,11 @@ class Revocations:
 
     def _look_at_clock(self) -> None:
         now, steady = self._clock(), self._steady()
-        for held in list(self._timed):
-            if held.principal.expires is not None and held.principal.expires <= now:
-                _end(held.end)
+        for block in list(self._blocks):
+            if block.principal.expires is not None and block.principal.expires <= now:
+                _end(block.end)
         for credential in list(self._credentials.values()):
-            if credential.unknown is not None and steady - credential.unknown >= UNCHECKED:
+            if credential.unknown_since is not None and steady - credential.unknown_since >= UNCHECKED:
                 log.warning("a stream or call is closed: its credential could not be checked for %g s", UNCHECKED)
                 self._end_all(credential)
 
@@ -290,7 +291,7 @@ class Revocations:
         if not source.due(self._steady()):
             return
         mine = [one for one in self._credentials.values() if one.kind == source.kind]
-        waiting = iter(sorted(mine, key=lambda one: one.looked))
+        waiting = iter(sorted(mine, key=lambda one: one.checked_at))
         answers: list[bool] = []
         failures: list[BaseException] = []
 
@@ -314,24 +315,28 @@ class Revocations:
 
     async def _ask(self, source: _Source, credential: _Credential) -> bool:
         """Return whether the source knew the credential. Raises the errors of `ask`, and TimeoutError."""
-        credential.looked = self._steady()
-        if credential.unknown is None:
-            credential.unknown = credential.looked
+        credential.checked_at = self._steady()
+        if credential.unknown_since is None:
+            credential.unknown_since = credential.checked_at
         async with asyncio.timeout(ANSWER):
             good = await source.ask(credential.id)
         if good is None:
             return False
-        credential.unknown = None
+        credential.unknown_since = None
         if not good:
             self._end_all(credential)
         return True
 
     def _access_changed(self, principal: Principal | None) -> None:
         """End everything of `principal`, or of all, that is open for an app that they may no longer use."""
-        for held in list(self._open):
-            concerned = held.app and (principal is None or held.principal == principal)
-            if concerned and self._entitlements is not None and not self._entitlements.admits(held.principal, held.app):
-                _end(held.end)
+        for block in list(self._open):
+            concerned = block.app and (principal is None or block.principal == principal)
+            if (
+                concerned
+                and self._entitlements is not None
+                and not self._entitlements.admits(block.principal, block.app)
+            ):
+                _end(block.end)
 
     def _end_all(self, credential: _Credential) -> None:
         for end in list(credential.ends.values()):

@@ -84,7 +84,7 @@ class ClientConnections:
         self.busy = 0
         self._kind = kind
         self._alarms: dict[float, SharedTimeouts] = {}
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None
 
     def __call__(self) -> HttpConnection:
@@ -100,15 +100,15 @@ class ClientConnections:
 
     def alarms(self, seconds: float) -> SharedTimeouts:
         """Return the shared timeouts of this duration."""
-        found = self._alarms.get(seconds)
-        if found is None:
-            found = self._alarms[seconds] = SharedTimeouts(seconds)
-        return found
+        alarm = self._alarms.get(seconds)
+        if alarm is None:
+            alarm = self._alarms[seconds] = SharedTimeouts(seconds)
+        return alarm
 
-    def lost(self, connection: HttpConnection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """Remove a closed connection."""
         self.open.discard(connection)
-        self._changed.set()
+        self._change.set()
 
     def close_idle(self) -> None:
         """Close idle connections; each further answer is its connection's last one."""
@@ -139,8 +139,8 @@ class ClientConnections:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.open:
-                    self._changed.clear()
-                    await self._changed.wait()
+                    self._change.clear()
+                    await self._change.wait()
 
     def _swept(self) -> None:
         loop = asyncio.get_running_loop()

@@ -49,13 +49,13 @@ class SandboxDoor:
         `allow` lists what the configuration permits beyond the policy of MCP Apps, `external` the sites by kind.
         """
         policy = content_policy(meta.get("csp") or {}, host, allow, external)
-        return self._signed(csp=policy, host=host)
+        return self._signed_query(csp=policy, host=host)
 
     def url_for_frame(self, host: str, frame: str) -> str:
         """Return the address of a proxy that pages of origin `host` may show, and that shows documents of `frame`."""
-        return self._signed(csp=proxy_policy(host, frame), host=host, frame=frame)
+        return self._signed_query(csp=proxy_policy(host, frame), host=host, frame=frame)
 
-    def _signed(self, **query: str) -> str:
+    def _signed_query(self, **query: str) -> str:
         parts = [query["host"], query["csp"], *([query["frame"]] if "frame" in query else [])]
         return f"{self._origin}/proxy.html?{urlencode({**query, 'sig': self._keys.sign(*parts)})}"
 
@@ -88,12 +88,12 @@ class SandboxDoor:
 def declared_csp(ui: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `csp` of an upstream's app, without invalid origins."""
     csp = ui.get("csp")
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key in _KINDS:
         entries = csp.get(key) if isinstance(csp, dict) else None
         good = [entry for entry in entries if _is_origin(entry, key)] if isinstance(entries, list) else []
-        found[key] = good[:MAX_ORIGINS]
-    return {"csp": found}
+        values[key] = good[:MAX_ORIGINS]
+    return {"csp": values}
 
 
 def proxy_policy(host: str, frame: str) -> str:
@@ -142,8 +142,8 @@ def connections(policy: str) -> str:
     Those are WebRTC, a connection or name look-up in advance, and navigation. Redirects are left to the policy, which
     checks each of them.
     """
-    named = _NAMED.finditer(policy.partition("; frame-ancestors")[0])
-    origins = sorted({plain_json(re.sub("^ws", "http", each[0])) for each in named})
+    directives = _NAMED.finditer(policy.partition("; frame-ancestors")[0])
+    origins = sorted({plain_json(re.sub("^ws", "http", each[0])) for each in directives})
     return f"({' '.join(['response-origin', *origins])});redirects=allow"
 
 

@@ -93,10 +93,10 @@ class SiteFiles:
 
     def find(self, path: str) -> Path | None:
         """Return the file that `path` names, if there is one; never one outside the app's folder, or a hidden one."""
-        found = self._find_below(path)
-        if found is None and self.prefix != "/" and path.startswith(self.prefix):
+        place = self._find_below(path)
+        if place is None and self.prefix != "/" and path.startswith(self.prefix):
             return self._find_below(path[len(self.prefix) - 1 :])
-        return found
+        return place
 
     def _find_below(self, path: str) -> Path | None:
         relative = path.lstrip("/") or self._index
@@ -104,10 +104,10 @@ class SiteFiles:
             relative += INDEX
         if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
             return None
-        named = os.path.join(self._root, relative)
-        if not os.path.isfile(named):
+        path_below = os.path.join(self._root, relative)
+        if not os.path.isfile(path_below):
             return None
-        file = Path(named).resolve()
+        file = Path(path_below).resolve()
         return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
 
 
@@ -207,8 +207,8 @@ class SiteDoor:
             return refusal_response(403, "not-allowed", "This app is not for this person: its `access` excludes them.")
         if _is_upgrade(request):
             return await self._open_socket(request)
-        if self._files is not None and (found := self._answer_by_file(self._files, request)) is not None:
-            return found
+        if self._files is not None and (place := self._answer_by_file(self._files, request)) is not None:
+            return place
         if request.path == _ICON and self._files is not None:  # browsers request one from every site
             return refusal_response(404, "no-icon", "This app has no icon at this address.")
         if request.headers.get("sec-fetch-site") in _ELSEWHERE and not (self._files is None and _visits(request)):
@@ -233,19 +233,19 @@ class SiteDoor:
             await outcome.aclose()
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
-        with reserve_room(self._room, request[PRINCIPAL].id) as taken:
-            return await self._forward_whole(request, taken)
+        with reserve_room(self._room, request[PRINCIPAL].id) as on_bytes:
+            return await self._forward_whole(request, on_bytes)
 
-    async def _forward_whole(self, request: web.Request, taken: Callable[[int], None]) -> web.StreamResponse:
+    async def _forward_whole(self, request: web.Request, on_bytes: Callable[[int], None]) -> web.StreamResponse:
         largest = self._largest()
         principal = request[PRINCIPAL]
         try:
-            asked = _read_request(request, await whole(request, largest, taken=taken))
+            site_request = _read_request(request, await whole(request, largest, taken=on_bytes))
         except (web.RequestPayloadError, web.HTTPException, NoRoom) as error:
             refusal = _refuse_unread(error, largest)
             response = await self._exchange.refuse(refusal, self._caller(principal), request.method, request.raw_path)
         else:
-            outcome = await self.open(asked, principal)
+            outcome = await self.open(site_request, principal)
             if isinstance(outcome, Stream):
                 return await _stream(request, outcome)
             response = outcome
@@ -393,8 +393,8 @@ def _set_headers(answer: Answer, response: Response) -> Answer:
 def site_headers(headers: Headers, length: int | None) -> list[tuple[str, str]]:
     """Return the header fields of an answer at the site: those of the backend, and the gateway's own."""
     own = {**_SECURE, "content-length": str(length)} if length is not None else _SECURE
-    shown = ((_SHOWN.get(name, name), value) for name, value in headers if name != COOKIES)
-    return [*((name, value) for name, value in shown if name not in own), *own.items()]
+    fields = ((_SHOWN.get(name, name), value) for name, value in headers if name != COOKIES)
+    return [*((name, value) for name, value in fields if name not in own), *own.items()]
 
 
 def _visits(request: web.Request) -> bool:

@@ -81,15 +81,15 @@ class RoundRobin:
         self._planned = False
         self._from = 0.0
         self._busy = 0.0
-        self._worked = 0.0
+        self._work_seconds = 0.0
         self._going_on = False
 
-    def add(self, go_on: Callable[[], object], worked: float = 0.0) -> None:
+    def add(self, go_on: Callable[[], object], work_seconds: float = 0.0) -> None:
         """Queue `go_on`, which worked for so many seconds before; its own time counts in any case."""
         if self._going_on:
-            worked = 0.0
-        self._waiting.append((go_on, worked))
-        self._worked += worked
+            work_seconds = 0.0
+        self._waiting.append((go_on, work_seconds))
+        self._work_seconds += work_seconds
         if not self._planned:
             self._plan()
 
@@ -101,25 +101,25 @@ class RoundRobin:
             loop.call_soon(self._look)
 
     def _look(self) -> None:
-        self._worked = 0.0
+        self._work_seconds = 0.0
         asyncio.get_running_loop().call_soon(self._check_busy, perf_counter())
 
     def _check_busy(self, began: float) -> None:
         """The other work of this iteration is done: check how long it took."""
-        if perf_counter() - began - self._worked > IDLE:
+        if perf_counter() - began - self._work_seconds > IDLE:
             self._busy = asyncio.get_running_loop().time() + LATELY
             self._plan()
         else:
             self._next()
 
     def _next(self) -> None:
-        (go_on, worked), began = self._waiting.popleft(), perf_counter()
+        (go_on, work_seconds), began = self._waiting.popleft(), perf_counter()
         self._going_on = True
         try:
             go_on()
         finally:
             self._going_on = False
-            self._from = asyncio.get_running_loop().time() + REST * (worked + perf_counter() - began)
+            self._from = asyncio.get_running_loop().time() + REST * (work_seconds + perf_counter() - began)
             self._planned = False
             if self._waiting:
                 self._plan()
@@ -133,13 +133,13 @@ class TimeSlices:
 
     def __init__(self, in_turn: RoundRobin) -> None:
         self._in_turn = in_turn
-        self._worked = 0.0
+        self._work_seconds = 0.0
         self._one = asyncio.Lock()
 
     def count_work(self, seconds: float) -> bool:
         """Count seconds of work; return whether the time slice is used up."""
-        self._worked += seconds
-        return self._worked > MOMENT
+        self._work_seconds += seconds
+        return self._work_seconds > MOMENT
 
     async def spend(self, seconds: float) -> None:
         """Count seconds of work; wait for a turn if the time slice is used up."""
@@ -150,8 +150,8 @@ class TimeSlices:
         """Wait for a turn."""
         async with self._one:
             gone_on = asyncio.get_running_loop().create_future()
-            self._in_turn.add(partial(_set, gone_on), min(self._worked, MOST))
-            self._worked = 0.0
+            self._in_turn.add(partial(_set, gone_on), min(self._work_seconds, MOST))
+            self._work_seconds = 0.0
             await gone_on
 
 

@@ -27,7 +27,7 @@ MANY = 1000
 @dataclass(slots=True)
 class _MessagesInProcess:
     came: float
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    end: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ModelPriority:
@@ -36,41 +36,44 @@ class ModelPriority:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         # In order of arrival. A plain dict would scan the holes that moved entries leave.
-        self._held = OrderedDict[str, _MessagesInProcess]()
+        self._principals = OrderedDict[str, _MessagesInProcess]()
 
     def __len__(self) -> int:
         """The number of principals in memory."""
-        return len(self._held)
+        return len(self._principals)
 
     def note_arrival(self, principal: str) -> None:
         """A message of a model arrived, or a page's answer to one."""
         now = self._clock()
-        held = self._held.pop(principal, None)
-        if held is None or held.gone.is_set():
-            held = _MessagesInProcess(now)
-        held.came = now
-        self._held[principal] = held
-        while len(self._held) > MANY and self._held[first := next(iter(self._held))].came <= now - LATELY:
-            del self._held[first]
+        entry = self._principals.pop(principal, None)
+        if entry is None or entry.end.is_set():
+            entry = _MessagesInProcess(now)
+        entry.came = now
+        self._principals[principal] = entry
+        while (
+            len(self._principals) > MANY
+            and self._principals[first := next(iter(self._principals))].came <= now - LATELY
+        ):
+            del self._principals[first]
 
     def note_sent(self, principal: str) -> None:
         """The message was passed on, to the page or to the model."""
-        held = self._held.get(principal)
-        if held is not None:
-            held.gone.set()
+        entry = self._principals.get(principal)
+        if entry is not None:
+            entry.end.set()
 
     async def turn(self, principal: str) -> None:
         """Wait until a page's call may begin."""
-        held = self._held.get(principal)
-        if held is None or held.gone.is_set():
+        entry = self._principals.get(principal)
+        if entry is None or entry.end.is_set():
             return
-        if (left := held.came + MOMENT - self._clock()) > 0:
+        if (left := entry.came + MOMENT - self._clock()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await held.gone.wait()
+                    await entry.end.wait()
 
     async def rest(self, principal: str) -> None:
         """Wait before more of a page's body is read."""
-        held = self._held.get(principal)
-        if held is not None and held.came > self._clock() - LATELY:
+        entry = self._principals.get(principal)
+        if entry is not None and entry.came > self._clock() - LATELY:
             await asyncio.sleep(REST)

@@ -165,10 +165,10 @@ class ApprovalAnswers:
         if state is None:  # another answer arrived while plugins were notified
             await record.close(status=409, reason=Reason.APPROVAL_EXPIRED, detail=NOBODY)
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        given = await self._give(waiting, by) if grant else None
+        grant_given = await self._give(waiting, by) if grant else None
         record.note(decision=state.value)
-        if given is not None:
-            record.note(grant=given.id, until=given.expires)
+        if grant_given is not None:
+            record.note(grant=grant_given.id, until=grant_given.expires)
         await record.close(status=200)
         return state
 
@@ -205,12 +205,12 @@ DECLINED = "a person declined the loosened policy: the previous one stays in for
 
 
 class Loosening:
-    """Asks persons about loosened policies. Callers poll `verdict`; `changed` is called when one is approved."""
+    """Asks persons about loosened policies. Callers poll `verdict`; `on_change` is called when one is approved."""
 
-    def __init__(self, approvals: Approvals, changed: Callable[[], None]) -> None:
+    def __init__(self, approvals: Approvals, on_change: Callable[[], None]) -> None:
         self._approvals = approvals
-        self._changed = changed
-        self._asked: dict[tuple[str, str], ParkedCall] = {}
+        self._on_change = on_change
+        self._questions: dict[tuple[str, str], ParkedCall] = {}
         self._approved: set[tuple[str, str]] = set()
         self._stop = approvals.watch(self._look)
 
@@ -220,23 +220,23 @@ class Loosening:
         What a person has approved stays so until `used`: other changes may wait for persons, too. Raises `Refusal` if
         no question can be asked.
         """
-        opened = [change for change in changes if change.turn is Turn.OPENED]
-        if not opened:
+        changes_opened = [change for change in changes if change.turn is Turn.OPENED]
+        if not changes_opened:
             return None
-        ask = _ask(old, new, file, opened)
+        ask = _ask(old, new, file, changes_opened)
         key = (caller.app, ask.digest)
-        known = self._asked.get(key)
+        known = self._questions.get(key)
         if key in self._approved:
             return None
         if known is not None and known.state is ApprovalState.DECLINED:
             return DECLINED
         if known is not None and known.state is ApprovalState.APPROVED:
-            del self._asked[key]
+            del self._questions[key]
             await self._approvals.dispatch(known, ask.digest, ask.policy_version)
             self._approved.add(key)
             return None
         pending = await self._approvals.park(ask, caller)
-        self._asked[key] = self._approvals.find(pending.question.id, caller)
+        self._questions[key] = self._approvals.find(pending.question.id, caller)
         return WAITS
 
     def forget_approved(self) -> None:
@@ -244,15 +244,15 @@ class Loosening:
         self._approved.clear()
 
     def _look(self) -> None:
-        if any(parked.state is ApprovalState.APPROVED for parked in self._asked.values()):
-            self._changed()
+        if any(parked_call.state is ApprovalState.APPROVED for parked_call in self._questions.values()):
+            self._on_change()
 
 
-def _ask(old: str, new: str, file: str, opened: Sequence[Change]) -> Ask:
-    lines = [f"{change.kind} {' '.join(change.subjects)}: {change.detail}" for change in opened]
+def _ask(old: str, new: str, file: str, changes: Sequence[Change]) -> Ask:
+    lines = [f"{change.kind} {' '.join(change.subjects)}: {change.detail}" for change in changes]
     body = "\n".join(lines).encode()
     digest = hashlib.sha256(b"\n".join((b"policy", old.encode(), new.encode(), body))).hexdigest()
-    things = "1 thing" if len(opened) == 1 else f"{len(opened)} things"
+    things = "1 thing" if len(changes) == 1 else f"{len(changes)} things"
     return Ask(
         message=f"Let the changed policy take effect? It opens {things}.",
         method="policy",

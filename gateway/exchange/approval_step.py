@@ -57,7 +57,7 @@ class ApprovalStep:
 
     async def park(self, ask: Ask, caller: Caller, record: Record, request: Request | None = None) -> Question:
         """Ask a person, or join the open question about the same call. Raises `Refusal`."""
-        question = (await self.approvals.park(_masked(ask, record.mask()), caller, request)).question
+        question = (await self.approvals.park(_mask_tokens(ask, record.mask()), caller, request)).question
         record.note(approval=question.id)
         record.leads(question.id)
         return question
@@ -73,23 +73,23 @@ class ApprovalStep:
 
         The question ends with a call that is abandoned, unless the same call waits on another connection, too.
         """
-        parked = self.approvals.find(question.id, caller)
+        parked_call = self.approvals.find(question.id, caller)
         visit = self.visit(question, typed=typed)
         if tell is not None:
             tell(visit)
         try:
             return await self.approvals.wait(question.id, caller, seconds)
         except asyncio.CancelledError:
-            self.abandon(parked)
+            self.abandon(parked_call)
             raise
         finally:
             if tell is not None:
                 tell(replace(visit, over=True))
 
-    def abandon(self, parked: ParkedCall) -> None:
+    def abandon(self, parked_call: ParkedCall) -> None:
         """Cancel the call if no other caller waits for it."""
-        if not parked.holding:
-            self.approvals.cancel(parked)
+        if not parked_call.holding:
+            self.approvals.cancel(parked_call)
 
     async def tool(
         self,
@@ -110,14 +110,14 @@ class ApprovalStep:
             return
         question = await self.park(ask, caller, record)
         seconds = CALLER_WAIT if tell is None else AS_LONG_AS_IT_IS_OPEN
-        parked = await self.wait(question, caller, seconds, tell, typed=typed)
-        if parked.state is ApprovalState.OPEN:
+        parked_call = await self.wait(question, caller, seconds, tell, typed=typed)
+        if parked_call.state is ApprovalState.OPEN:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS, status=202)
-        record.note(answered_by=parked.answered_by)
-        await self.approvals.dispatch(parked, *now())
+        record.note(answered_by=parked_call.answered_by)
+        await self.approvals.dispatch(parked_call, *now())
 
 
-def _masked(ask: Ask, mask: Callable[[str], str] | None) -> Ask:
+def _mask_tokens(ask: Ask, mask: Callable[[str], str] | None) -> Ask:
     """Return the call as people see it, wherever they are asked: without tokens of the caller's pages."""
     if mask is None:
         return ask
@@ -143,22 +143,27 @@ class RequestApprovals:
         self._step = step
 
     async def approve(
-        self, policy: Policy, decided: DecidedRequest, caller: Caller, parked: ParkedCall | None, record: Record
+        self,
+        policy: Policy,
+        decided_request: DecidedRequest,
+        caller: Caller,
+        parked_call: ParkedCall | None,
+        record: Record,
     ) -> Pending | None:
         """Return None if the request may continue now. Raises `Refusal` if it was declined or timed out."""
-        message = decided.obligations.confirm
+        message = decided_request.obligations.confirm
         if message is None:
             return None
-        if parked is None:
-            ask = _ask(message, decided, policy)
+        if parked_call is None:
+            ask = _ask(message, decided_request, policy)
             if await self._step.is_granted(ask, caller, record):
                 return None
             # An answer that several callers may poll is not streamed; a WebSocket has one caller.
-            opens_socket, exact = decided.canonical.opens_socket, decided.request.stream
-            request = structs.replace(decided.request, stream=opens_socket, exact=exact)
+            opens_socket, exact = decided_request.canonical.opens_socket, decided_request.request.stream
+            request = structs.replace(decided_request.request, stream=opens_socket, exact=exact)
             return Pending(await self._step.park(ask, caller, record, request))
-        record.note(approval=parked.question.id, answered_by=parked.answered_by)
-        await self._approvals.dispatch(parked, decided.canonical.digest, policy.version)
+        record.note(approval=parked_call.question.id, answered_by=parked_call.answered_by)
+        await self._approvals.dispatch(parked_call, decided_request.canonical.digest, policy.version)
         return None
 
     async def answer(
@@ -172,13 +177,13 @@ class RequestApprovals:
         """
         if not seconds:
             return self._pending_answer(pending)
-        parked = await self._step.wait(pending.question, caller, seconds, tell)
-        if parked.state is ApprovalState.OPEN:
+        parked_call = await self._step.wait(pending.question, caller, seconds, tell)
+        if parked_call.state is ApprovalState.OPEN:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS)
         try:
-            return await _answer_once(parked, take_up)
+            return await _answer_once(parked_call, take_up)
         except asyncio.CancelledError:
-            self._step.abandon(parked)
+            self._step.abandon(parked_call)
             raise
 
     async def resume(self, id: str, caller: Caller, seconds: float, cancel: bool, take_up: TakeUp) -> Response:
@@ -186,13 +191,13 @@ class RequestApprovals:
 
         `cancel` abandons it. Raises `Refusal` if it is not this caller's.
         """
-        parked = self._approvals.find(id, caller)
+        parked_call = self._approvals.find(id, caller)
         if cancel:
-            self._approvals.cancel(parked)
+            self._approvals.cancel(parked_call)
         await self._approvals.wait(id, caller, seconds)
-        if parked.state is ApprovalState.OPEN:
-            return self._pending_answer(Pending(parked.question))
-        return await _answer_once(parked, take_up)
+        if parked_call.state is ApprovalState.OPEN:
+            return self._pending_answer(Pending(parked_call.question))
+        return await _answer_once(parked_call, take_up)
 
     def _pending_answer(self, pending: Pending) -> Response:
         """Return the 202 for a caller that can poll: the id to poll with, and the page where a person answers."""
@@ -211,23 +216,23 @@ class RequestApprovals:
         return Response(202, headers, plain_json(body).encode(), question.target)
 
 
-async def _answer_once(parked: ParkedCall, take_up: TakeUp) -> Response:
+async def _answer_once(parked_call: ParkedCall, take_up: TakeUp) -> Response:
     """Run the parked request, or return the answer of the run that another caller began."""
-    if parked.request is None:
+    if parked_call.request is None:
         raise Refusal(Reason.BAD_REQUEST, "A tool call cannot be resumed here: repeat it.")
-    if parked.result is None:
-        parked.result = asyncio.get_running_loop().create_future()
+    if parked_call.result is None:
+        parked_call.result = asyncio.get_running_loop().create_future()
         try:
-            parked.result.set_result(await take_up(parked.request, parked))
+            parked_call.result.set_result(await take_up(parked_call.request, parked_call))
         finally:
-            if not parked.result.done():
+            if not parked_call.result.done():
                 refusal = Refusal(Reason.CANCELLED, "The caller gave up while this request was sent.")
-                parked.result.set_result(problem(refusal, parked.question.id, parked.request.url))
-    return await asyncio.shield(parked.result)
+                parked_call.result.set_result(problem(refusal, parked_call.question.id, parked_call.request.url))
+    return await asyncio.shield(parked_call.result)
 
 
-def _ask(message: str, decided: DecidedRequest, policy: Policy) -> Ask:
-    canonical = decided.canonical
+def _ask(message: str, decided_request: DecidedRequest, policy: Policy) -> Ask:
+    canonical = decided_request.canonical
     return Ask(
         message=message,
         method=canonical.shown_method,
@@ -235,8 +240,8 @@ def _ask(message: str, decided: DecidedRequest, policy: Policy) -> Ask:
         digest=canonical.digest,
         policy_version=policy.version,
         headers=canonical.headers,
-        body=SECRET if decided.obligations.secret and canonical.body else canonical.body,
-        grant=decided.obligations.grant,
-        question_timeout=decided.obligations.question_timeout,
-        rule=f"{canonical.shown_method} {decided.decision.route or ''}",
+        body=SECRET if decided_request.obligations.secret and canonical.body else canonical.body,
+        grant=decided_request.obligations.grant,
+        question_timeout=decided_request.obligations.question_timeout,
+        rule=f"{canonical.shown_method} {decided_request.decision.route or ''}",
     )

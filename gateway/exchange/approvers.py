@@ -200,18 +200,18 @@ def signature(secret: Secret, timestamp: str, body: bytes) -> str:
     return f"v1={mac.hexdigest()}"
 
 
-def check_signed_fields(timestamp: str, given: str, now: float) -> None:
+def check_signed_fields(timestamp: str, signature: str, now: float) -> None:
     """Check a signed message's header fields before its body is read. Raises ValueError with what is wrong."""
-    if not _SIGNATURE.fullmatch(given):
+    if not _SIGNATURE.fullmatch(signature):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
     if not _SECONDS.fullmatch(timestamp) or abs(now - int(timestamp)) > SKEW:
         raise ValueError(f"`{TIMESTAMP}` must be now, in seconds since the epoch.")
 
 
-def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: float) -> SignedAnswer:
+def signed_answer(secret: Secret, timestamp: str, signature_text: str, body: bytes, now: float) -> SignedAnswer:
     """Return the answer in a signed message. Raises ValueError with what is wrong."""
-    check_signed_fields(timestamp, given, now)
-    if not equals_secret(given, signature(secret, timestamp, body)):
+    check_signed_fields(timestamp, signature_text, now)
+    if not equals_secret(signature_text, signature(secret, timestamp, body)):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
     try:
         values = parse_json(body)

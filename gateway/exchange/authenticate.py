@@ -59,7 +59,7 @@ class CredentialSource(Protocol):
         ...
 
     async def take_response(
-        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
+        self, principal: Principal, credential_fields: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
         ...
@@ -80,10 +80,18 @@ class Authenticator:
         await self._sources[name].ready(principal)
 
     async def take_response(
-        self, name: str | None, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
+        self,
+        name: str | None,
+        principal: Principal,
+        credential_fields: InjectedFields,
+        url: str,
+        status: int,
+        headers: Headers,
     ) -> bool:
         """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
-        return name is not None and await self._sources[name].take_response(principal, injected, url, status, headers)
+        return name is not None and await self._sources[name].take_response(
+            principal, credential_fields, url, status, headers
+        )
 
 
 class FixedCredential:
@@ -113,7 +121,7 @@ class FixedCredential:
                 return InjectedFields((("authorization", f"Basic {pair}"),), secrets, account=self._account)
 
     async def take_response(
-        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
+        self, principal: Principal, credential_fields: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Return False: there is no other credential to try."""
         return False
@@ -135,21 +143,21 @@ class PluginCredential:
             with foreign():
                 async with asyncio.timeout(TIMEOUT):
                     fields = await self._tokens.headers(principal, method, url)
-            given = tuple((name.lower(), value) for name, value in fields)
-            if not all(is_field(name, value) for name, value in given):
+            pairs = tuple((name.lower(), value) for name, value in fields)
+            if not all(is_field(name, value) for name, value in pairs):
                 raise ValueError
         except Refusal:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  foreign code: any error refuses, and may hold a secret
             log.error("the plugin of credential %s failed: %s", self._name, type(error).__name__)
             raise Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: its plugin failed") from None
-        secrets = tuple(text for _, value in given for text in {value, value.split(" ", 1)[-1]})
+        secrets = tuple(text for _, value in pairs for text in {value, value.split(" ", 1)[-1]})
         return InjectedFields(
-            given, secrets, account=principal.person
+            pairs, secrets, account=principal.person
         )  # a plugin may use another account for each person
 
     async def take_response(
-        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
+        self, principal: Principal, credential_fields: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Return False: the next request calls the plugin anew."""
         return False

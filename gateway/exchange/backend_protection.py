@@ -109,10 +109,10 @@ class _Breaker:
 
 @dataclass(slots=True)
 class Passage:
-    """One attempt that a breaker let through. `worked` is its outcome; None if it reveals nothing about the backend."""
+    """One attempt that a breaker let through. `success` is None if the outcome reveals nothing about the backend."""
 
     state: BreakerState
-    worked: bool | None = None
+    success: bool | None = None
 
 
 class Circuits:
@@ -169,11 +169,11 @@ class Circuits:
             breaker.tried = False
         elif breaker.until is not None:
             return  # it began before the breaker opened, so its outcome is outdated
-        if passage.worked:
+        if passage.success:
             if breaker.until is not None:
                 log.warning("app %s: the backend %r works again", *place)
             breaker.failures, breaker.until = 0, None
-        elif passage.worked is False:
+        elif passage.success is False:
             breaker.failures += 1
             if passage.state is BreakerState.HALF_OPEN or breaker.failures >= circuit.failures:
                 breaker.until = self._clock() + circuit.reset

@@ -101,7 +101,7 @@ class Connecting:
         self._callback = callback
         self._absences = absences
         self._now = now
-        self._begun: Buckets[str] = Buckets()
+        self._attempts: Buckets[str] = Buckets()
 
     @property
     def _specs(self) -> dict[str, OAuth]:
@@ -124,27 +124,27 @@ class Connecting:
 
     async def list(self, principal: Principal) -> list[AccountConnection]:
         """Every credential that a person can connect. Raises OSError while the database is down."""
-        listed = await self._store.list(principal.person)
-        kept = {one.credential: one for one in listed if self._is_ours(one)}
-        return [_connection(spec, kept.get(name)) for name, spec in self._specs.items()]
+        tokens = await self._store.list(principal.person)
+        tokens_by_credential = {one.credential: one for one in tokens if self._is_ours(one)}
+        return [_connection(spec, tokens_by_credential.get(name)) for name, spec in self._specs.items()]
 
     async def begin(self, credential: str, principal: Principal) -> StartedLogin:
         """Start a login. Raises `Refusal`; OSError while the database is down."""
         spec = self._spec(credential, principal)
         self._refuse_the_hasty(principal.person)
-        tried = start_attempt(spec, self._place(credential if _has_own_callback(spec) else None))
-        location = await run_flow(authorization_url(spec, tried), self._servers[credential])
+        attempt = start_attempt(spec, self._place(credential if _has_own_callback(spec) else None))
+        location = await run_flow(authorization_url(spec, attempt), self._servers[credential])
         secret = secrets.token_urlsafe(24)
-        text = plain_json(_serialize(credential, self._source(credential), principal, tried, secret))
-        await self._store.remember(tried.state, text, self._now(), self._now() + LIFE)
+        text = plain_json(_serialize(credential, self._source(credential), principal, attempt, secret))
+        await self._store.remember(attempt.state, text, self._now(), self._now() + LIFE)
         return StartedLogin(location, secret)
 
     def _refuse_the_hasty(self, person: str) -> None:
         now = time.monotonic()
-        taken = self._begun.take(person, now, BEGINNING)
-        if not taken.allowed:
+        result = self._attempts.take(person, now, BEGINNING)
+        if not result.allowed:
             _BEGUN.report(person)
-            wait = math.ceil(taken.retry_after)
+            wait = math.ceil(result.retry_after)
             detail = f"More than {BEGINNING.count} logins begun in {BEGINNING.period:g} s. Try again in {wait} s."
             raise Refusal(Reason.RATE_LIMITED, detail, headers=(("retry-after", str(wait)),))
 
@@ -161,42 +161,42 @@ class Connecting:
             text = None
         if text is None:
             raise Refusal(Reason.BAD_REQUEST, "This login has expired, or has ended already: begin it again.")
-        begun = parse_json(text)
-        mine = hmac.compare_digest(begun["principal"].encode(), principal.person.encode())
-        if not mine or not hmac.compare_digest(begun["secret"], digest(secret).hex()):
+        values = parse_json(text)
+        mine = hmac.compare_digest(values["principal"].encode(), principal.person.encode())
+        if not mine or not hmac.compare_digest(values["secret"], digest(secret).hex()):
             raise Refusal(
                 Reason.BAD_REQUEST,
                 "This login was started by another person or in another window: start it again.",
                 status=403,
             )
-        if begun["redirect_uri"] != self._place(answer.get("callback")):
-            raise failure(begun["credential"], "the response arrived at the redirect URI of another server (callback)")
-        spec = self._spec(begun["credential"], principal)
+        if values["redirect_uri"] != self._place(answer.get("callback")):
+            raise failure(values["credential"], "the response arrived at the redirect URI of another server (callback)")
+        spec = self._spec(values["credential"], principal)
         source = self._source(spec.name)
-        if begun.get("source", source) != source:  # its code is another server's, or another client's
+        if values.get("source", source) != source:  # its code is another server's, or another client's
             raise Refusal(Reason.BAD_REQUEST, "This account is now connected elsewhere: begin the login again.")
         several = self._several and not _has_own_callback(spec)
-        flow = redeem(spec, _attempt(begun, state), answer, self._now(), several=several)
+        flow = redeem(spec, _attempt(values, state), answer, self._now(), several=several)
         token = replace(await run_flow(flow, self._servers[spec.name]), source=source)
         before = await self._connection_id(spec.name, principal)
-        kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
+        stored_token = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
         await self._drop_derived(spec.name, principal, before)
         self._absences.note_connection(spec.name, principal.person)
-        return AccountConnection(spec.name, spec.title, spec.scope, kept.changed, token.account)
+        return AccountConnection(spec.name, spec.title, spec.scope, stored_token.changed_at, token.account)
 
     async def disconnect(self, credential: str, principal: Principal) -> bool:
         """Delete the account and revoke its token; return whether that succeeded. Raises `Refusal`, OSError."""
         spec = self._spec(credential, principal)
         try:
-            kept = await self._store.load(credential, principal.person)
+            stored_token = await self._store.load(credential, principal.person)
         except SealBroken:
-            kept = None
+            stored_token = None
         await self._store.delete(credential, principal.person)
-        await self._drop_derived(credential, principal, kept.connection if kept is not None else None)
-        if kept is None or not self._sources[credential].ownership.owns(kept.token):
+        await self._drop_derived(credential, principal, stored_token.connection if stored_token is not None else None)
+        if stored_token is None or not self._sources[credential].ownership.owns(stored_token.token):
             return False  # another server has issued it, to which this one's settings do not lead
         try:
-            return await run_flow(revoke(spec, kept.token, self._now()), self._servers[credential])
+            return await run_flow(revoke(spec, stored_token.token, self._now()), self._servers[credential])
         except Refusal as refusal:
             log.warning("the server of a disconnected account could not be notified: %s", refusal.detail)
             return False
@@ -204,10 +204,10 @@ class Connecting:
     def _source(self, credential: str) -> str:
         return self._sources[credential].ownership.source
 
-    def _is_ours(self, listed: ListedToken) -> bool:
+    def _is_ours(self, listed_token: ListedToken) -> bool:
         """Return whether a token was issued for the current settings of its credential."""
-        source = self._sources.get(listed.credential)
-        return source is None or listed.kept is None or source.ownership.owns(listed.kept.token)
+        source = self._sources.get(listed_token.credential)
+        return source is None or listed_token.token is None or source.ownership.owns(listed_token.token.token)
 
     def _place(self, name: str | None) -> str:
         """Return the redirect URI: that of the credential `name`, or the shared one."""
@@ -224,10 +224,10 @@ class Connecting:
 
     async def _connection_id(self, credential: str, principal: Principal) -> str | None:
         try:
-            kept = await self._store.load(credential, principal.person)
+            stored_token = await self._store.load(credential, principal.person)
         except (SealBroken, StartError):
             return None
-        return kept.connection if kept is not None else None
+        return stored_token.connection if stored_token is not None else None
 
     async def _drop_derived(self, credential: str, principal: Principal, connection: str | None) -> None:
         derived = [
@@ -248,33 +248,35 @@ def _has_own_callback(spec: OAuth) -> bool:
     return isinstance(spec.grant, AuthorizationCode) and spec.grant.own_callback
 
 
-def _connection(spec: OAuth, listed: ListedToken | None) -> AccountConnection:
-    kept = listed.kept if listed is not None else None
-    since = kept.changed if kept is not None else None
-    return AccountConnection(spec.name, spec.title, spec.scope, since, kept.token.account if kept is not None else None)
+def _connection(spec: OAuth, listed_token: ListedToken | None) -> AccountConnection:
+    stored_token = listed_token.token if listed_token is not None else None
+    since = stored_token.changed_at if stored_token is not None else None
+    return AccountConnection(
+        spec.name, spec.title, spec.scope, since, stored_token.token.account if stored_token is not None else None
+    )
 
 
 def _serialize(
-    credential: str, source: str, principal: Principal, tried: ConnectAttempt, secret: str
+    credential: str, source: str, principal: Principal, attempt: ConnectAttempt, secret: str
 ) -> dict[str, str | None]:
     return {
         "credential": credential,
         "source": source,
         "principal": principal.person,
         "secret": digest(secret).hex(),
-        "verifier": tried.verifier.reveal(),
-        "nonce": tried.nonce,
-        "redirect_uri": tried.redirect_uri,
-        "key": tried.key.reveal() if tried.key is not None else None,
+        "verifier": attempt.verifier.reveal(),
+        "nonce": attempt.nonce,
+        "redirect_uri": attempt.redirect_uri,
+        "key": attempt.key.reveal() if attempt.key is not None else None,
     }
 
 
-def _attempt(begun: Mapping[str, str], state: str) -> ConnectAttempt:
-    key = begun["key"]
+def _attempt(values: Mapping[str, str], state: str) -> ConnectAttempt:
+    key = values["key"]
     return ConnectAttempt(
         state=state,
-        verifier=Secret(begun["verifier"]),
-        nonce=begun["nonce"],
-        redirect_uri=begun["redirect_uri"],
+        verifier=Secret(values["verifier"]),
+        nonce=values["nonce"],
+        redirect_uri=values["redirect_uri"],
         key=Secret(key) if key else None,
     )

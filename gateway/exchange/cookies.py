@@ -78,9 +78,9 @@ def allowed_sites(request: Request, method: str) -> frozenset[str]:
     return _LINKED if leads else _ELSEWHERE
 
 
-def _site(written: str | None) -> str:
+def _site(attribute: str | None) -> str:
     """Return the value of `SameSite` that applies: `Lax` if there is none that browsers know."""
-    return written if written in ANY_SITE else "lax"
+    return attribute if attribute in ANY_SITE else "lax"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +114,19 @@ class CookieJars:
             return ()
         self._jars.move_to_end(key)
         # The jar decodes quoted values; backends get them back as they sent them.
-        written = {(kept.key, kept.value): kept.coded_value for kept in jar}
-        sites = {(kept.key, kept.value): str(kept["samesite"]).lower() for kept in jar if allowed is not ANY_SITE}
+        coded_values = {(entry.key, entry.value): entry.coded_value for entry in jar}
+        sites = {(entry.key, entry.value): str(entry["samesite"]).lower() for entry in jar if allowed is not ANY_SITE}
         matching = jar.filter_cookies(URL(url, encoded=True)).values()
         sent = [one for one in matching if allowed is ANY_SITE or _site(sites.get((one.key, one.value))) in allowed]
-        pairs = [f"{cookie.key}={written.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in sent]
+        pairs = [f"{cookie.key}={coded_values.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in sent]
         return (("cookie", "; ".join(pairs)),) if pairs else ()
 
     def keep(self, key: JarKey, url: str, headers: Headers) -> None:
         """Store the cookies of a backend's answer, for its own host alone: cookies with a `Domain` are ignored."""
-        given = [value for name, value in headers if name == "set-cookie"]
-        if any(len(value) > LONGEST for value in given):
+        lines = [value for name, value in headers if name == "set-cookie"]
+        if any(len(value) > LONGEST for value in lines):
             _COOKIES.report(key.principal)
-        fields = [_EPOCH.sub(r"\g<1>1", value) for value in given if _is_accepted(value)]
+        fields = [_EPOCH.sub(r"\g<1>1", value) for value in lines if _is_accepted(value)]
         if not fields:
             return
         jar = self._jars.get(key)
@@ -134,7 +134,7 @@ class CookieJars:
             # IP addresses are hosts like any other here: each jar has one origin.
             jar = self._jars[key] = CookieJar(unsafe=True, quote_cookie=False)
             self._count[key.principal] += 1
-        known = {kept.key for kept in jar}
+        known = {cookie.key for cookie in jar}
         if len(known | {field.partition("=")[0].strip() for field in fields}) > COOKIES:
             _COOKIES.report(key.principal)
         jar.update_cookies_from_headers(fields, URL(url, encoded=True))
@@ -147,23 +147,23 @@ class CookieJars:
             most = max(self._count.values())
             self._drop(next(key for key in self._jars if self._count[key.principal] == most))
 
-    def keep_of_page(self, key: JarKey, url: str, given: Iterable[str]) -> None:
+    def keep_of_page(self, key: JarKey, url: str, lines: Iterable[str]) -> None:
         """Store what scripts of the backend's page set: neither new `HttpOnly` cookies, nor others in their place."""
-        taken = {kept.key for kept in self._jars.get(key, ()) if kept["httponly"]}
-        clean = [one for one in given if one.isprintable() and not _HTTP_ONLY.search(one)]  # nothing ends a header
-        fields = [one for one in clean if one.partition("=")[0].strip() not in taken]
+        http_only = {cookie.key for cookie in self._jars.get(key, ()) if cookie["httponly"]}
+        clean = [one for one in lines if one.isprintable() and not _HTTP_ONLY.search(one)]  # nothing ends a header
+        fields = [one for one in clean if one.partition("=")[0].strip() not in http_only]
         self.keep(key, url, tuple(("set-cookie", field) for field in fields))
 
     def visible(self, key: JarKey, url: str) -> str:
         """Return the cookies that scripts of the page at `url` may read, as `document.cookie` does."""
-        hidden = {kept.key for kept in self._jars.get(key, ()) if kept["httponly"]}
+        http_only = {cookie.key for cookie in self._jars.get(key, ()) if cookie["httponly"]}
         pairs = [pair for _, value in self.cookies(key, url) for pair in value.split("; ")]
-        return "; ".join(pair for pair in pairs if pair.partition("=")[0] not in hidden)
+        return "; ".join(pair for pair in pairs if pair.partition("=")[0] not in http_only)
 
     def secrets(self, key: JarKey) -> list[str]:
         """Return the values of the cookies that scripts must not read (`HttpOnly`)."""
         jar = self._jars.get(key)
-        return [kept.value for kept in jar if kept["httponly"]] if jar is not None else []
+        return [cookie.value for cookie in jar if cookie["httponly"]] if jar is not None else []
 
     def empty(self, principal: str, credential: str | None = None) -> None:
         """Delete the cookies of a principal: all (logout), or those of one version of a credential."""
@@ -182,12 +182,12 @@ class CookieJars:
             self.empty(principal, credential)
 
 
-def jar_key(decided: DecidedRequest, caller: Caller, spec: BackendSpec, account: str) -> JarKey | None:
+def jar_key(decided_request: DecidedRequest, caller: Caller, spec: BackendSpec, account: str) -> JarKey | None:
     """Return the jar of this request with that account; None if policy or request use no cookies.
 
     A principal that several people share has one for each view, and none without a view.
     """
-    if decided.obligations.cookies is not Cookies.JAR or not decided.request.send_cookies:
+    if decided_request.obligations.cookies is not Cookies.JAR or not decided_request.request.send_cookies:
         return None
     if caller.principal.shared and caller.view is None:
         return None

@@ -146,36 +146,40 @@ class Idempotency:
         self._keys = keys
         self._now = now
 
-    async def add_key(self, decided: DecidedRequest, caller: Caller) -> DecidedRequest:
-        """Return `decided` with its key; safe methods have none.
+    async def add_key(self, decided_request: DecidedRequest, caller: Caller) -> DecidedRequest:
+        """Return `decided_request` with its key; safe methods have none.
 
         The key is the app's, hashed with principal, app and route, or a random one for the retries of an idempotent
         route. Raises `Refusal`: `bad-request` for an invalid key, `idempotency-conflict` for one that was used for
         another request, `state-unavailable` for one that cannot be looked up at present.
         """
-        if decided.canonical.method in SAFE_METHODS:
-            return decided
-        given = [value for name, value in decided.canonical.headers if name in _NAMES]
-        if not given:
-            return replace(decided, key=secrets.token_urlsafe(24)) if decided.obligations.idempotent else decided
-        if len(given) > 1 or len(given[0]) > LONGEST or not _KEY.fullmatch(given[0]):
+        if decided_request.canonical.method in SAFE_METHODS:
+            return decided_request
+        keys = [value for name, value in decided_request.canonical.headers if name in _NAMES]
+        if not keys:
+            return (
+                replace(decided_request, key=secrets.token_urlsafe(24))
+                if decided_request.obligations.idempotent
+                else decided_request
+            )
+        if len(keys) > 1 or len(keys[0]) > LONGEST or not _KEY.fullmatch(keys[0]):
             raise Refusal(Reason.BAD_REQUEST, f"{FIELD}: must be one text of up to {LONGEST} visible characters.")
         try:
-            key = _hash_key(await self._keys.secret(), decided, caller, given[0])
+            key = _hash_key(await self._keys.secret(), decided_request, caller, keys[0])
             owner = hashlib.sha256(frame_parts(*_owner(caller))).hexdigest()
-            fresh = await self._keys.claim(owner, key, _digest(decided), self._now())
+            fresh = await self._keys.claim(owner, key, _digest(decided_request), self._now())
         except OSError as error:
             log.error("idempotency keys cannot be looked up: %s", error)
             detail = "The idempotency key of this call cannot be looked up at present; nothing was sent."
             raise Refusal(Reason.STATE_UNAVAILABLE, detail) from error
         if not fresh:
             raise Refusal(Reason.IDEMPOTENCY_CONFLICT, "This idempotency key was used for another request.")
-        return replace(decided, key=key)
+        return replace(decided_request, key=key)
 
 
-def _hash_key(secret: bytes, decided: DecidedRequest, caller: Caller, key: str) -> str:
+def _hash_key(secret: bytes, decided_request: DecidedRequest, caller: Caller, key: str) -> str:
     """Return the key as the backend sees it: callers share a credential there, so their keys must not collide."""
-    parts = (*_owner(caller), decided.canonical.backend, decided.decision.route or "", key)
+    parts = (*_owner(caller), decided_request.canonical.backend, decided_request.decision.route or "", key)
     return hmac.new(secret, frame_parts(*parts), hashlib.sha256).hexdigest()
 
 
@@ -184,7 +188,7 @@ def _owner(caller: Caller) -> tuple[str, str, str]:
     return (caller.principal.id, caller.app, (caller.view or "") if caller.principal.shared else "")
 
 
-def _digest(decided: DecidedRequest) -> str:
+def _digest(decided_request: DecidedRequest) -> str:
     """Return the digest of the request that the key is bound to, without fields that differ on each attempt."""
-    kept = tuple(field for field in decided.canonical.headers if field[0].startswith("content-"))
-    return replace(decided.canonical, headers=kept).digest
+    content_headers = tuple(field for field in decided_request.canonical.headers if field[0].startswith("content-"))
+    return replace(decided_request.canonical, headers=content_headers).digest

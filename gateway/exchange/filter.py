@@ -39,22 +39,22 @@ _ESCAPES: Final = (
 
 
 class SecretRedactor:
-    """Masks `values`; `heard` are those that were found."""
+    """Masks `values`; `names` are those that were found."""
 
     def __init__(self, values: Iterable[str]) -> None:
         self._secrets = _search_values(tuple(values))
-        self._held = b""
-        self.heard: set[str] = set()
+        self._tail = b""
+        self.names: set[str] = set()
 
     def whole(self, data: bytes) -> bytes:
         """Return `data` with every secret masked, also if it is escaped as in JSON, or in UTF-16."""
         for secret in self._secrets:
             if b"\\" in data or b"\0" in data:
-                data, found = _disguise(secret).subn(MASK.encode(), data)
-            elif found := secret in data:
+                data, count = _disguise(secret).subn(MASK.encode(), data)
+            elif count := secret in data:
                 data = data.replace(secret, MASK.encode())
-            if found:
-                self.heard.add(secret.decode())
+            if count:
+                self.names.add(secret.decode())
         return data
 
     def text(self, text: str) -> str:
@@ -63,7 +63,7 @@ class SecretRedactor:
             return text
         return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
-    def shown(self, text: str) -> str:
+    def for_people(self, text: str) -> str:
         """Mask a text for people and records, also where it is escaped as in JSON or percent-encoded.
 
         In time that is linear in its length, whatever the secrets are: these are chosen by pages.
@@ -93,13 +93,13 @@ class SecretRedactor:
             return index if before < 0 else sources[before] + index - marks[before]
 
         for secret in self._secrets:
-            kept, at, start = list[bytes](), 0, plain.find(secret)
+            parts, at, start = list[bytes](), 0, plain.find(secret)
             while start >= 0:
-                kept.append(data[at : source(start)])
+                parts.append(data[at : source(start)])
                 at = source(start + len(secret))
                 start = plain.find(secret, start + len(secret))
-            if kept:  # the rest is looked through anew: its escapes have moved
-                return self._mask_escaped(MASK.encode().join([*kept, data[at:]]), escape)
+            if parts:  # the rest is looked through anew: its escapes have moved
+                return self._mask_escaped(MASK.encode().join([*parts, data[at:]]), escape)
         return data
 
     def headers(self, headers: Headers) -> Headers:
@@ -113,14 +113,14 @@ class SecretRedactor:
         """Mask the next part of a stream; hold back its end if a secret may begin there."""
         if not self._secrets:
             return data
-        data = self._held + data
+        data = self._tail + data
         end = self._end(data)
-        self._held = data[end:]
+        self._tail = data[end:]
         return self.whole(data[:end])
 
     def rest(self) -> bytes:
         """Return what was held back, once the stream has ended."""
-        data, self._held = self._held, b""
+        data, self._tail = self._tail, b""
         return self.whole(data)
 
     def _end(self, data: bytes) -> int:
@@ -137,8 +137,8 @@ class SecretRedactor:
 @lru_cache(maxsize=64)
 def _search_values(values: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return the values to search for, longest first."""
-    found = {value.encode() for value in values if len(value) >= SHORTEST}
-    return tuple(sorted(found, key=len, reverse=True))
+    secret_values = {value.encode() for value in values if len(value) >= SHORTEST}
+    return tuple(sorted(secret_values, key=len, reverse=True))
 
 
 @cache_by_headers
@@ -167,8 +167,8 @@ def _beginning(data: bytes, secret: bytes) -> int:
     """Return how many bytes at the end of `data` may be the beginning of `secret`, in any form that is masked."""
     tail = data[-(_WIDEST * len(secret) - 1) :]
     starts = re.compile(b"[%b\\\\\0]" % re.escape(secret[:1]))
-    found = (match.start() for match in starts.finditer(tail) if _may_begin(tail[match.start() :], secret))
-    return len(tail) - next(found, len(tail))
+    starts_found = (match.start() for match in starts.finditer(tail) if _may_begin(tail[match.start() :], secret))
+    return len(tail) - next(starts_found, len(tail))
 
 
 def _may_begin(data: bytes, secret: bytes) -> bool:
@@ -222,10 +222,10 @@ def replace_values(
 
 def _change_body(body: bytes, paths: Sequence[JsonPath], change: Callable[[Json], Json], *, numbers: bool) -> bytes:
     reading = _JsonWithPlaceholders()
-    value = found = reading.parse_body(body)
+    value = value_read = reading.parse_body(body)
     for path in paths:
         value = path.replace(value, lambda one: change(one) if numbers or not reading.is_number(one) else one)
-    return body if value is found and not reading.doubled else reading.write(value)
+    return body if value is value_read and not reading.doubled else reading.write(value)
 
 
 class _JsonWithPlaceholders:
@@ -252,12 +252,12 @@ class _JsonWithPlaceholders:
     def write(self, value: Json) -> bytes:
         """Return `value` as ASCII JSON, which is the same in every charset."""
         text = compact_json(value)
-        return re.sub(f'"{self._token}([0-9]+)"', lambda found: self._numbers[int(found[1])], text).encode()
+        return re.sub(f'"{self._token}([0-9]+)"', lambda match: self._numbers[int(match[1])], text).encode()
 
     def _object(self, pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-        found = dict(pairs)
-        self.doubled |= len(found) != len(pairs)
-        return found
+        members = dict(pairs)
+        self.doubled |= len(members) != len(pairs)
+        return members
 
     def _number(self, text: str) -> str:
         self._numbers.append(text)
@@ -279,30 +279,34 @@ log = logging.getLogger(__name__)
 
 
 def filter_answer(
-    policy: Policy, decided: DecidedRequest, answer: BackendAnswer, record: Record, *, redirected: bool
+    policy: Policy, decided_request: DecidedRequest, answer: BackendAnswer, record: Record, *, redirected: bool
 ) -> BackendAnswer:
     """Return the answer as the app may see it; `record` lists the secrets that it echoed."""
     echo = SecretRedactor(answer.secrets)
-    found = answer.response
+    backend_response = answer.response
     headers = answer_headers(
-        policy, decided.canonical, decided.obligations, found.headers, credentialed=answer.credentialed
+        policy,
+        decided_request.canonical,
+        decided_request.obligations,
+        backend_response.headers,
+        credentialed=answer.credentialed,
     )
     response = Response(
-        found.status,
+        backend_response.status,
         echo.headers(headers),
-        echo.whole(found.body),
-        decided.canonical.url,
+        echo.whole(backend_response.body),
+        decided_request.canonical.url,
         redirected,
-        echo.text(found.reason_phrase),
+        echo.text(backend_response.reason_phrase),
         # The length of a masked body would reveal the length of what is hidden.
-        length=None if decided.obligations.mask else found.length,
+        length=None if decided_request.obligations.mask else backend_response.length,
     )
     if answer.dropped:
         response = replace(response, headers=(*response.headers, ("gateway-dropped", "authorization")))
     if answer.page:
         response = replace(response, headers=(*response.headers, *echo.headers(answer.page)))
-    report_echo(echo, answer, decided, record)
-    parts = _masked_parts(answer, answer.parts, echo, decided, record) if answer.parts is not None else None
+    report_echo(echo, answer, decided_request, record)
+    parts = _masked_parts(answer, answer.parts, echo, decided_request, record) if answer.parts is not None else None
     return BackendAnswer(response, answer.secrets, parts, answer.close, answer.credentialed)
 
 
@@ -316,26 +320,30 @@ async def mask_answer(answer: BackendAnswer, paths: Sequence[JsonPath]) -> Backe
 
 
 async def _masked_parts(
-    answer: BackendAnswer, parts: AsyncIterator[bytes], echo: SecretRedactor, decided: DecidedRequest, record: Record
+    answer: BackendAnswer,
+    parts: AsyncIterator[bytes],
+    echo: SecretRedactor,
+    decided_request: DecidedRequest,
+    record: Record,
 ) -> AsyncIterator[bytes]:
     async for part in parts:
-        shown = echo.part(part)
-        report_echo(echo, answer, decided, record)  # at once: the rest may never come
-        if shown:
-            yield shown
+        visible = echo.part(part)
+        report_echo(echo, answer, decided_request, record)  # at once: the rest may never come
+        if visible:
+            yield visible
     if rest := echo.rest():
         yield rest
 
 
-def report_echo(echo: SecretRedactor, answer: BackendAnswer, decided: DecidedRequest, record: Record) -> None:
+def report_echo(echo: SecretRedactor, answer: BackendAnswer, decided_request: DecidedRequest, record: Record) -> None:
     """Name in record and log which secrets a backend echoed, without their values."""
-    if not echo.heard:
+    if not echo.names:
         return
-    names: list[Json] = [*sorted({answer.secrets[secret] for secret in echo.heard})]
+    names: list[Json] = [*sorted({answer.secrets[secret] for secret in echo.names})]
     if record.fields.get("masked") != names:
         record.note(masked=names)
         log.warning(
             "backend %r echoed what was injected of %s; it is masked",
-            decided.canonical.backend,
+            decided_request.canonical.backend,
             ", ".join(map(str, names)),
         )

@@ -92,8 +92,10 @@ class TokenRequests:
                 actor = await self._others[grant.actor].token(principal) if grant.actor is not None else None
                 flow = token_exchange(spec, grant, subject, actor, now)
             case JwtBearer() as grant:
-                given = await self._others[grant.assertion].token(principal) if grant.assertion is not None else None
-                flow = jwt_bearer(spec, grant, _subject(spec, grant, principal), given, now)
+                assertion = (
+                    await self._others[grant.assertion].token(principal) if grant.assertion is not None else None
+                )
+                flow = jwt_bearer(spec, grant, _subject(spec, grant, principal), assertion, now)
         return await run_flow(flow, self._server)
 
 
@@ -200,7 +202,7 @@ class _CachedToken:
     After `look`, the next call checks the store; the others use the cached token up to `until`.
     """
 
-    kept: StoredToken
+    token: StoredToken
     until: float
     look: float
 
@@ -224,16 +226,16 @@ class OAuthTokens:
         self.ownership = ownership
         self._now = now
         self._sleep = sleep
-        self._held: OrderedDict[str, _CachedToken] = OrderedDict()
+        self._cache: OrderedDict[str, _CachedToken] = OrderedDict()
         self._looking: dict[str, asyncio.Task[StoredToken]] = {}
-        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._refusals: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._nonces: OrderedDict[str, str] = OrderedDict()
 
-    def succeed(self, before: OAuthTokens) -> None:
+    def take_over(self, before: OAuthTokens) -> None:
         """Take over what the credential has cached under its earlier settings, if these are the same tokens."""
         if before.ownership.source == self.ownership.source:
-            self._held.update(before._held)
-            self._refused.update(before._refused)
+            self._cache.update(before._cache)
+            self._refusals.update(before._refusals)
 
     async def token(self, principal: Principal) -> Token:
         """Return a valid token. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
@@ -245,21 +247,21 @@ class OAuthTokens:
 
     async def inject(self, principal: Principal, method: str, url: str) -> InjectedFields:
         """Return the token, with a DPoP proof for this request if it is bound to a key."""
-        kept = await self._load_token(principal)
-        token = kept.token
+        stored_token = await self._load_token(principal)
+        token = stored_token.token
         headers: Headers = (token.header(),)
         if token.key is not None:
             nonce = self._nonces.get(_origin(url))
             headers += (proof(token.key, method, url, self._now(), nonce=nonce, token=token.value),)
         ours = self.ownership
-        account = ours.account if ours.connect_url is None else kept.connection
-        return InjectedFields(headers, (token.value.reveal(),), kept.version, account, token.key is not None)
+        account = ours.account if ours.connect_url is None else stored_token.connection
+        return InjectedFields(headers, (token.value.reveal(),), stored_token.version, account, token.key is not None)
 
     async def take_response(
-        self, principal: Principal, injected: InjectedFields, url: str, status: int, headers: Headers
+        self, principal: Principal, credential_fields: InjectedFields, url: str, status: int, headers: Headers
     ) -> bool:
         """Store the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once per `AGAIN`."""
-        if status != 401 and not injected.bound:
+        if status != 401 and not credential_fields.bound:
             return False
         nonce = offered_nonce(headers)
         if nonce is None and status != 401:
@@ -273,41 +275,41 @@ class OAuthTokens:
         if wants_nonce(headers):
             return nonce is not None and nonce != known
         key = self._key(principal)
-        held = self._held.get(key)
-        if held is None or held.kept.version != injected.token:
+        entry = self._cache.get(key)
+        if entry is None or entry.token.version != credential_fields.token:
             return True  # it was renewed meanwhile
-        last = self._refused.get(key)
-        if not self._renewable(held.kept) or (last is not None and self._now() - last[1] < AGAIN):
+        last = self._refusals.get(key)
+        if not self._renewable(entry.token) or (last is not None and self._now() - last[1] < AGAIN):
             return False
-        _remember(self._refused, key, (held.kept.version, self._now()))
-        held.until = held.look = 0.0
+        _remember(self._refusals, key, (entry.token.version, self._now()))
+        entry.until = entry.look = 0.0
         return True
 
     def forget(self, person: str) -> None:
         """Drop the cached token: the stored one has changed."""
-        self._held.pop(person, None)
+        self._cache.pop(person, None)
         self._looking.pop(person, None)
 
     def _key(self, principal: Principal) -> str:
         return principal.person if self.ownership.per_person else ""
 
-    def _renewable(self, kept: StoredToken) -> bool:
-        return self.ownership.connect_url is None or kept.token.refresh is not None
+    def _renewable(self, stored_token: StoredToken) -> bool:
+        return self.ownership.connect_url is None or stored_token.token.refresh is not None
 
     async def _load_token(self, principal: Principal) -> StoredToken:
         if self.ownership.per_person and principal.shared:
             detail = f"credential {self._name!r} belongs to persons, and this caller represents several"
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
         key = self._key(principal)
-        held = self._held.get(key)
-        if held is not None and self._now() < held.look:
-            return held.kept
+        entry = self._cache.get(key)
+        if entry is not None and self._now() < entry.look:
+            return entry.token
         looking = self._looking.get(key)
         if looking is not None:
             await asyncio.wait({looking})
             return looking.result()
-        if held is not None:
-            held.look = held.until
+        if entry is not None:
+            entry.look = entry.until
         # Single-flight: the caller that starts it waits until it is over.
         looking = self._looking[key] = asyncio.ensure_future(self._look(principal, key))
         return await whole(looking)
@@ -315,23 +317,23 @@ class OAuthTokens:
     async def _look(self, principal: Principal, key: str) -> StoredToken:
         """Return the stored token or its successor, and cache it unless `forget` was called meanwhile."""
         began, looking = self._now(), asyncio.current_task()
-        kept: StoredToken | None = None
+        stored_token: StoredToken | None = None
         try:
-            kept = await self._current(principal, key)
-            return kept
+            stored_token = await self._current(principal, key)
+            return stored_token
         finally:
             if self._looking.get(key) is looking:
                 del self._looking[key]
-                self._held.pop(key, None)
-                if kept is not None:
-                    self._hold(key, kept, began)
+                self._cache.pop(key, None)
+                if stored_token is not None:
+                    self._hold(key, stored_token, began)
 
     async def _current(self, principal: Principal, key: str) -> StoredToken:
         try:
-            kept = await self._store.load(self._name, key)
-            if kept is not None and self._good(key, kept):
-                return kept
-            return await self._renew(principal, key, kept)
+            stored_token = await self._store.load(self._name, key)
+            if stored_token is not None and self._good(key, stored_token):
+                return stored_token
+            return await self._renew(principal, key, stored_token)
         except SealBroken as error:
             log.error("the token of credential %s cannot be opened: %s", self._name, error)
             if self.ownership.connect_url is not None:
@@ -340,17 +342,17 @@ class OAuthTokens:
             return await self._renew(principal, key, None)
         except (OSError, StartError) as error:
             log.error("the tokens of credential %s are out of reach: %s", self._name, error)
-            held = self._held.get(key)
-            if held is not None and self._good(key, held.kept):
-                return held.kept
+            entry = self._cache.get(key)
+            if entry is not None and self._good(key, entry.token):
+                return entry.token
             if self.ownership.connect_url is not None:
                 detail = f"credential {self._name!r}: the stored tokens are out of reach at present"
                 raise Refusal(Reason.CREDENTIAL_FAILED, detail) from error
             token = await self._obtain(principal, None, self._now())
             return StoredToken(self._name, key, token, "", secrets.token_urlsafe(9), self._now())
 
-    async def _renew(self, principal: Principal, key: str, kept: StoredToken | None) -> StoredToken:
-        if self._is_absent(kept):
+    async def _renew(self, principal: Principal, key: str, stored_token: StoredToken | None) -> StoredToken:
+        if self._is_absent(stored_token):
             raise self._connect_refusal(principal, "not connected yet")
         holder = secrets.token_urlsafe(9)
         end = self._now() + LEASE
@@ -365,45 +367,49 @@ class OAuthTokens:
                 return stored  # another process was faster
             if self._is_absent(stored):
                 raise self._connect_refusal(principal, "not connected any more")
-            return await self._succeed(principal, key, stored)
+            return await self._replace_token(principal, key, stored)
         finally:
             await self._store.release(self._name, key, holder)
 
-    async def _succeed(self, principal: Principal, key: str, stored: StoredToken | None) -> StoredToken:
+    async def _replace_token(self, principal: Principal, key: str, stored_token: StoredToken | None) -> StoredToken:
         now = self._now()
-        mine = stored is not None and self.ownership.owns(stored.token)
+        mine = stored_token is not None and self.ownership.owns(stored_token.token)
         try:
-            token = await self._obtain(principal, stored.token if stored is not None and mine else None, now)
-        except GrantEnded as ended:
-            if stored is not None:
-                await self._store.delete(self._name, key, stored.version)
-            raise self._connect_refusal(principal, ended.detail.partition(": ")[2] or ended.detail) from None
-        before = stored.version if stored is not None else None
-        connection = stored.connection if stored is not None and mine else ""
+            token = await self._obtain(
+                principal, stored_token.token if stored_token is not None and mine else None, now
+            )
+        except GrantEnded as refusal:
+            if stored_token is not None:
+                await self._store.delete(self._name, key, stored_token.version)
+            raise self._connect_refusal(principal, refusal.detail.partition(": ")[2] or refusal.detail) from None
+        before = stored_token.version if stored_token is not None else None
+        connection = stored_token.connection if stored_token is not None and mine else ""
         token = replace(token, source=self.ownership.source)
-        saved = await self._store.save(self._name, key, token, connection, before=before, now=now)
-        if saved is None:  # it was disconnected, or connected anew, while it was renewed
-            saved = await self._store.load(self._name, key)
-            if saved is None:
+        stored_now = await self._store.save(self._name, key, token, connection, before=before, now=now)
+        if stored_now is None:  # it was disconnected, or connected anew, while it was renewed
+            stored_now = await self._store.load(self._name, key)
+            if stored_now is None:
                 raise self._connect_refusal(principal, "not connected any more")
-        return saved
+        return stored_now
 
-    def _hold(self, key: str, kept: StoredToken, seen: float) -> None:
-        ends = _ends(kept)
-        _remember(self._held, key, _CachedToken(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
+    def _hold(self, key: str, stored_token: StoredToken, seen: float) -> None:
+        ends = _ends(stored_token)
+        _remember(self._cache, key, _CachedToken(stored_token, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
-    def _is_absent(self, kept: StoredToken | None) -> bool:
+    def _is_absent(self, stored_token: StoredToken | None) -> bool:
         """Return whether a person must connect an account: a token of another server or client is not theirs."""
-        return self.ownership.connect_url is not None and (kept is None or not self.ownership.owns(kept.token))
+        return self.ownership.connect_url is not None and (
+            stored_token is None or not self.ownership.owns(stored_token.token)
+        )
 
-    def _good(self, key: str, kept: StoredToken) -> bool:
+    def _good(self, key: str, stored_token: StoredToken) -> bool:
         """Return whether the token can be used: it is of these settings and lasts, and no backend refused it."""
-        if not self.ownership.owns(kept.token):
+        if not self.ownership.owns(stored_token.token):
             return False
-        refused = self._refused.get(key)
-        if refused is not None and refused[0] == kept.version:
+        refusal = self._refusals.get(key)
+        if refusal is not None and refusal[0] == stored_token.version:
             return False
-        return self._now() < _ends(kept)
+        return self._now() < _ends(stored_token)
 
     def _connect_refusal(self, principal: Principal, why: str) -> Refusal:
         if self.ownership.connect_url is None:
@@ -413,10 +419,12 @@ class OAuthTokens:
         return Refusal(Reason.CREDENTIAL_NEEDED, detail, connect_url=url)
 
 
-def _ends(kept: StoredToken) -> float:
+def _ends(stored_token: StoredToken) -> float:
     """Return when a token is no longer used: a little before it expires."""
-    expires = kept.token.expires_at
-    return expires - max(0.0, min(MARGIN, (expires - kept.changed) / 10)) if expires is not None else math.inf
+    expires = stored_token.token.expires_at
+    return (
+        expires - max(0.0, min(MARGIN, (expires - stored_token.changed_at) / 10)) if expires is not None else math.inf
+    )
 
 
 def _origin(url: str) -> str:
@@ -424,8 +432,8 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _remember(kept: OrderedDict[str, T], key: str, value: T) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > CACHED:
-        kept.popitem(last=False)
+def _remember(entries: OrderedDict[str, T], key: str, value: T) -> None:
+    entries[key] = value
+    entries.move_to_end(key)
+    while len(entries) > CACHED:
+        entries.popitem(last=False)

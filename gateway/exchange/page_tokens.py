@@ -68,7 +68,7 @@ class Seals(Protocol):
 
     def seal(self, text: str, place: str) -> tuple[str, bytes]: ...
 
-    def open(self, id: str, sealed: bytes, place: str) -> str: ...
+    def open(self, id: str, ciphertext: bytes, place: str) -> str: ...
 
 
 class PageTokens:
@@ -76,17 +76,19 @@ class PageTokens:
 
     def __init__(self, seals: Seals) -> None:
         self._seals = seals
-        self._passed: OrderedDict[tuple[str, str], OrderedDict[str, None]] = OrderedDict()
+        self._page_values: OrderedDict[tuple[str, str], OrderedDict[str, None]] = OrderedDict()
 
-    def inject(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, record: Record) -> InjectedFields:
+    def inject(
+        self, decided_request: DecidedRequest, spec: BackendSpec, caller: Caller, record: Record
+    ) -> InjectedFields:
         """Return the page's own `authorization` as its backend gets it; `record` notes whether it was sent or dropped.
 
         Only a proven view has one: a model never sends a token of its own.
         """
-        given = [value for name, value in decided.request.headers if name.lower() == FIELD]
-        if not given:
+        values = [value for name, value in decided_request.request.headers if name.lower() == FIELD]
+        if not values:
             return NOTHING
-        value = self._value(given, spec, caller) if caller.proven else None
+        value = self._value(values, spec, caller) if caller.proven else None
         record.note(authorization="dropped" if value is None else str(spec.authorization))
         if value is None:
             return InjectedFields(dropped=True)
@@ -105,101 +107,103 @@ class PageTokens:
 
     def redactor(self, caller: Caller) -> Callable[[str], str] | None:
         """Return a function that masks the tokens that this caller's pages recently sent; None without any."""
-        passed = self._passed.get((caller.principal.person, caller.app))
-        if not passed:
+        values = self._page_values.get((caller.principal.person, caller.app))
+        if not values:
             return None
-        forms = [secret.replace(" ", "+") for secret in passed if " " in secret]  # as forms are encoded
-        return SecretRedactor([*passed, *forms]).shown
+        forms = [secret.replace(" ", "+") for secret in values if " " in secret]  # as forms are encoded
+        return SecretRedactor([*values, *forms]).for_people
 
-    def open_body(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller) -> tuple[bytes, tuple[str, ...]]:
+    def open_body(
+        self, decided_request: DecidedRequest, spec: BackendSpec, caller: Caller
+    ) -> tuple[bytes, tuple[str, ...]]:
         """Return the body to send, with the tokens of its handles where the route has a `vault`, and these tokens."""
-        canonical, opened = decided.canonical, list[str]()
-        if decided.obligations.vault is None or not caller.proven or _PREFIX.encode() not in canonical.body:
+        canonical, tokens = decided_request.canonical, list[str]()
+        if decided_request.obligations.vault is None or not caller.proven or _PREFIX.encode() not in canonical.body:
             return canonical.body, ()
         write = _escape(canonical)
 
-        def token(found: re.Match[str]) -> str:
-            text = self._open(found[0], spec, caller)
+        def token(match: re.Match[str]) -> str:
+            text = self._open(match[0], spec, caller)
             if text is None:
-                return found[0]
-            opened.append(text)
+                return match[0]
+            tokens.append(text)
             return write(text)
 
         text = canonical.body.decode("utf-8", "surrogateescape")
-        return _HANDLE.sub(token, text).encode("utf-8", "surrogateescape"), tuple(opened)
+        return _HANDLE.sub(token, text).encode("utf-8", "surrogateescape"), tuple(tokens)
 
     async def seal(
-        self, answer: BackendAnswer, decided: DecidedRequest, spec: BackendSpec, caller: Caller
+        self, answer: BackendAnswer, decided_request: DecidedRequest, spec: BackendSpec, caller: Caller
     ) -> BackendAnswer:
         """Return the answer with handles for the tokens that the route names.
 
         Raises `Refusal` (`backend-protocol`) for an answer in which they cannot be found.
         """
-        paths = decided.obligations.vault
+        paths = decided_request.obligations.vault
         if not paths:
             return answer
-        found = list[str]()
+        tokens = list[str]()
 
         def handle(value: Json) -> Json:
             if not isinstance(value, str) or not value:
                 return value
             if len(value) > LONGEST:
                 raise Refusal(Reason.BACKEND_PROTOCOL, f"The backend's token is longer than {LONGEST:,} characters.")
-            found.append(value)
+            tokens.append(value)
             return self._handle(value, spec, caller)
 
         body = answer.response.body
         work = (answer.response, paths, handle)
         response = await asyncio.to_thread(replace_values, *work) if len(body) > LONG else replace_values(*work)
-        return replace(answer, response=response, secrets={**answer.secrets, **dict.fromkeys(found, NAME)})
+        return replace(answer, response=response, secrets={**answer.secrets, **dict.fromkeys(tokens, NAME)})
 
-    def _value(self, given: list[str], spec: BackendSpec, caller: Caller) -> str | None:
-        if len(given) > 1:
+    def _value(self, values: list[str], spec: BackendSpec, caller: Caller) -> str | None:
+        if len(values) > 1:
             raise Refusal(Reason.BAD_REQUEST, "more than one authorization header: send one")
         if spec.authorization is AppAuthorization.PASS:
-            return given[0].strip(" \t")
+            return values[0].strip(" \t")
         if spec.authorization is AppAuthorization.VAULT:
-            scheme, space, handle = given[0].strip(" \t").rpartition(" ")
+            scheme, space, handle = values[0].strip(" \t").rpartition(" ")
             token = self._open(handle, spec, caller)
             return None if token is None else f"{scheme}{space}{token}"
         return None
 
     def _handle(self, token: str, spec: BackendSpec, caller: Caller) -> str:
         """Return a handle: of a JSON Web Token the signature alone is sealed, as pages read when it expires."""
-        shown, hidden = _split(token)
-        id, sealed = self._seals.seal(hidden, _place(spec, caller, shown))
-        return f"{shown}{'.' if shown else ''}{_PREFIX}{id}_{base64url(sealed)}"
+        public_part, secret_part = _split(token)
+        id, ciphertext = self._seals.seal(secret_part, _place(spec, caller, public_part))
+        return f"{public_part}{'.' if public_part else ''}{_PREFIX}{id}_{base64url(ciphertext)}"
 
     def _open(self, handle: str, spec: BackendSpec, caller: Caller) -> str | None:
         """Return the token of a handle of this person, app and backend; None for any other text."""
         match = _HANDLE.fullmatch(handle)
         if match is None:
             return None
-        shown = match[1] or ""
+        public_part = match[1] or ""
         try:
-            sealed = base64.urlsafe_b64decode(match[3] + "=" * (-len(match[3]) % 4))
-            hidden = self._seals.open(match[2], sealed, _place(spec, caller, shown))
+            ciphertext = base64.urlsafe_b64decode(match[3] + "=" * (-len(match[3]) % 4))
+            secret_part = self._seals.open(match[2], ciphertext, _place(spec, caller, public_part))
         except (SealBroken, binascii.Error):
             return None
-        return f"{shown}.{hidden}" if shown else hidden
+        return f"{public_part}.{secret_part}" if public_part else secret_part
 
     def _remember(self, caller: Caller, secrets: tuple[str, ...]) -> None:
         key = (caller.principal.person, caller.app)
-        kept = self._passed.setdefault(key, OrderedDict())
-        self._passed.move_to_end(key)
+        values = self._page_values.setdefault(key, OrderedDict())
+        self._page_values.move_to_end(key)
         for secret in secrets:
-            kept[secret] = None
-            kept.move_to_end(secret)
-        while len(kept) > REMEMBERED:
-            kept.popitem(last=False)
-        while len(self._passed) > CALLERS:
-            self._passed.popitem(last=False)
+            values[secret] = None
+            values.move_to_end(secret)
+        while len(values) > REMEMBERED:
+            values.popitem(last=False)
+        while len(self._page_values) > CALLERS:
+            self._page_values.popitem(last=False)
 
 
-def _place(spec: BackendSpec, caller: Caller, shown: str) -> str:
+def _place(spec: BackendSpec, caller: Caller, public_part: str) -> str:
     scheme, _, rest = spec.url.partition("://")
     origin = canonical_origin(scheme, rest.partition("/")[0])
-    return "\n".join(("page token", caller.principal.person, caller.app, origin, shown))
+    return "\n".join(("page token", caller.principal.person, caller.app, origin, public_part))
 
 
 def _split(token: str) -> tuple[str, str]:
@@ -217,11 +221,11 @@ def _split(token: str) -> tuple[str, str]:
 def _secrets(value: str) -> tuple[str, ...]:
     """Return the secret texts of an `authorization`: the token, and the password of Basic."""
     scheme, _, token = value.rpartition(" ")
-    found = [token]
+    tokens = [token]
     if scheme.strip().lower() == "basic":
         with suppress(ValueError):
-            found.append(base64.b64decode(token, validate=True).decode("utf-8").partition(":")[2])
-    return tuple(text for text in found if len(text) >= SHORTEST and text not in _WORDS)
+            tokens.append(base64.b64decode(token, validate=True).decode("utf-8").partition(":")[2])
+    return tuple(text for text in tokens if len(text) >= SHORTEST and text not in _WORDS)
 
 
 def _escape(canonical: CanonicalRequest) -> Callable[[str], str]:

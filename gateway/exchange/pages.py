@@ -50,14 +50,14 @@ def with_page(request: Request, *, shares_cookies: bool) -> Request:
 
     `shares_cookies`: scripts of the app's pages share cookies with its jar. Those of packed apps never do.
     """
-    given = [value for name, value in request.headers if name.lower() == FIELD]
-    context = _read(given[0]) if len(given) == 1 else PageContext()
+    values = [value for name, value in request.headers if name.lower() == FIELD]
+    context = _read(values[0]) if len(values) == 1 else PageContext()
     if not shares_cookies:
         context = replace(context, cookies=(), shares_cookies=False)
-    return replace(request, headers=without(request.headers, (FIELD,)) if given else request.headers, page=context)
+    return replace(request, headers=without(request.headers, (FIELD,)) if values else request.headers, page=context)
 
 
-def followed(request: Request) -> Request:
+def after_redirect(request: Request) -> Request:
     """Return the request after a redirect: what the page's scripts set was stored by the first one."""
     return replace(request, page=replace(request.page, cookies=())) if request.page is not None else request
 
@@ -67,16 +67,16 @@ def page_of_browser(headers: Headers) -> PageContext:
 
     A page of another origin is none of the app's: the backend must not take its link for one of its own.
     """
-    named = {name.lower(): value for name, value in headers}
-    referer, site = urlsplit(named.get("referer", "")), named.get("sec-fetch-site", "")
-    is_own = bool(referer.netloc) and referer.netloc == named.get("host", referer.netloc) and site not in _ELSEWHERE
+    fields = {name.lower(): value for name, value in headers}
+    referer, site = urlsplit(fields.get("referer", "")), fields.get("sec-fetch-site", "")
+    is_own = bool(referer.netloc) and referer.netloc == fields.get("host", referer.netloc) and site not in _ELSEWHERE
     path = f"{referer.path or '/'}{'?' if referer.query else ''}{referer.query}" if is_own else ""
-    mode, destination = named.get("sec-fetch-mode", ""), named.get("sec-fetch-dest", "")
+    mode, destination = fields.get("sec-fetch-mode", ""), fields.get("sec-fetch-dest", "")
     return PageContext(
         path=path,
         mode=mode if mode in _MODES else "",
         destination=destination if destination in _DESTINATIONS else "",
-        user="sec-fetch-user" in named,
+        user="sec-fetch-user" in fields,
         site=site if site in _ELSEWHERE else "",
     )
 
@@ -92,18 +92,18 @@ def with_meant_method(request: Request) -> Request:
     kind = next((value for name, value in request.headers if name.lower() == "content-type"), "")
     if kind.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":
         fields = body.split(b"&")
-        found = [match for field in fields if (match := _MEANT.fullmatch(field))]
+        matches = [match for field in fields if (match := _MEANT.fullmatch(field))]
         rest = b"&".join(field for field in fields if _MEANT.fullmatch(field) is None)
     elif (boundary := _BOUNDARY.search(kind)) is not None:
         part = re.compile(_MEANT_PART % re.escape(boundary[1].encode("latin-1")), re.IGNORECASE)
-        found, rest = [*part.finditer(body)], part.sub(b"", body)
+        matches, rest = [*part.finditer(body)], part.sub(b"", body)
     else:
         return request
-    if len(found) != 1:
+    if len(matches) != 1:
         return request
     return replace(
         request,
-        method=found[0][1].decode().upper(),
+        method=matches[0][1].decode().upper(),
         body=rest,
         headers=without(request.headers, ("content-length",)),
     )
@@ -143,10 +143,10 @@ def page_url(context: PageContext, url: str) -> str:
 def page_answer(cookies: str | None, headers: Headers) -> Headers:
     """Return the fields of an answer that are for the shell of the app; `cookies` are those that scripts may read."""
     policies = [value for name, value in headers if name.lower() == "content-security-policy"]
-    found = [(POLICY, ", ".join(policies))] if policies else []
+    fields = [(POLICY, ", ".join(policies))] if policies else []
     if cookies is not None and cookies.isascii():
-        found.append((COOKIES, cookies))
-    return tuple(found)
+        fields.append((COOKIES, cookies))
+    return tuple(fields)
 
 
 SHOWN: Final = "webmcp-gateway-shown"
@@ -166,18 +166,18 @@ def browser_cookies(headers: Headers, visible: str, *, secure: bool) -> Headers:
     for pair in "; ".join(value for name, value in headers if name.lower() == "cookie").split(";"):
         name, _, value = pair.strip().partition("=")
         sent.setdefault(name, value)
-    given = set(filter(None, map(unquote, sent.get(SHOWN, "").split("."))))
-    wanted: dict[str, str] = {}
+    shown_names = set(filter(None, map(unquote, sent.get(SHOWN, "").split("."))))
+    result: dict[str, str] = {}
     size = 0
     for name, _, value in (pair.partition("=") for pair in visible.split("; ") if pair):
         size += len(quote(name, safe="")) + 1
         if size <= _MOST_SHOWN and not name.lower().removeprefix("__host-").startswith(NAME):
-            wanted[name] = value
+            result[name] = value
     attributes = f"; Path=/; SameSite=Strict{'; Secure' if secure else ''}"
-    fields = [f"{name}={value}{attributes}" for name, value in wanted.items() if sent.get(name) != value]
-    fields += [f"{name}={attributes}; Max-Age=0" for name in sorted(given & set(sent) - set(wanted))]
-    if set(wanted) != given:
-        names = ".".join(quote(name, safe="").replace(".", "%2E") for name in sorted(wanted))
+    fields = [f"{name}={value}{attributes}" for name, value in result.items() if sent.get(name) != value]
+    fields += [f"{name}={attributes}; Max-Age=0" for name in sorted(shown_names & set(sent) - set(result))]
+    if set(result) != shown_names:
+        names = ".".join(quote(name, safe="").replace(".", "%2E") for name in sorted(result))
         fields.append(f"{SHOWN}={names}{attributes}; HttpOnly")
     return tuple(("set-cookie", field) for field in fields)
 
@@ -185,16 +185,16 @@ def browser_cookies(headers: Headers, visible: str, *, secure: bool) -> Headers:
 def _read(text: str) -> PageContext:
     """Return the context; whatever is not understood is left out, as no page gains anything by it."""
     try:
-        given: Json = parse_json(text)
+        value: Json = parse_json(text)
     except (ValueError, RecursionError):
         return PageContext()
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         return PageContext()
-    path, mode, destination, cookies = (given.get(name) for name in ("path", "mode", "dest", "cookies"))
+    path, mode, destination, cookies = (value.get(name) for name in ("path", "mode", "dest", "cookies"))
     return PageContext(
         path=path if isinstance(path, str) and path.startswith("/") else "",
         mode=mode if isinstance(mode, str) and mode in _MODES else "cors",
         destination=destination if isinstance(destination, str) and destination in _DESTINATIONS else "empty",
-        user=given.get("user") is True,
+        user=value.get("user") is True,
         cookies=tuple(one for one in cookies if isinstance(one, str)) if isinstance(cookies, list) else (),
     )

@@ -27,7 +27,7 @@ from gateway.exchange.decided_request import BackendAnswer, DecidedRequest, Idem
 from gateway.exchange.drain import RunningCalls
 from gateway.exchange.filter import filter_answer, mask_answer
 from gateway.exchange.limit import Limiter
-from gateway.exchange.pages import followed, is_of_page, with_page
+from gateway.exchange.pages import after_redirect, is_of_page, with_page
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.redirect import FOLLOWED, HOPS, continue_at, next_hop, redirect_broken
 from gateway.exchange.send import Sender
@@ -122,7 +122,7 @@ class Exchange:
     ) -> Response | Stream:
         """Run a request for a caller that can read a stream itself, and closes it."""
         with self._running.call():
-            outcome = await self._run_steps(_prepared(self._without_proof(request)), caller, None, tell)
+            outcome = await self._run_steps(_prepare(self._without_proof(request)), caller, None, tell)
             if isinstance(outcome, Pending):
                 try:
                     with self._running.refusing_cuts:
@@ -168,8 +168,8 @@ class Exchange:
         """End the WebSockets that the current policies do not allow."""
 
         def policy(app: str) -> Policy | None:
-            found = self._apps.get(app)
-            return found.policy if found is not None else None
+            app_exchange = self._apps.get(app)
+            return app_exchange.policy if app_exchange is not None else None
 
         self._sockets.recheck(policy, self._now())
 
@@ -179,13 +179,13 @@ class Exchange:
         record.note(method=method[:32], url=url[:2048])
         return await _refuse(refusal, record, url)
 
-    async def _take_up(self, request: Request, parked: ParkedCall) -> Response:
+    async def _take_up(self, request: Request, parked_call: ParkedCall) -> Response:
         """Resume a request after a person has answered."""
-        outcome = await self._run_steps(request, parked.caller, parked)
+        outcome = await self._run_steps(request, parked_call.caller, parked_call)
         if isinstance(outcome, Response):
             return _as_part(outcome, request)
         if isinstance(outcome, OpenSocket):
-            return self._streams.keep(outcome, parked.caller)
+            return self._streams.keep(outcome, parked_call.caller)
         raise Refusal(Reason.APPROVAL_EXPIRED, "The call needs another approval than the one that it had.")
 
     def _without_proof(self, request: Request) -> Request:
@@ -194,9 +194,9 @@ class Exchange:
         return replace(request, headers=without(request.headers, proof)) if proof else request
 
     async def _run_steps(
-        self, request: Request, caller: Caller, parked: ParkedCall | None, tell: Tell | None = None
+        self, request: Request, caller: Caller, parked_call: ParkedCall | None, tell: Tell | None = None
     ) -> Response | Stream | Pending:
-        """Run every step of one request; with `parked`, resume it after a person answered."""
+        """Run every step of one request; with `parked_call`, resume it after a person answered."""
         app = self._apps.get(caller.app)  # once: it may be replaced while the request runs
         if app is None or not self._admits(caller.principal, caller.app):
             gone = Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
@@ -209,32 +209,37 @@ class Exchange:
             request = with_page(request, shares_cookies=app.pages)
         self._sender.notice_token(request, caller)
         policy = app.policy
-        safe, after = request.method.upper() in SAFE_METHODS, parked.question.id if parked is not None else None
+        safe, after = (
+            request.method.upper() in SAFE_METHODS,
+            parked_call.question.id if parked_call is not None else None,
+        )
         record = self._recorder.start("http", caller, safe=safe, came=_arrival_trace(request), after=after)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
             with self._running.refusing_cuts:
                 async with AsyncExitStack() if request.stream else _NOTHING as stack:
-                    decided = await decide_request(policy, request, caller, record, self._now())
-                    if parked is None:
-                        decided = await self._limit(decided, caller, record, stack)
-                    decided = await self._idempotency.add_key(decided, caller)
-                    if parked is None and decided.obligations.confirm is not None:  # do not ask in vain
-                        await self._sender.ready(decided, policy.backends[decided.canonical.backend], caller, tell)
-                    pending = await self._waiting.approve(policy, decided, caller, parked, record)
+                    decided_request = await decide_request(policy, request, caller, record, self._now())
+                    if parked_call is None:
+                        decided_request = await self._limit(decided_request, caller, record, stack)
+                    decided_request = await self._idempotency.add_key(decided_request, caller)
+                    if parked_call is None and decided_request.obligations.confirm is not None:  # do not ask in vain
+                        await self._sender.ready(
+                            decided_request, policy.backends[decided_request.canonical.backend], caller, tell
+                        )
+                    pending = await self._waiting.approve(policy, decided_request, caller, parked_call, record)
                     if pending is not None:
                         await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
                         return pending
                     # The claims of a parked request's caller were looked up meanwhile.
-                    if parked is not None and not self._admits(caller.principal, caller.app):
+                    if parked_call is not None and not self._admits(caller.principal, caller.app):
                         raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
-                    await self._hooks.check_request(decided.canonical, caller)
-                    await record.open(lasting=decided.streams)
-                    last, answer = await self._send(app, decided, caller, record, stack, tell)
+                    await self._hooks.check_request(decided_request.canonical, caller)
+                    await record.open(lasting=decided_request.streams)
+                    last, answer = await self._send(app, decided_request, caller, record, stack, tell)
                     if answer.socket is not None and stack is not None:
                         rest = stack.pop_all()
                         return self._sockets.open(policy, last, answer, answer.socket, caller, record, rest)
-                    answer = filter_answer(policy, last, answer, record, redirected=last is not decided)
+                    answer = filter_answer(policy, last, answer, record, redirected=last is not decided_request)
                     if last.obligations.mask:
                         answer = await mask_answer(answer, last.obligations.mask)
                     if answer.parts is not None and stack is not None:
@@ -251,27 +256,27 @@ class Exchange:
             return await _refuse(internal_error(), record, request.url)
 
     async def _limit(
-        self, decided: DecidedRequest, caller: Caller, record: Record, stack: AsyncExitStack | None
+        self, decided_request: DecidedRequest, caller: Caller, record: Record, stack: AsyncExitStack | None
     ) -> DecidedRequest:
         """Return the request after taking limits and a stream slot; without a slot, only an event stream fails.
 
         Another answer is then sent whole.
         """
-        record.report(*await self._limiter.take(decided.obligations, caller))
-        if stack is not None and decided.streams:
+        record.report(*await self._limiter.take(decided_request.obligations, caller))
+        if stack is not None and decided_request.streams:
             try:
                 stack.enter_context(self._streams.place(caller))
             except Refusal:
-                if decided.wants_events:
+                if decided_request.wants_events:
                     raise
-                decided = replace(decided, request=replace(decided.request, stream=False))
+                decided_request = replace(decided_request, request=replace(decided_request.request, stream=False))
         record.mark("limit")
-        return decided
+        return decided_request
 
     async def _send(
         self,
         app: ExchangeApp,
-        decided: DecidedRequest,
+        decided_request: DecidedRequest,
         caller: Caller,
         record: Record,
         stack: AsyncExitStack | None,
@@ -279,22 +284,26 @@ class Exchange:
     ) -> tuple[DecidedRequest, BackendAnswer]:
         """Return the answer, and the request that it answers: redirects inside the policy are decided anew."""
         for _ in range(HOPS + 1):
-            spec = app.policy.backends[decided.canonical.backend]
-            answer = await self._sender.send(decided, app.backends[spec.name], spec, caller, record, stack, tell)
-            hop = next_hop(app.policy, decided, answer) if not decided.canonical.opens_socket else None
+            spec = app.policy.backends[decided_request.canonical.backend]
+            answer = await self._sender.send(
+                decided_request, app.backends[spec.name], spec, caller, record, stack, tell
+            )
+            hop = next_hop(app.policy, decided_request, answer) if not decided_request.canonical.opens_socket else None
             if hop is None:
                 record.note(response_size=len(answer.response.body))
-                return decided, answer
+                return decided_request, answer
             await answer.close()
             await record.open()  # the intent contains the first URL; the outcome will contain the last one
-            target = await decide_request(app.policy, followed(hop.request), caller, record, self._now(), hop.backend)
-            decided = await self._limit(continue_at(decided, target), caller, record, stack)
-            await self._hooks.check_request(decided.canonical, caller)
+            target = await decide_request(
+                app.policy, after_redirect(hop.request), caller, record, self._now(), hop.backend
+            )
+            decided_request = await self._limit(continue_at(decided_request, target), caller, record, stack)
+            await self._hooks.check_request(decided_request.canonical, caller)
         FOLLOWED.report(caller.principal.id)
         raise redirect_broken(f"The backend redirects more than {HOPS} times.")
 
 
-def _prepared(request: Request) -> Request:
+def _prepare(request: Request) -> Request:
     """Return the request as it is decided: that for a WebSocket is answered by a stream, for one caller."""
     if request.method.upper() != WEBSOCKET:
         return request

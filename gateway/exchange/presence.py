@@ -68,7 +68,7 @@ class Presence:
         self._console = console
         self._site = urlsplit(console).hostname or ""
         self._clock = clock
-        self._begun = values
+        self._challenges = values
 
     async def keys(self, by: Principal) -> list[SecurityKey]:
         """The keys of a person."""
@@ -107,7 +107,7 @@ class Presence:
         if known:
             await self._verify(known, _over("add", challenge), assertion)
         try:
-            made = verify_registration_response(
+            verification = verify_registration_response(
                 credential=_json(credential),
                 expected_challenge=challenge,
                 expected_rp_id=self._site,
@@ -116,11 +116,11 @@ class Presence:
         except (WebAuthnException, ValueError) as error:
             raise _refusal(f"This is not a new key of this site: {error}") from error
         key = SecurityKey(
-            id=bytes_to_base64url(made.credential_id),
+            id=bytes_to_base64url(verification.credential_id),
             person=by.person,
             name=name[:NAME],
-            public=made.credential_public_key,
-            count=made.sign_count,
+            public=verification.credential_public_key,
+            count=verification.sign_count,
             created=self._clock(),
         )
         if not await self._keys.add(key):
@@ -190,13 +190,13 @@ class Presence:
     async def _begin(self, by: Principal, what: str) -> bytes:
         challenge = secrets.token_bytes(32)
         key = plain_json([by.person, what])
-        await self._begun.put(
+        await self._challenges.put(
             "challenge", key, challenge.hex(), owner=by.person, life=LIFE, each=MOST + 1, most=CHALLENGES
         )
         return challenge
 
     async def _end(self, by: Principal, what: str) -> bytes:
-        challenge = await self._begun.take("challenge", plain_json([by.person, what]))
+        challenge = await self._challenges.take("challenge", plain_json([by.person, what]))
         if challenge is None:
             raise _refusal("This took too long, or was done already. Start again.")
         return bytes.fromhex(challenge)

@@ -35,7 +35,7 @@ class Measure:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._closed: list[tuple[str, Mapping[str, Json], Mapping[str, float], float]] = []
+        self._closed_entries: list[tuple[str, Mapping[str, Json], Mapping[str, float], float]] = []
         metrics.look(self._count)
 
     def line(self, kind: str, phase: str) -> None:
@@ -44,13 +44,13 @@ class Measure:
 
     def count_entry(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
         """Count one entry by its kind, in the next iteration of the event loop; `timing` is in seconds by step."""
-        if not self._closed:
+        if not self._closed_entries:
             asyncio.get_running_loop().call_soon(self._count)
-        self._closed.append((kind, fields, timing, seconds))
+        self._closed_entries.append((kind, fields, timing, seconds))
 
     def _count(self) -> None:
-        closed, self._closed = self._closed, []
-        for record in closed:
+        entries, self._closed_entries = self._closed_entries, []
+        for record in entries:
             self._count_one(*record)
 
     def _count_one(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
@@ -169,7 +169,7 @@ class Record:
             self.fields["act"] = actor
         self._recorder = recorder
         self._recording = span.recording
-        self.reported: list[str] = []
+        self.reports: list[str] = []
         self._timing: dict[str, float] = {}
         self._since = self._began = time.perf_counter()
         self._opened = self._closed = self._passed = False
@@ -182,11 +182,11 @@ class Record:
         """Assign calls with the cause `id`, such as the answer to a question, to this trace."""
         self._recorder.leads(id, self.span.trace)
 
-    def report(self, *refused: str) -> None:
+    def report(self, *reports: str) -> None:
         """Note reasons that would have refused the call if its policy were not in report mode."""
-        if refused:
-            self.reported += refused
-            self.note(reported=[*self.reported])
+        if reports:
+            self.reports += reports
+            self.note(reported=[*self.reports])
 
     def mask(self) -> Callable[[str], str] | None:
         """Return what masks the tokens that pages of the caller recently sent; None without any."""
@@ -236,9 +236,9 @@ class Record:
         if not self._passed and (reason is not None or status == WAITS):
             # Nothing was sent, and a caller may repeat it at any rate: beyond a limit, refusals are counted in one
             # line.
-            counted = self._recorder.refusals.count(self.fields)
-            if counted is not None:
-                self.id = counted.id
+            repeat = self._recorder.refusals.count(self.fields)
+            if repeat is not None:
+                self.id = repeat.id
                 return
         if reason is Reason.CANCELLED:
             # A cancelled anyio scope would also cancel each step here, and plugins would not be notified.
@@ -316,8 +316,8 @@ class Recorder:
 
     async def sum_up(self) -> None:
         """Write the counts of refusals."""
-        for counted in self.refusals.due():
-            await self._line(counted.id, KIND, counted.fields)
+        for repeat in self.refusals.due():
+            await self._line(repeat.id, KIND, repeat.fields)
 
     async def _line(self, id: str, kind: str, fields: Mapping[str, Json]) -> None:
         """Write one line whose failure refuses nothing."""
@@ -339,7 +339,7 @@ class Recorder:
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
         """Write one line of an entry. Raises `Refusal` if a `binding` intent fails and the configuration demands it."""
-        entry = AuditRecord(record.id, phase, time.time(), self._masked(record))
+        entry = AuditRecord(record.id, phase, time.time(), self._mask_tokens(record))
         try:
             line = self._journal.append(entry)
             await self._journal.sync()
@@ -355,7 +355,7 @@ class Recorder:
         if self._hooks.hear_records:
             await self._hooks.audit_record(line)
 
-    def _masked(self, record: Record) -> Mapping[str, Json]:
+    def _mask_tokens(self, record: Record) -> Mapping[str, Json]:
         """Return the fields to write, without tokens of the caller's pages."""
         mask = record.mask()
         return record.fields.copy() if mask is None else {name: _mask(one, mask) for name, one in record.fields.items()}

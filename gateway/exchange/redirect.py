@@ -52,7 +52,7 @@ class Hop:
     backend: str
 
 
-def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> Hop | None:
+def next_hop(policy: Policy, decided_request: DecidedRequest, answer: BackendAnswer) -> Hop | None:
     """Return the redirect of `answer`; None if it is the final answer, or its client follows it itself.
 
     Raises `Refusal` (`redirect-denied`, `redirect-broken`).
@@ -60,7 +60,7 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
     The method changes as in Fetch (HTTP-redirect fetch, step 12). An unsafe one is repeated only for 307 and 308, and
     only if the route allows it.
     """
-    response, request = answer.response, decided.request
+    response, request = answer.response, decided_request.request
     if response.status not in _MOVED:
         return None
     if len({value for name, value in response.headers if name == "location"}) > 1:
@@ -72,47 +72,56 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
         return None
     if request.redirect is Redirect.ERROR:
         raise denial("The backend redirects, and the app asked for an error then.")
-    if decided.obligations.redirects is Redirects.NONE:
+    if decided_request.obligations.redirects is Redirects.NONE:
         raise denial("The backend redirects, and this route follows no redirects.")
-    if leads_nowhere(policy, decided.canonical, location):
+    if leads_nowhere(policy, decided_request.canonical, location):
         raise redirect_broken("The backend redirects to an invalid HTTP URL.")
-    place = redirect_location(policy, decided.canonical, location)
+    place = redirect_location(policy, decided_request.canonical, location)
     for text in (unquote(location), unquote(place.url) if place is not None else ""):
         if SecretRedactor(answer.secrets).text(text) != text:
             raise denial("The backend redirects to an address that holds a credential.")
     if place is None:
         raise denial("The backend redirects to a place outside of the policy.")
-    if _downgrades(policy, decided.canonical.backend, place.backend):
+    if _downgrades(policy, decided_request.canonical.backend, place.backend):
         raise denial("The backend redirects from https to http.")
-    if place.backend != decided.canonical.backend:  # as browsers at another origin (Fetch, HTTP-redirect fetch)
+    if place.backend != decided_request.canonical.backend:  # as browsers at another origin (Fetch, HTTP-redirect fetch)
         request = replace(request, headers=without(request.headers, (AUTHORIZATION,)))
-    method = _method(decided.canonical.method, response.status)
+    method = _method(decided_request.canonical.method, response.status)
     if method in SAFE_METHODS:
-        if request.leads and _can_be_asked_for(policy, decided, location):
+        if request.leads and _can_be_asked_for(policy, decided_request, location):
             return None
-        followed = replace(request, method=method, url=place.url)
-        return Hop(followed if method == decided.canonical.method else _without_body(followed), place.backend)
-    if response.status not in _SAME_METHOD or decided.obligations.redirects is not Redirects.SAME_ROUTE:
+        next_request = replace(request, method=method, url=place.url)
+        return Hop(
+            next_request if method == decided_request.canonical.method else _without_body(next_request), place.backend
+        )
+    if response.status not in _SAME_METHOD or decided_request.obligations.redirects is not Redirects.SAME_ROUTE:
         raise denial(f"The backend redirects a {method}; it is not sent to another place.")
-    if request.leads and _may_be_repeated(policy, decided, place) and _can_be_asked_for(policy, decided, location):
+    if (
+        request.leads
+        and _may_be_repeated(policy, decided_request, place)
+        and _can_be_asked_for(policy, decided_request, location)
+    ):
         return None
     return Hop(replace(request, method=method, url=place.url), place.backend)
 
 
-def _can_be_asked_for(policy: Policy, decided: DecidedRequest, location: str) -> bool:
+def _can_be_asked_for(policy: Policy, decided_request: DecidedRequest, location: str) -> bool:
     """Return whether the client can request the target itself, which is decided on then, as its URL is unchanged."""
-    shown = location_for_app(policy, decided.canonical, location)
-    is_shown = shown is not None and "location" in decided.obligations.response_headers
-    return is_shown and not has_lone_percent((shown or "").partition("?")[2])
+    location_shown = location_for_app(policy, decided_request.canonical, location)
+    is_shown = location_shown is not None and "location" in decided_request.obligations.response_headers
+    return is_shown and not has_lone_percent((location_shown or "").partition("?")[2])
 
 
-def _may_be_repeated(policy: Policy, decided: DecidedRequest, place: RedirectTarget) -> bool:
+def _may_be_repeated(policy: Policy, decided_request: DecidedRequest, place: RedirectTarget) -> bool:
     """Return whether `continue_at` allows an unsafe request at `place`, and it needs no idempotency key of this one."""
-    method, path = decided.canonical.method, place.url.partition("?")[0]
+    method, path = decided_request.canonical.method, place.url.partition("?")[0]
     route = policy.routes.find(method, path, place.backend)
-    if route is None or (place.backend, route.template.text) != (decided.canonical.backend, decided.decision.route):
+    if route is None or (place.backend, route.template.text) != (
+        decided_request.canonical.backend,
+        decided_request.decision.route,
+    ):
         return False
-    return decided.obligations.confirm is None and decided.key is None
+    return decided_request.obligations.confirm is None and decided_request.key is None
 
 
 def continue_at(source: DecidedRequest, target: DecidedRequest) -> DecidedRequest:
@@ -124,15 +133,15 @@ def continue_at(source: DecidedRequest, target: DecidedRequest) -> DecidedReques
         raise denial("The backend redirects to a place that needs an approval.")
     if target.canonical.method in SAFE_METHODS:
         return target
-    places = [(decided.canonical.backend, decided.decision.route) for decided in (source, target)]
+    places = [(one.canonical.backend, one.decision.route) for one in (source, target)]
     if places[0] != places[1]:
         raise denial(f"The backend redirects a {target.canonical.method} out of its route.")
     return replace(target, key=source.key)
 
 
 def _without_body(request: Request) -> Request:
-    kept = tuple(pair for pair in request.headers if not pair[0].lower().startswith("content-"))
-    return replace(request, headers=kept, body=b"", body_type=BodyType.NONE)
+    headers = tuple(pair for pair in request.headers if not pair[0].lower().startswith("content-"))
+    return replace(request, headers=headers, body=b"", body_type=BodyType.NONE)
 
 
 def _method(method: str, status: int) -> str:

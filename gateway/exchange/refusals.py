@@ -98,9 +98,9 @@ class Refusals:
     def count(self, fields: Mapping[str, Json]) -> Sum | None:
         """Return the count to which the refusal was added; None if it gets a separate line."""
         clock, caller = self._clock(), str(fields.get("principal"))
-        taken = take(self._buckets.tats.get(caller, 0.0), clock, self._rate)
-        if taken.allowed:
-            self._buckets.put(caller, taken.tat, clock)
+        result = take(self._buckets.tats.get(caller, 0.0), clock, self._rate)
+        if result.allowed:
+            self._buckets.put(caller, result.tat, clock)
             return None
         return self._sum({name: fields.get(name) for name in _SAME})
 
@@ -115,11 +115,11 @@ class Refusals:
         if key not in self._sums and len(self._sums) >= SUMS:
             same = {name: None if name in _WHOSE else value for name, value in same.items()}
             key = tuple(map(str, same.values()))
-        found = self._sums.get(key)
-        if found is None:
-            found = self._sums[key] = Sum(self._name(), same, now, now)
-        found.count, found.last = found.count + 1, now
-        return found
+        entry = self._sums.get(key)
+        if entry is None:
+            entry = self._sums[key] = Sum(self._name(), same, now, now)
+        entry.count, entry.last = entry.count + 1, now
+        return entry
 
     def due(self) -> list[Sum]:
         """Return all counts since the last call."""

@@ -58,19 +58,21 @@ class Retries:
         self._chance = chance
 
     async def send(
-        self, decided: DecidedRequest, attempt: Attempt, go_on: Callable[[], bool], record: Record
+        self, decided_request: DecidedRequest, attempt: Attempt, go_on: Callable[[], bool], record: Record
     ) -> BackendAnswer:
         """Return the first answer that needs no retry, or the last one. `go_on` is false if a retry would be pointless.
 
         The outcome of each attempt is recorded in `attempts`. Raises `Refusal` as the last attempt does.
         """
-        retry = decided.obligations.retry
-        if retry is None or decided.canonical.method not in retry.methods:
-            return await attempt(decided.obligations.timeout)
-        ends = self._clock() + decided.obligations.timeout
+        retry = decided_request.obligations.retry
+        if retry is None or decided_request.canonical.method not in retry.methods:
+            return await attempt(decided_request.obligations.timeout)
+        ends = self._clock() + decided_request.obligations.timeout
         outcomes: list[Json] = []
         while True:
-            outcome = await _send_attempt(attempt, ends - self._clock() if outcomes else decided.obligations.timeout)
+            outcome = await _send_attempt(
+                attempt, ends - self._clock() if outcomes else decided_request.obligations.timeout
+            )
             came_to = outcome.reason if isinstance(outcome, Refusal) else outcome.response.status
             outcomes.append(came_to)
             if len(outcomes) > 1:
@@ -129,7 +131,7 @@ class SendTarget(Struct, frozen=True):
     `stack` closes the resources of a streamed answer, None without streaming.
     """
 
-    decided: DecidedRequest
+    decided_request: DecidedRequest
     backend: Backend
     spec: BackendSpec
     caller: Caller
@@ -160,7 +162,7 @@ class Sender:
 
     async def send(
         self,
-        decided: DecidedRequest,
+        decided_request: DecidedRequest,
         backend: Backend,
         spec: BackendSpec,
         caller: Caller,
@@ -168,59 +170,61 @@ class Sender:
         stack: AsyncExitStack | None,
         tell: Tell | None = None,
     ) -> BackendAnswer:
-        """Return the backend's answer to `decided`. Raises `Refusal` if there is none.
+        """Return the backend's answer to `decided_request`. Raises `Refusal` if there is none.
 
         `tell` notifies the caller's client of the page to connect a missing account.
         """
-        spec = _for(decided, spec)
+        spec = _for(decided_request, spec)
         name, place = spec.credential, (caller.app, spec.name)
         record.note(credential=name)
-        url, obligations = spec.target(decided.canonical), decided.obligations
+        url, obligations = spec.target(decided_request.canonical), decided_request.obligations
         try:
             self._circuits.look(place, obligations.circuit)  # no credential for a request that is not sent
         except Refusal:
             record.note(circuit=BreakerState.OPEN)
             raise
-        inject = self._injecting(decided, spec, caller, url, record)
-        injected = await inject() if name is None else await self._absences.wait_for(inject, caller, name, tell)
-        way = SendTarget(decided, backend, spec, caller, url, inject, stack)
+        inject = self._injecting(decided_request, spec, caller, url, record)
+        credential_fields = (
+            await inject() if name is None else await self._absences.wait_for(inject, caller, name, tell)
+        )
+        way = SendTarget(decided_request, backend, spec, caller, url, inject, stack)
         if obligations.retry is None and obligations.circuit is None:
-            return await self._send_authenticated(way, injected, obligations.timeout, record)
+            return await self._send_authenticated(way, credential_fields, obligations.timeout, record)
 
-        first: InjectedFields | None = injected
+        first: InjectedFields | None = credential_fields
 
         async def attempt(timeout: float) -> BackendAnswer:
             nonlocal first
-            given, first = first, None
+            body, first = first, None
             with self._circuits.passage(place, obligations.circuit) as passage:
                 if passage.state is not BreakerState.CLOSED:
                     record.note(circuit=passage.state)
                 try:
-                    answer = await self._send_authenticated(way, given or await inject(), timeout, record)
+                    answer = await self._send_authenticated(way, body or await inject(), timeout, record)
                 except Refusal as refusal:
-                    passage.worked = _backend_outcome(decided, refusal)
+                    passage.success = _backend_outcome(decided_request, refusal)
                     raise
-                passage.worked = answer.response.status not in FAILING_STATUSES
+                passage.success = answer.response.status not in FAILING_STATUSES
                 return answer
 
         try:
-            return await self._retries.send(decided, attempt, lambda: not self._circuits.is_open(place), record)
+            return await self._retries.send(decided_request, attempt, lambda: not self._circuits.is_open(place), record)
         except Refusal as refusal:
             if refusal.reason is Reason.BACKEND_UNAVAILABLE:
                 record.note(circuit=BreakerState.OPEN)
             raise
 
     def _injecting(
-        self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, url: str, record: Record
+        self, decided_request: DecidedRequest, spec: BackendSpec, caller: Caller, url: str, record: Record
     ) -> Callable[[], Awaitable[InjectedFields]]:
         """Return what gives the credential of the backend for one attempt, or else the page's own authorization."""
-        if spec.credential is not None or self._page_tokens is None or not decided.request.headers:
+        if spec.credential is not None or self._page_tokens is None or not decided_request.request.headers:
             name = spec.credential
-            return partial(self._authenticator.inject, name, caller.principal, decided.canonical.method, url)
+            return partial(self._authenticator.inject, name, caller.principal, decided_request.canonical.method, url)
         page = self._page_tokens
 
         async def inject() -> InjectedFields:
-            return page.inject(decided, spec, caller, record)
+            return page.inject(decided_request, spec, caller, record)
 
         return inject
 
@@ -229,50 +233,54 @@ class Sender:
         if self._page_tokens is not None:
             self._page_tokens.notice(request.headers, caller)
 
-    async def ready(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
+    async def ready(
+        self, decided_request: DecidedRequest, spec: BackendSpec, caller: Caller, tell: Tell | None = None
+    ) -> None:
         """Return once the account is connected; wait for its person if their client can be told. Raises `Refusal`."""
-        name = _for(decided, spec).credential
+        name = _for(decided_request, spec).credential
         if name is not None:
             ready = partial(self._authenticator.ready, name, caller.principal)
             await self._absences.wait_for(ready, caller, name, tell)
 
     async def _send_authenticated(
-        self, way: SendTarget, injected: InjectedFields, timeout: float, record: Record
+        self, way: SendTarget, credential_fields: InjectedFields, timeout: float, record: Record
     ) -> BackendAnswer:
         """Make one attempt; repeat a safe request once after 401 if another credential can be sent."""
-        answer, changed = await self._once(way, injected, timeout, record)
-        if not changed or way.decided.canonical.method not in SAFE_METHODS:
+        answer, changed = await self._once(way, credential_fields, timeout, record)
+        if not changed or way.decided_request.canonical.method not in SAFE_METHODS:
             return answer
         await answer.close()
         return (await self._once(way, await way.inject(), timeout, record))[0]
 
     async def _once(
-        self, way: SendTarget, injected: InjectedFields, timeout: float, record: Record
+        self, way: SendTarget, credential_fields: InjectedFields, timeout: float, record: Record
     ) -> tuple[BackendAnswer, bool]:
         """Return the answer, and whether another attempt would carry another credential."""
         url, name, principal = way.url, way.spec.credential, way.caller.principal
-        jar = jar_key(way.decided, way.caller, way.spec, injected.account)  # may differ at each attempt
-        secrets = dict.fromkeys(injected.secrets, name or NAME)
+        jar = jar_key(
+            way.decided_request, way.caller, way.spec, credential_fields.account
+        )  # may differ at each attempt
+        secrets = dict.fromkeys(credential_fields.secrets, name or NAME)
         cookies: Headers = ()
-        page = way.decided.request.page
+        page = way.decided_request.request.page
         if jar is not None:
             if page is not None and page.cookies:
                 self._jars.keep_of_page(jar, url, page.cookies)
-            allowed = allowed_sites(way.decided.request, way.decided.canonical.method)
+            allowed = allowed_sites(way.decided_request.request, way.decided_request.canonical.method)
             cookies = self._jars.cookies(jar, url, allowed)
             secrets = dict.fromkeys(self._jars.secrets(jar), JAR) | secrets
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         if page is not None:
-            cookies += page_fields(page, way.decided.canonical.method, origin_of(way.spec.url))
-        request = outbound_request(url, way.decided, injected.headers + cookies, timeout, trace)
-        if way.decided.canonical.protocols is not None:
-            return await self._open_socket(way, request, injected, jar, secrets)
-        if self._page_tokens is not None and way.decided.obligations.vault is not None:
-            body, opened = self._page_tokens.open_body(way.decided, way.spec, way.caller)
+            cookies += page_fields(page, way.decided_request.canonical.method, origin_of(way.spec.url))
+        request = outbound_request(url, way.decided_request, credential_fields.headers + cookies, timeout, trace)
+        if way.decided_request.canonical.protocols is not None:
+            return await self._open_socket(way, request, credential_fields, jar, secrets)
+        if self._page_tokens is not None and way.decided_request.obligations.vault is not None:
+            body, secrets_in_body = self._page_tokens.open_body(way.decided_request, way.spec, way.caller)
             request = structs.replace(request, body=body)
-            secrets |= dict.fromkeys(opened, NAME)
-        if way.decided.streams:
+            secrets |= dict.fromkeys(secrets_in_body, NAME)
+        if way.decided_request.streams:
             response, parts, close = await _begin_answer(way, request)
         else:
             turn = (principal.id, way.caller.app, way.spec.name)
@@ -282,72 +290,81 @@ class Sender:
             finally:
                 self._turns.leave(turn)
         answer = BackendAnswer(
-            response, secrets, parts, close, bool(injected.headers) or jar is not None, dropped=injected.dropped
+            response,
+            secrets,
+            parts,
+            close,
+            bool(credential_fields.headers) or jar is not None,
+            dropped=credential_fields.dropped,
         )
         if self._page_tokens is not None:
-            answer = await self._page_tokens.seal(answer, way.decided, way.spec, way.caller)
+            answer = await self._page_tokens.seal(answer, way.decided_request, way.spec, way.caller)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers
         if jar is not None:
             self._jars.keep(jar, url, headers)
         if page is not None:
-            shown = self._jars.visible(jar, page_url(page, url)) if jar is not None and page.shares_cookies else None
-            answer = structs.replace(answer, page=page_answer(shown, headers))
-        return answer, await self._authenticator.take_response(name, principal, injected, url, status, headers)
+            visible_cookies = (
+                self._jars.visible(jar, page_url(page, url)) if jar is not None and page.shares_cookies else None
+            )
+            answer = structs.replace(answer, page=page_answer(visible_cookies, headers))
+        return answer, await self._authenticator.take_response(name, principal, credential_fields, url, status, headers)
 
     async def _open_socket(
         self,
         way: SendTarget,
         request: Outbound,
-        injected: InjectedFields,
+        credential_fields: InjectedFields,
         jar: JarKey | None,
         secrets: Mapping[str, str],
     ) -> tuple[BackendAnswer, bool]:
         """Return the answer to the opening request of a WebSocket, and the same as `_once`."""
-        opened, close = await _upgrade(way, request)
-        head = opened.head
+        upgrade, close = await _upgrade(way, request)
+        head = upgrade.head
         if jar is not None:
             self._jars.keep(jar, way.url, head.headers)
         name, principal = way.spec.credential, way.caller.principal
-        changed = await self._authenticator.take_response(name, principal, injected, way.url, head.status, head.headers)
-        return BackendAnswer(head, secrets, None, close, True, opened.socket), changed
+        changed = await self._authenticator.take_response(
+            name, principal, credential_fields, way.url, head.status, head.headers
+        )
+        return BackendAnswer(head, secrets, None, close, True, upgrade.socket), changed
 
 
 async def _upgrade(way: SendTarget, request: Outbound) -> tuple[Upgraded, Callable[[], Awaitable[None]]]:
-    rule, protocols = way.decided.obligations.socket, way.decided.canonical.protocols
+    rule, protocols = way.decided_request.obligations.socket, way.decided_request.canonical.protocols
     if way.stack is None or rule is None or protocols is None or not isinstance(way.backend, SocketBackend):
         detail = f"backend {way.spec.name!r}: backends of the type {way.spec.type} open no WebSockets"
         raise Refusal(Reason.BACKEND_PROTOCOL, detail)
     stack = await way.stack.enter_async_context(AsyncExitStack())
-    opened = await stack.enter_async_context(way.backend.upgrade(request, protocols, rule.message))
-    return opened, stack.aclose
+    upgrade = await stack.enter_async_context(way.backend.upgrade(request, protocols, rule.message))
+    return upgrade, stack.aclose
 
 
 def outbound_request(
-    url: str, decided: DecidedRequest, injected: Headers, timeout: float, trace: Headers = ()
+    url: str, decided_request: DecidedRequest, credential_headers: Headers, timeout: float, trace: Headers = ()
 ) -> Outbound:
     """Return the request as it is sent: the canonical bytes, and the injected fields, which win over the app's."""
-    canonical, obligations = decided.canonical, decided.obligations
-    if decided.key is not None:
-        injected = (*injected, (FIELD, decided.key))
+    canonical, obligations = decided_request.canonical, decided_request.obligations
+    if decided_request.key is not None:
+        credential_headers = (*credential_headers, (FIELD, decided_request.key))
     headers = canonical.headers
     if headers:
-        dropped = {FIELD, "traceparent", "tracestate", *(name for name, _ in injected)}
+        hidden_names = {FIELD, "traceparent", "tracestate", *(name for name, _ in credential_headers)}
         if obligations.mask:
-            dropped |= {"range", "if-range"}  # a range of JSON cannot be parsed, and so not masked
-        headers = without(headers, dropped)
+            hidden_names |= {"range", "if-range"}  # a range of JSON cannot be parsed, and so not masked
+        headers = without(headers, hidden_names)
     return Outbound(
         method=canonical.method,
         url=url,
-        headers=headers + trace + injected,
+        headers=headers + trace + credential_headers,
         body=canonical.body,
         timeout=timeout,
         response_limit=obligations.response_limit,
     )
 
 
-def _for(decided: DecidedRequest, spec: BackendSpec) -> BackendSpec:
-    return replace(spec, credential=None) if decided.request.anonymous else spec
+def _for(decided_request: DecidedRequest, spec: BackendSpec) -> BackendSpec:
+    return replace(spec, credential=None) if decided_request.request.anonymous else spec
 
 
 async def _begin_answer(way: SendTarget, request: Outbound) -> Begun:
@@ -355,18 +372,21 @@ async def _begin_answer(way: SendTarget, request: Outbound) -> Begun:
     if way.stack is None or not isinstance(way.backend, StreamingBackend):
         return await way.backend.send(request), None, do_nothing
     stack = await way.stack.enter_async_context(AsyncExitStack())
-    unhurried = structs.replace(request, timeout=way.decided.obligations.timeout)
+    without_timeout = structs.replace(request, timeout=way.decided_request.obligations.timeout)
     try:
         async with asyncio.timeout(request.timeout):
-            arriving = await stack.enter_async_context(way.backend.stream(unhurried))
+            arriving = await stack.enter_async_context(way.backend.stream(without_timeout))
     except TimeoutError as error:
         raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {way.spec.name!r} did not answer in time") from error
     return arriving.head, arriving.parts, stack.aclose
 
 
-def _backend_outcome(decided: DecidedRequest, refusal: Refusal) -> bool | None:
+def _backend_outcome(decided_request: DecidedRequest, refusal: Refusal) -> bool | None:
     """Return False if the backend failed, else None. A timeout that the app lowered is not the backend's failure."""
-    lowered = decided.canonical.timeout is not None and decided.canonical.timeout <= decided.obligations.timeout
+    lowered = (
+        decided_request.canonical.timeout is not None
+        and decided_request.canonical.timeout <= decided_request.obligations.timeout
+    )
     if refusal.reason not in FAILING_REASONS or (refusal.reason is Reason.BACKEND_TIMEOUT and lowered):
         return None
     return False

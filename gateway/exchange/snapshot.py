@@ -54,7 +54,7 @@ class Snapshot:
         self._exchange = exchange
         self._clock = clock
         self._caller = Caller(NOBODY, app, Door.SNAPSHOT, Initiator.PAGE, "snapshot")
-        self._kept: dict[str, Json] = {}
+        self._bodies: dict[str, Json] = {}
         self._version = ""
         self._stale = float("-inf")
         self._asking = asyncio.Lock()
@@ -66,11 +66,11 @@ class Snapshot:
             if policy is None or not policy.snapshot:
                 return {}
             if policy.version != self._version:  # the new policy may mask or deny what was allowed before
-                self._kept, self._version, self._stale = {}, policy.version, float("-inf")
+                self._bodies, self._version, self._stale = {}, policy.version, float("-inf")
             if self._clock() >= self._stale:
                 await self._ask(policy.snapshot)
-            kept = {url: self._kept[url] for url in policy.snapshot if url in self._kept}
-        return _within_limit(kept, self._caller.app)
+            values = {url: self._bodies[url] for url in policy.snapshot if url in self._bodies}
+        return _within_limit(values, self._caller.app)
 
     def tools(self) -> tuple[str, ...]:
         """Return the page's tools that a host may offer without a call of the gateway, under the current policy."""
@@ -102,24 +102,24 @@ class Snapshot:
     async def _one(self, url: str) -> None:
         response = await self._exchange.run(Request("GET", url, send_cookies=False, anonymous=True), self._caller)
         if response.status < 500 and response.status != 429:
-            self._kept.pop(url, None)
+            self._bodies.pop(url, None)
         if response.status != 200:
             log.warning("app %s: %s is not in the snapshot, its status is %d", self._caller.app, url, response.status)
             return
         try:
-            self._kept[url] = dict(result(response))
+            self._bodies[url] = dict(result(response))
         except Refusal as refusal:
             log.warning("app %s: %s is not in the snapshot: %s", self._caller.app, url, refusal.detail)
 
 
 def _within_limit(responses: Mapping[str, Json], app: str) -> Mapping[str, Json]:
     """Return the first ones that fit."""
-    kept: dict[str, Json] = {}
+    values: dict[str, Json] = {}
     size = 0
     for url, response in responses.items():
         size += len(plain_json(response))
         if size > LARGEST:
             log.warning("app %s: from %s on the snapshot would be larger than %d bytes", app, url, LARGEST)
             break
-        kept[url] = response
-    return kept
+        values[url] = response
+    return values

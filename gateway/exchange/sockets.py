@@ -103,7 +103,7 @@ class OpenSocket(Stream):
         self,
         socket: BackendSocket,
         policy: Policy,
-        decided: DecidedRequest,
+        decided_request: DecidedRequest,
         caller: Caller,
         answer: BackendAnswer,
         record: Record,
@@ -112,12 +112,12 @@ class OpenSocket(Stream):
         limiter: Limiter,
         metrics: Metrics,
     ) -> None:
-        super().__init__(Response(200, _EVENTS, url=decided.canonical.url), _NoParts(), record, stack, running)
+        super().__init__(Response(200, _EVENTS, url=decided_request.canonical.url), _NoParts(), record, stack, running)
         self.protocol = socket.protocol
         self.policy = policy
-        self.decided = decided
+        self.decided_request = decided_request
         self.caller = caller
-        self.rule = decided.obligations.socket or SocketRule()
+        self.rule = decided_request.obligations.socket or SocketRule()
         self._socket = socket
         self._answer = answer
         self._secrets = SecretRedactor(answer.secrets)
@@ -127,7 +127,7 @@ class OpenSocket(Stream):
         self._cut: tuple[SocketEnd, Refusal] | None = None
         self._receiver: asyncio.Task[object] | None = None
         self._loop = asyncio.get_running_loop()
-        self._touched = self._loop.time()
+        self._active_at = self._loop.time()
         self._timer = self._loop.call_later(IDLE, self._look)
         self._counts = {"sent": 0, "sent_bytes": 0, "received": 0, "received_bytes": 0}
         self._sending = asyncio.Lock()
@@ -238,19 +238,19 @@ class OpenSocket(Stream):
                 self._receiver = None
 
     def _redact(self, message: str | bytes) -> str | bytes:
-        shown = self._secrets.text(message) if isinstance(message, str) else self._secrets.whole(message)
-        report_echo(self._secrets, self._answer, self.decided, self._record)
-        return shown
+        visible = self._secrets.text(message) if isinstance(message, str) else self._secrets.whole(message)
+        report_echo(self._secrets, self._answer, self.decided_request, self._record)
+        return visible
 
     def _count(self, direction: str, message: str | bytes) -> None:
         length = len(message)
-        self._touched = self._loop.time()
+        self._active_at = self._loop.time()
         self._counts[direction] += 1
         self._counts[f"{direction}_bytes"] += length
         self._metrics.socket_messages.add(self.caller.app, direction)
 
     def _look(self) -> None:
-        left = self._touched + IDLE - self._loop.time()
+        left = self._active_at + IDLE - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._look)
             return
@@ -285,11 +285,11 @@ def _line(event: Mapping[str, Json]) -> bytes:
     return compact_json(dict(event)).encode() + b"\n"
 
 
-def read_messages(given: object) -> list[Message]:
+def read_messages(value: object) -> list[Message]:
     """Read the `messages` of a page: each has `text`, `bytes` in base64, or `close`. Raises `Refusal`."""
-    if not isinstance(given, list):
+    if not isinstance(value, list):
         raise Refusal(Reason.BAD_REQUEST, "messages: must be a list.")
-    return [_read_message(one) for one in given]
+    return [_read_message(one) for one in value]
 
 
 def _read_message(one: object) -> Message:
@@ -340,7 +340,7 @@ class Sockets:
     def open(
         self,
         policy: Policy,
-        decided: DecidedRequest,
+        decided_request: DecidedRequest,
         answer: BackendAnswer,
         socket: BackendSocket,
         caller: Caller,
@@ -351,7 +351,7 @@ class Sockets:
         opened = OpenSocket(
             socket,
             policy,
-            decided,
+            decided_request,
             caller,
             answer,
             record,
@@ -369,23 +369,23 @@ class Sockets:
 
     def recheck(self, policies: Callable[[str], Policy | None], now: float) -> None:
         """End the WebSockets that the current policies do not allow; the others get their current rules."""
-        for opened in list(self._open):
-            policy = policies(opened.caller.app)
-            if policy is opened.policy:
+        for socket in list(self._open):
+            policy = policies(socket.caller.app)
+            if policy is socket.policy:
                 continue
-            why = _objection(opened, policy, now)
+            why = _objection(socket, policy, now)
             if why is not None:
-                opened.cut(SocketEnd(VIOLATION, "policy-denied"), why)
+                socket.cut(SocketEnd(VIOLATION, "policy-denied"), why)
 
 
-def _objection(opened: OpenSocket, policy: Policy | None, now: float) -> Refusal | None:
+def _objection(socket: OpenSocket, policy: Policy | None, now: float) -> Refusal | None:
     """Return why a policy does not allow an open WebSocket; None if it does, and the WebSocket then takes its rule."""
-    canonical = opened.decided.canonical
+    canonical = socket.decided_request.canonical
     backend = canonical.backend
-    if policy is None or policy.backends.get(backend) != opened.policy.backends.get(backend):
+    if policy is None or policy.backends.get(backend) != socket.policy.backends.get(backend):
         return Refusal(Reason.POLICY_DENIED, CLOSED)
-    decision = decide(policy, canonical, opened.caller, now)
+    decision = decide(policy, canonical, socket.caller, now)
     if decision.effect is Effect.DENY or decision.obligations.socket is None:
         return Refusal(Reason.POLICY_DENIED, CLOSED)
-    opened.policy, opened.rule = policy, decision.obligations.socket
+    socket.policy, socket.rule = policy, decision.obligations.socket
     return None

@@ -159,15 +159,15 @@ class _OpenStream:
 
     stream: Stream
     caller: Caller
-    asked: float
+    asked_at: float
     task: asyncio.Task[None] = field(init=False)
     buffer: bytearray = field(default_factory=bytearray)
     ended: bool = False
     released: bool = False
     failure: Refusal | None = None
     holding: int = 0
-    wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    demand: asyncio.Event = field(default_factory=asyncio.Event)
+    progress: asyncio.Event = field(default_factory=asyncio.Event)
     room: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -178,7 +178,7 @@ class _OpenStream:
     async def put(self, part: bytes) -> None:
         """Add bytes that were read; wait while a whole part is buffered (backpressure)."""
         self.buffer += part
-        self.changed.set()
+        self.progress.set()
         while len(self.buffer) >= self.size:
             self.room.clear()
             await self.room.wait()
@@ -186,12 +186,12 @@ class _OpenStream:
     def end(self) -> None:
         """Mark the end of reading."""
         self.ended = True
-        self.changed.set()
+        self.progress.set()
 
     async def change(self) -> None:
         """Wait until bytes were read, or the stream ended."""
-        self.changed.clear()
-        await self.changed.wait()
+        self.progress.clear()
+        await self.progress.wait()
 
     def ready(self) -> bool:
         """Return whether the buffer holds a whole character, or the stream ended."""
@@ -219,7 +219,7 @@ class Streams:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._open: dict[str, _OpenStream] = {}
-        self._taken: Counter[_Key] = Counter()
+        self._counts: Counter[_Key] = Counter()
         self._tasks = asyncio.TaskGroup()
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -239,24 +239,24 @@ class Streams:
     @property
     def count(self) -> int:
         """The number of open streams."""
-        return self._taken[()]
+        return self._counts[()]
 
     @contextmanager
     def place(self, caller: Caller) -> Iterator[None]:
         """Reserve one of the open streams of `caller`. Raises `Refusal` (`rate-limited`) if all are taken."""
-        taken: tuple[_Key, ...] = (_who(caller), (caller.principal.person,), ())
-        for key, (bound, whose) in zip(taken, _BOUNDS, strict=True):
-            if self._taken[key] >= bound:
+        keys: tuple[_Key, ...] = (_who(caller), (caller.principal.person,), ())
+        for key, (bound, whose) in zip(keys, _BOUNDS, strict=True):
+            if self._counts[key] >= bound:
                 _STREAMS.report(caller.principal.id)
                 raise Refusal(Reason.RATE_LIMITED, f"{bound} streams of {whose}.")
-        self._taken.update(taken)
+        self._counts.update(keys)
         try:
             yield
         finally:
-            for key in taken:
-                self._taken[key] -= 1
-                if not self._taken[key]:
-                    del self._taken[key]
+            for key in keys:
+                self._counts[key] -= 1
+                if not self._counts[key]:
+                    del self._counts[key]
 
     async def begin(self, stream: Stream, caller: Caller) -> Response:
         """Return the head with the first part of the body; the complete answer, if its end follows at once.
@@ -264,26 +264,26 @@ class Streams:
         That is within `BEHIND`, or `WITH_HEAD` for a body whose parts are independent, such as an event stream. A
         WebSocket begins with its head alone.
         """
-        id, opened = self._add(stream, caller)
-        opened.wanted.set()
+        id, open_stream = self._add(stream, caller)
+        open_stream.demand.set()
         try:
             await asyncio.sleep(0)  # let the task begin: a task that is cancelled before would not close its stream
             if stream.is_socket:
                 return replace(stream.head, part=Part(id, last=False))
             with suppress(TimeoutError):
                 async with asyncio.timeout(WITH_HEAD if stream.head.says_by_and_by() else BEHIND):
-                    while not opened.ended and len(opened.buffer) < opened.size:
-                        await opened.change()
+                    while not open_stream.ended and len(open_stream.buffer) < open_stream.size:
+                        await open_stream.change()
         except asyncio.CancelledError:
             await self._end(id)
             raise
-        if opened.failure is None and opened.ended and len(opened.buffer) <= opened.size:
+        if open_stream.failure is None and open_stream.ended and len(open_stream.buffer) <= open_stream.size:
             await self._end(id)
-            return replace(stream.head, body=bytes(opened.buffer))
+            return replace(stream.head, body=bytes(open_stream.buffer))
         # The page then waits for a part in a call, and hears of the end at once. If a body fails, its head has arrived.
-        if stream.head.says_by_and_by() or (opened.failure is not None and not opened.buffer):
+        if stream.head.says_by_and_by() or (open_stream.failure is not None and not open_stream.buffer):
             return replace(stream.head, part=Part(id, last=False))
-        return await self._part(id, opened)
+        return await self._part(id, open_stream)
 
     def keep(self, stream: Stream, caller: Caller) -> Response:
         """Return the head of a stream before its first read: `next` begins, or `release` takes it out."""
@@ -292,25 +292,25 @@ class Streams:
 
     def release(self, head: Response) -> Stream | None:
         """Return the stream of a head that `keep` returned, for a caller that reads and closes it itself."""
-        opened = self._open.pop(head.part.stream, None) if head.part is not None else None
-        if opened is None:
+        open_stream = self._open.pop(head.part.stream, None) if head.part is not None else None
+        if open_stream is None:
             return None
-        opened.released = True
-        opened.task.cancel()
-        return opened.stream
+        open_stream.released = True
+        open_stream.task.cancel()
+        return open_stream.stream
 
     def find(self, id: str, caller: Caller) -> Stream | None:
         """Return an open stream of `caller`."""
-        opened = self._open.get(id)
-        return opened.stream if opened is not None and _who(opened.caller) == _who(caller) else None
+        open_stream = self._open.get(id)
+        return open_stream.stream if open_stream is not None and _who(open_stream.caller) == _who(caller) else None
 
     def _add(self, stream: Stream, caller: Caller) -> tuple[str, _OpenStream]:
-        opened = _OpenStream(stream, caller, self._clock())
+        open_stream = _OpenStream(stream, caller, self._clock())
         id = (SOCKET if stream.is_socket else PREFIX) + secrets.token_urlsafe(16)
-        self._open[id] = opened
+        self._open[id] = open_stream
         stream.name = id
-        opened.task = self._tasks.create_task(self._read(opened))
-        return id, opened
+        open_stream.task = self._tasks.create_task(self._read(open_stream))
+        return id, open_stream
 
     async def next(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
         """Return the next part, empty if none arrives within `wait` seconds; `cancel` ends the stream.
@@ -318,37 +318,39 @@ class Streams:
         The last answer is the error that ended it early, if any. Raises `Refusal` (`connection-lost`) for a stream that
         is not open, or not this caller's.
         """
-        opened = self._open.get(id)
-        if opened is None or _who(opened.caller) != _who(caller):
+        open_stream = self._open.get(id)
+        if open_stream is None or _who(open_stream.caller) != _who(caller):
             raise Refusal(Reason.CONNECTION_LOST, "This stream is not open any more.")
         if cancel:
             await self._end(id)
-            return replace(opened.stream.head, part=Part(id, last=True))
-        opened.wanted.set()
-        opened.holding += 1
+            return replace(open_stream.stream.head, part=Part(id, last=True))
+        open_stream.demand.set()
+        open_stream.holding += 1
         try:
             async with asyncio.timeout(wait):
-                while not opened.ready() and not opened.has_bytes():
-                    await opened.change()
+                while not open_stream.ready() and not open_stream.has_bytes():
+                    await open_stream.change()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(BEHIND):
-                        while not opened.ready():
-                            await opened.change()
+                        while not open_stream.ready():
+                            await open_stream.change()
         except TimeoutError:
             pass  # the part that is returned then is empty, or a piece of a character
         finally:
-            opened.holding -= 1
-            opened.asked = self._clock()
-        return await self._part(id, opened)
+            open_stream.holding -= 1
+            open_stream.asked_at = self._clock()
+        return await self._part(id, open_stream)
 
     def cancel_view(self, view: str) -> None:
         """End the streams of a view that has closed."""
-        self._forget([id for id, opened in self._open.items() if opened.caller.view == view])
+        self._forget([id for id, open_stream in self._open.items() if open_stream.caller.view == view])
 
     def sweep(self) -> None:
         """End the streams that are no longer polled."""
         silent = self._clock() - SILENCE
-        self._forget([id for id, opened in self._open.items() if not opened.holding and opened.asked < silent])
+        self._forget(
+            [id for id, open_stream in self._open.items() if not open_stream.holding and open_stream.asked_at < silent]
+        )
 
     def _forget(self, ids: Sequence[str]) -> None:
         for id in ids:
@@ -359,40 +361,40 @@ class Streams:
             await asyncio.sleep(SILENCE / 10)
             self.sweep()
 
-    async def _read(self, opened: _OpenStream) -> None:
+    async def _read(self, open_stream: _OpenStream) -> None:
         """Read ahead as far as there is room."""
         try:
-            await opened.wanted.wait()
-            async for part in opened.stream:
-                await opened.put(part)
+            await open_stream.demand.wait()
+            async for part in open_stream.stream:
+                await open_stream.put(part)
         except Refusal as refusal:
-            opened.failure = refusal
+            open_stream.failure = refusal
         except (Exception, SystemExit):  # a plugin's backend may raise anything: it ends this stream alone
             log.exception("a stream failed")
-            opened.failure = internal_error()
+            open_stream.failure = internal_error()
         finally:
-            opened.end()
-            if not opened.released:
-                await _close_stream(opened.stream)
+            open_stream.end()
+            if not open_stream.released:
+                await _close_stream(open_stream.stream)
 
-    async def _part(self, id: str, opened: _OpenStream) -> Response:
+    async def _part(self, id: str, open_stream: _OpenStream) -> Response:
         """Return the buffered part; after the last one, the error that broke the stream, if any."""
-        body = opened.take()
-        head = opened.stream.head
-        if not opened.ended or opened.buffer or (opened.failure is not None and body):
+        body = open_stream.take()
+        head = open_stream.stream.head
+        if not open_stream.ended or open_stream.buffer or (open_stream.failure is not None and body):
             return replace(head, body=body, part=Part(id, last=False))
         await self._end(id)
-        if opened.failure is not None:
-            return problem(opened.failure, opened.stream.id, head.url)
+        if open_stream.failure is not None:
+            return problem(open_stream.failure, open_stream.stream.id, head.url)
         return replace(head, body=body, part=Part(id, last=True))
 
     async def _end(self, id: str) -> None:
         """Delete a stream; its backend request is cancelled when this returns."""
-        opened = self._open.pop(id, None)
-        if opened is not None:
-            opened.task.cancel()
-            await asyncio.wait([opened.task])
-            await _close_stream(opened.stream)
+        open_stream = self._open.pop(id, None)
+        if open_stream is not None:
+            open_stream.task.cancel()
+            await asyncio.wait([open_stream.task])
+            await _close_stream(open_stream.stream)
 
 
 async def _close_stream(stream: Stream) -> None:

@@ -107,11 +107,11 @@ class FastConnection(HttpConnection):
         "_ahead",
         "_heads",
         "_last",
+        "_last_answer",
         "_loop",
         "_next",
         "_room",
         "_routes",
-        "_sent",
         "_serving",
         "_unanswered",
         "_waits",
@@ -129,7 +129,7 @@ class FastConnection(HttpConnection):
         self._waits: int | None = None  # for the rest of a body: the key of its timeout
         self._room: asyncio.Future[None] | None = None
         self._heads: dict[bytes, KnownHead] = {}
-        self._sent: _SentAnswer | None = None  # for the access log
+        self._last_answer: _SentAnswer | None = None  # for the access log
         self._last = False  # the client asked to close the connection after the answer
         self._unanswered: int | None = 0  # requests that aiohttp has to answer; None if it keeps the connection
 
@@ -180,7 +180,7 @@ class FastConnection(HttpConnection):
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
         if self._handler is None and not self.busy:
-            self._server.limits.unread.release(self._transport)
+            self._server.limits.unread_responses.release(self._transport)
             self._go_on()
 
     def close_if_idle(self) -> None:
@@ -209,25 +209,25 @@ class FastConnection(HttpConnection):
 
     def send(self, data: bytes) -> None:
         """Write a part of an answer."""
-        if self._sent is not None:
-            self._sent.add(data)
+        if self._last_answer is not None:
+            self._last_answer.add(data)
         self._transport.write(data)
 
     def write(self, data: bytes, person: str) -> None:
         """Write a complete answer to a request of `person`."""
         self.send(data)
         if self._full:
-            self._server.limits.unread.hold(self._transport, person, len(data))
+            self._server.limits.unread_responses.hold(self._transport, person, len(data))
 
     async def write_parts(self, parts: Iterable[bytes], person: str, count: int) -> None:
         """Write a long answer of `count` bytes with backpressure; other connections get their turn in between."""
-        unread = self._server.limits.unread
-        unread.hold(self._transport, person, count)
+        unread_responses = self._server.limits.unread_responses
+        unread_responses.hold(self._transport, person, count)
         for part in parts:
             self.send(part)
             await self.drain()
             await asyncio.sleep(0)
-        unread.release(self._transport)
+        unread_responses.release(self._transport)
 
     async def drain(self) -> None:
         """Wait while the write buffer is full."""
@@ -239,8 +239,8 @@ class FastConnection(HttpConnection):
         """Start the request at the beginning of `data`, or hand the connection over."""
         self.since = time.monotonic()
         self._ahead = b""
-        found = self._head(data)
-        if found is not None and len(data) < found[2]:
+        head_found = self._head(data)
+        if head_found is not None and len(data) < head_found[2]:
             self._ahead = data
             if self._waits is None:
                 self._waits = self._server.alarms(WHOLE_WITHIN).set(self._give_up_waiting)
@@ -248,7 +248,7 @@ class FastConnection(HttpConnection):
         if self._waits is not None:
             self._server.alarms(WHOLE_WITHIN).cancel(self._waits)
             self._waits = None
-        if (request := self._request(data, found)) is not None:
+        if (request := self._request(data, head_found)) is not None:
             self._start(request)
         else:
             self._hand_over(data)
@@ -270,11 +270,11 @@ class FastConnection(HttpConnection):
         size = end + known.head.length
         return (known, end, size) if size <= LARGEST else None
 
-    def _request(self, data: bytes, found: tuple[KnownHead, int, int] | None) -> FastRequest | None:
+    def _request(self, data: bytes, head_found: tuple[KnownHead, int, int] | None) -> FastRequest | None:
         """Return the request at the beginning of `data`, if it is complete and its route can read it."""
-        if found is None:
+        if head_found is None:
             return None
-        known, end, size = found
+        known, end, size = head_found
         request = known.route.read(data[end:size]) if len(data) >= size and known.route is not None else None
         return (request, known, data, size) if request is not None else None
 
@@ -366,11 +366,11 @@ class FastConnection(HttpConnection):
 
     async def _log(self, answer: Awaitable[None], seen: RequestFacts, head: RequestHead, principal: Principal) -> None:
         """Await the answer, and write the line of the access log."""
-        sent = self._sent = _SentAnswer()
+        sent = self._last_answer = _SentAnswer()
         try:
             await answer
         finally:
-            self._sent = None
+            self._last_answer = None
         host, trace = head.headers.get("host", ""), head.headers.get("traceparent")
         access_log.write(seen, head.method, head.target, host, sent.status, sent.bytes, principal, trace)
 
@@ -384,11 +384,11 @@ class FastConnection(HttpConnection):
         known.client = self._routes.client(request)
         CLIENT.set(known.client)
         known.generation = self._routes.generation()
-        known.principal = found = await route.caller(request) if route is not None else None
-        self.refused = request.refused
-        expires = found.expires if found is not None else None
+        known.principal = principal = await route.caller(request) if route is not None else None
+        self.refusal = request.refusal
+        expires = principal.expires if principal is not None else None
         known.until = time.monotonic() + (IDENTIFIED if expires is None else min(IDENTIFIED, expires - time.time()))
-        return found
+        return principal
 
     def _finish(self, rest: bytes) -> None:
         """Continue after an answer; `rest` came behind the request, before the data buffered meanwhile."""

@@ -76,25 +76,25 @@ class RequestHead:
 
 def read_head(raw: bytes) -> RequestHead | None:
     """Parse a head with its empty line; return None if it is not plainly eligible."""
-    found = _HEAD.fullmatch(raw, 0, len(raw) - 2)
-    if found is None:
+    match = _HEAD.fullmatch(raw, 0, len(raw) - 2)
+    if match is None:
         return None
-    method, target, path, lines = found.groups()
+    method, target, path, lines = match.groups()
     fields = tuple(
         (_shared_name(name)[0], value.strip(b" "))
         for name, _, value in (line.partition(b":") for line in lines.split(b"\r\n") if line)
     )
-    named = {name.lower(): value for name, value in fields}
-    connection = named.get(b"connection", b"keep-alive").lower()
-    length = named.get(b"content-length", b"0" if method == b"GET" else b"")
+    values = {name.lower(): value for name, value in fields}
+    connection = values.get(b"connection", b"keep-alive").lower()
+    length = values.get(b"content-length", b"0" if method == b"GET" else b"")
     if (
-        len(named) != len(fields)
+        len(values) != len(fields)
         or len(fields) > MOST_FIELDS
-        or not _ASIDE.isdisjoint(named)
+        or not _ASIDE.isdisjoint(values)
         or connection not in _CONNECTION
     ):
         return None
-    if b"host" not in named or not length.isdigit() or len(length) > 7 or (method == b"GET" and length != b"0"):
+    if b"host" not in values or not length.isdigit() or len(length) > 7 or (method == b"GET" and length != b"0"):
         return None
     headers = CIMultiDict((_shared_name(name)[1], value.decode("ascii")) for name, value in fields)
     last = connection == b"close"
@@ -165,7 +165,7 @@ class StreamStart:
 
     def __init__(self, writer: ResponseWriter, head: bytes, seconds: float, *, holds: bool) -> None:
         self._writer = writer
-        self._held = head
+        self._head = head
         self._alarms = alarms = writer.alarms(seconds)
         self._alarm = alarms.set(self.flush)
         if not holds:
@@ -173,9 +173,9 @@ class StreamStart:
 
     def send(self, data: bytes) -> None:
         """Write a part, or hold it back."""
-        if self._held:
-            self._held += data
-            if len(self._held) > _HELD:
+        if self._head:
+            self._head += data
+            if len(self._head) > _HELD:
                 self.flush()
         else:
             self._writer.send(data)
@@ -183,9 +183,9 @@ class StreamStart:
     def flush(self) -> None:
         """Write what is held back, and hold back nothing more."""
         self._alarms.cancel(self._alarm)
-        held, self._held = self._held, b""
-        if held:
-            self._writer.send(held)
+        head, self._head = self._head, b""
+        if head:
+            self._writer.send(head)
 
 
 class JsonAnswer:

@@ -161,7 +161,7 @@ class McpRoute(Generic[C]):
         self._current = current
         self._identify = identify
         self._admits = admits
-        self._traced = head.headers if "traceparent" in head.headers else None
+        self._trace_headers = head.headers if "traceparent" in head.headers else None
 
     def is_current(self) -> bool:
         """Return whether the mount still has this fast path."""
@@ -186,7 +186,7 @@ class McpRoute(Generic[C]):
         fast = self._fast
         answer = JsonAnswer(writer, fast.silence)
         try:
-            with continue_trace(request.trace or self._traced):
+            with continue_trace(request.trace or self._trace_headers):
                 text, status = await fast.message(request, principal)
         finally:
             answer.end()
@@ -208,7 +208,7 @@ class StreamRoute:
         self,
         mount: str,
         face: McpMount,
-        wanted: StreamRequest,
+        stream_request: StreamRequest,
         current: Callable[[], McpMount | None],
         identify: Callable[[GuardedRequest, str], Awaitable[Principal | None]],
         admits: Admits,
@@ -217,7 +217,7 @@ class StreamRoute:
         self.app = mount
         self.places = places
         self._face = face
-        self._wanted = wanted
+        self._stream_request = stream_request
         self._current = current
         self._identify = identify
         self._admits = admits
@@ -228,7 +228,7 @@ class StreamRoute:
 
     def read(self, body: bytes) -> StreamRequest | None:
         """Return the request."""
-        return self._wanted
+        return self._stream_request
 
     async def caller(self, request: GuardedRequest) -> Principal | None:
         """Return the authorized caller, whose session continues here after a restart; or None."""
@@ -236,7 +236,7 @@ class StreamRoute:
         if principal is None or not principal.may("mcp") or not self._admits(principal, self.app):
             return None
         path = f"/mcp/{self.app}" if self.app else "/mcp"
-        await self._face.adopt(self._wanted, principal, path, request.headers)
+        await self._face.adopt(self._stream_request, principal, path, request.headers)
         return principal
 
     def can_answer(self, request: StreamRequest, principal: Principal) -> bool:
@@ -356,20 +356,20 @@ class FastRoutes:
         if site is not None:
             places = self._in_flight.requests
             return SiteRoute(head, site, lambda: self._site(host), self._guard.caller_at_site, places)
-        found = _MCP.fullmatch(head.target)
-        if found is None or head.method not in ("GET", "POST"):
+        match = _MCP.fullmatch(head.target)
+        if match is None or head.method not in ("GET", "POST"):
             return None
-        mount = found[1] or ""
+        mount = match[1] or ""
         face = self._face(mount)
         if face is None:
             return None
         guard, admits = self._guard.caller, self._admits
         if head.method == "GET":
-            wanted = face.stream_request(head.fields)
-            if wanted is None:
+            stream_request = face.stream_request(head.fields)
+            if stream_request is None:
                 return None
             streams = self._in_flight.streams
-            return StreamRoute(mount, face, wanted, lambda: self._face(mount), guard, admits, streams)
+            return StreamRoute(mount, face, stream_request, lambda: self._face(mount), guard, admits, streams)
         fast = face.fast
         tool = fast.tool(head.fields) if fast is not None else None
         if fast is None or tool is None:

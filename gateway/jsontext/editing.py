@@ -39,15 +39,15 @@ def set_member(text: str, path: Sequence[str], value: Json) -> str:
     at = _skip(plain, 0)
     for depth, name in enumerate(path):
         members = _members(plain, at)
-        found = members.get(name)
+        member = members.get(name)
         rest = path[depth + 1 :]
-        if found is None:
+        if member is None:
             for inner in reversed(rest):
                 value = {inner: value}
             return _insert(text, plain, at, list(members.values()), name, value, depth + 1)
-        start, end = found
+        start, end = member
         if not rest:
-            return text[:start] + _written(value, _indent_at(text, start)) + text[end:]
+            return text[:start] + _text_of(value, _indent_at(text, start)) + text[end:]
         if plain[start] != "{":
             raise ValueError(f"{'.'.join(path[: depth + 1])} is no object")
         at = start
@@ -60,31 +60,31 @@ def _plain(text: str) -> str:
 
 
 def _skip(plain: str, at: int) -> int:
-    found = _SPACE.match(plain, at)
-    return found.end() if found is not None else at
+    match = _SPACE.match(plain, at)
+    return match.end() if match is not None else at
 
 
 def _members(plain: str, at: int) -> dict[str, tuple[int, int]]:
     """Return where the values of the object that begins at `at` begin and end, by name."""
-    found: dict[str, tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     at = _skip(plain, at + 1)
     while plain[at] != "}":
         key = _end(plain, at)
         name = str(parse_json(plain[at:key]))
         start = _skip(plain, _skip(plain, key) + 1)
         end = _end(plain, start)
-        found[name] = (start, end)
+        spans[name] = (start, end)
         at = _skip(plain, end)
         if plain[at] == ",":
             at = _skip(plain, at + 1)
-    return found
+    return spans
 
 
 def _end(plain: str, at: int) -> int:
     """Return the end of the valid value that begins at `at`."""
     if plain[at] not in '{["':
-        found = _SCALAR.match(plain, at)
-        return found.end() if found is not None else at
+        match = _SCALAR.match(plain, at)
+        return match.end() if match is not None else at
     depth = 0
     while True:
         string = _STRING.match(plain, at)
@@ -103,17 +103,17 @@ def _insert(text: str, plain: str, at: int, values: list[tuple[int, int]], name:
     inner = _indent_at(text, values[0][0]) if values and "\n" in text[at : values[0][0]] else f"{outer}{INDENT}"
     newline = "\r\n" if "\r\n" in text else "\n"
     key = indented_json(name).strip()
-    member = f"{newline}{inner}{key}: {_written(value, inner, newline)}"
+    member = f"{newline}{inner}{key}: {_text_of(value, inner, newline)}"
     if not values:
         close = plain.index("}", at)
         before = text[:close].rstrip(" \t\r\n") if "\n" in text[at:close] else text[:close].rstrip(" \t")
         return f"{before}{member}{newline}{outer}{text[close:]}"
     last = values[-1][1]
     close = _skip(plain, last)
-    written = text[last:close]
-    comma = re.search(r",", _without_comments(written))
-    kept = written.rstrip(" \t\r\n")
-    head = text[:last] + ("" if comma else ",") + kept
+    gap = text[last:close]
+    comma = re.search(r",", _without_comments(gap))
+    stripped = gap.rstrip(" \t\r\n")
+    head = text[:last] + ("" if comma else ",") + stripped
     return f"{head}{member}{newline}{outer}{text[close:]}"
 
 
@@ -127,6 +127,6 @@ def _indent_at(text: str, at: int) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _written(value: Json, indent: str, newline: str = "\n") -> str:
+def _text_of(value: Json, indent: str, newline: str = "\n") -> str:
     lines = indented_json(value).strip().split("\n")
     return newline.join([lines[0], *(f"{indent}{line}" for line in lines[1:])])

@@ -111,19 +111,19 @@ def _text_of(raw: bytes) -> str:
 
 def _answer(text: str) -> dict[str, Any] | None:
     """Return an answer with a result in the member order that servers use; None for anything else."""
-    found = _BEFORE.match(text) or _FIRST.match(text)
-    if found is None:
+    match = _BEFORE.match(text) or _FIRST.match(text)
+    if match is None:
         return None
     try:
-        value, end = decoder.raw_decode(text, found.end())
+        value, end = decoder.raw_decode(text, match.end())
     except ValueError:
         return None
-    first = found.re is _FIRST
+    first = match.re is _FIRST
     after = (_AFTER if first else _END).fullmatch(text, end)
     if after is None:
         return None
-    id = int(after[1] if first else found[1])
-    return {"jsonrpc": "2.0", "id": id, "result": WrittenObject(value, text[found.end() : end])}
+    id = int(after[1] if first else match[1])
+    return {"jsonrpc": "2.0", "id": id, "result": WrittenObject(value, text[match.end() : end])}
 
 
 decoder: Final = STRICT.decoder
@@ -158,31 +158,31 @@ Ways = Mapping[str, Callable[[], Awaitable[object]]]
 
 
 async def read(
-    received: bytes | bytearray | str, moments: TimeSlices, lists: Collection[str], mask: Mask | None = None
+    data: bytes | bytearray | str, moments: TimeSlices, lists: Collection[str], mask: Mask | None = None
 ) -> object:
-    """Return the JSON value in `received`, masked. Raises ValueError as `decode` does.
+    """Return the JSON value in `data`, masked. Raises ValueError as `decode` does.
 
     Only the members `lists` of an answer's result may have very many parts: their entries are read one by one.
     """
-    if len(received) <= LONG:
-        if isinstance(received, str):
-            return decode_text(mask.text(received) if mask is not None else received)
-        return decode(mask.whole(bytes(received)) if mask is not None else bytes(received))
+    if len(data) <= LONG:
+        if isinstance(data, str):
+            return decode_text(mask.text(data) if mask is not None else data)
+        return decode(mask.whole(bytes(data)) if mask is not None else bytes(data))
     try:
-        return await Values(_pieces(received, mask), moments, lists).message()
+        return await Values(_pieces(data, mask), moments, lists).message()
     except UnicodeDecodeError:
         if mask is not None:
             mask.rest()
-        encoding = "utf-8" if isinstance(received, str) else json.detect_encoding(bytes(received[:4]))
-        return await Values(_pieces(received, mask, encoding, "surrogatepass"), moments, lists).message()
+        encoding = "utf-8" if isinstance(data, str) else json.detect_encoding(bytes(data[:4]))
+        return await Values(_pieces(data, mask, encoding, "surrogatepass"), moments, lists).message()
 
 
 def _pieces(
-    received: bytes | bytearray | str, mask: Mask | None, encoding: str = "utf-8", errors: str = "strict"
+    data: bytes | bytearray | str, mask: Mask | None, encoding: str = "utf-8", errors: str = "strict"
 ) -> Iterator[str]:
     text = codecs.getincrementaldecoder(encoding)(errors)
-    for start in range(0, len(received), PIECE):
-        piece = received[start : start + PIECE]
+    for start in range(0, len(data), PIECE):
+        piece = data[start : start + PIECE]
         raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else bytes(piece)
         yield _writable(text.decode(mask.part(raw) if mask is not None else raw), errors)
     yield _writable(text.decode(mask.rest() if mask is not None else b"", True), errors)
@@ -261,45 +261,45 @@ class Values:
                 raise InvalidJson(Flaw.SYNTAX, "not JSON")
 
     async def _object(self, ways: Ways) -> dict[str, object]:
-        found: dict[str, object] = {}
+        members: dict[str, object] = {}
         self._in()
-        while await self._next() != "}" or found:
-            together = self._together("{", "}") if found and not ways else None
+        while await self._next() != "}" or members:
+            together = self._together("{", "}") if members and not ways else None
             if isinstance(together, dict):
-                found |= together
+                members |= together
                 continue
             key = await self._value()
             if not isinstance(key, str):
                 raise InvalidJson(Flaw.SYNTAX, "a key is not a string")
             await self._mark(":")
-            found[key] = await ways.get(key, self._value)()
+            members[key] = await ways.get(key, self._value)()
             if await self._mark(",}") == "}":
                 self._depth -= 1
-                return found
+                return members
         self._out()
-        return found
+        return members
 
     async def _list(self, things: bool = False) -> list[object]:
-        found: list[object] = []
+        items: list[object] = []
         self._in()
         self._each = EACH if things else self._each
-        while await self._next() != "]" or found:
-            together = self._together("[", "]") if found else None
+        while await self._next() != "]" or items:
+            together = self._together("[", "]") if items else None
             if things:
                 self._most = self._parts.count + EACH
-                del found[THINGS:]
+                del items[THINGS:]
             if isinstance(together, list):
-                found += together
+                items += together
                 continue
             if things:
                 self._drop()
                 self._most = self._parts.count + EACH
-            found.append(await self._value())
+            items.append(await self._value())
             if await self._mark(",]") == "]":
                 self._depth -= 1
-                return found[:THINGS] if things else found
+                return items[:THINGS] if things else items
         self._out()
-        return found
+        return items
 
     def _together(self, opening: str, closing: str) -> object:
         """Return the next small values of a list or an object, as far as they are loaded; None if their end is not
@@ -357,19 +357,19 @@ class Values:
     async def _mark(self, marks: str) -> str:
         """Consume and return the next character, which must be one of `marks`."""
         self._last = self._text[self._at - 1 : self._at]
-        found = await self._next()
-        if not found or found not in marks:
+        value = await self._next()
+        if not value or value not in marks:
             raise InvalidJson(Flaw.SYNTAX, f"none of {marks} where one must be")
         self._at += 1
-        return found
+        return value
 
     async def _next(self) -> str:
         """Return the next character that is no whitespace; "" at the end."""
         await self._pause()
         while True:
-            found = self._text[self._at : self._at + 1]
-            if found and found not in _SPACES:
-                return found
+            char = self._text[self._at : self._at + 1]
+            if char and char not in _SPACES:
+                return char
             if (spaces := _SPACE.match(self._text, self._at)) is not None:
                 self._at = spaces.end()
             if self._at == len(self._text):
@@ -402,10 +402,10 @@ class Values:
 def _cut(text: str) -> int:
     """Return where a string may be cut: not within an escape at its end, nor within a surrogate pair."""
     end = len(text)
-    for broken in (_BROKEN, _HIGH):
+    for escape in (_BROKEN, _HIGH):
         start = text.rfind("\\", max(0, end - 6), end)
         backslashes = start + 1 - len(text[: start + 1].rstrip("\\"))
-        if backslashes % 2 and broken.fullmatch(text, start, end):
+        if backslashes % 2 and escape.fullmatch(text, start, end):
             end = start
     return end
 

@@ -93,17 +93,17 @@ PairsHook = Callable[[list[tuple[str, Any]]], dict[str, Any]]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise InvalidJson(Flaw.DUPLICATE, "an object has a key twice")
-    return found
+    return members
 
 
 def _unique_in_any_case(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = _unique(pairs)
-    if len({key.casefold() for key in found}) != len(pairs):
+    members = _unique(pairs)
+    if len({key.casefold() for key in members}) != len(pairs):
         raise InvalidJson(Flaw.ALIKE, "an object has a key in two forms that differ only in case")
-    return found
+    return members
 
 
 class Keys(Enum):
@@ -219,8 +219,8 @@ def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
     """Parse `text` if every JSON parser reads it alike. Raises `InvalidJson`."""
     if is_bulky(text):
         raise InvalidJson(Flaw.PARTS, why(AT_ONCE))
-    found = plainly_exact(text)
-    value: Json = found[0] if found is not None else (_careful if _is_careful(text) else _plain).read(text)
+    exact = plainly_exact(text)
+    value: Json = exact[0] if exact is not None else (_careful if _is_careful(text) else _plain).read(text)
     if text.count("[") + text.count("{") > depth:
         check_depth(value, depth)
     if "\\u" in text and SURROGATE.search(text):
@@ -241,8 +241,8 @@ def plainly_exact(text: str) -> tuple[Json, bytes] | None:
         if _ZEROS in numbers or b"0e" in numbers:
             return None
         value: Json = orjson.loads(raw)
-        written = orjson.dumps(value)
-        return (value, written) if written.count(b'"') == raw.count(b'"') else None
+        data = orjson.dumps(value)
+        return (value, data) if data.count(b'"') == raw.count(b'"') else None
     except (ValueError, TypeError):
         return None
 
@@ -304,9 +304,9 @@ def _is_value(text: str) -> bool:
     """Return whether `text` is JSON, without recursion."""
     closing: list[str] = []
     at, follows = 0, "value"
-    while (found := _PIECE.match(text, at)) is not None:
-        at = found.end()
-        string, other, mark = found.groups()
+    while (match := _PIECE.match(text, at)) is not None:
+        at = match.end()
+        string, other, mark = match.groups()
         if string is not None or other is not None:
             if follows in ("key", "key or end"):
                 follows = "colon" if string is not None else "nothing"

@@ -145,5 +145,5 @@ def _may_count(text: str | bytes) -> bool:
     """Return whether there may be a long run of digits: every `_STEP`th character is sampled."""
     seen = text[::_STEP]
     pairs = _PAIR.finditer(seen if isinstance(seen, str) else seen.decode("latin-1"))
-    starts = (found.start() * _STEP for found in pairs)
+    starts = (match.start() * _STEP for match in pairs)
     return any(text[start : start + _STEP].isdigit() for start in starts)

@@ -59,16 +59,16 @@ signed_json: Final = _ascii.encode
 
 def compact(value: object) -> bytes:
     """Encode a value without cycles in UTF-8. Raises ValueError, TypeError or RecursionError if it is not JSON."""
-    written = _quick(value)
-    return _exact.encode(value).encode() if written is None else written
+    text = _quick(value)
+    return _exact.encode(value).encode() if text is None else text
 
 
 def compact_ascii(value: object) -> str:
     """Encode like `compact`, in ASCII."""
-    written = _quick(value)
-    if written is None or not written.isascii() or _DEL in written:
+    text = _quick(value)
+    if text is None or not text.isascii() or _DEL in text:
         return _ascii.encode(value)
-    return written.decode("ascii")
+    return text.decode("ascii")
 
 
 def compact_exact(value: object) -> bytes:
@@ -115,11 +115,11 @@ def quote(text: str) -> str:
 def _quick(value: object) -> bytes | None:
     """Encode with orjson; None if it cannot, or may have written NaN as `null`."""
     try:
-        written = orjson.dumps(value, option=_OURS)
+        data = orjson.dumps(value, option=_OURS)
     except TypeError:  # integers of more than 64 bits, deep nesting, lone surrogates, keys that are not strings
         return None
-    nulls = written.count(_NULL)
-    return written if not nulls or (type(value) is dict and [*value.values()].count(None) == nulls) else None
+    nulls = data.count(_NULL)
+    return data if not nulls or (type(value) is dict and [*value.values()].count(None) == nulls) else None
 
 
 PARTS: Final = 5000
@@ -185,14 +185,14 @@ def escape_parts(texts: Iterable[str]) -> Iterator[str]:
 
 def gather(texts: Iterable[str]) -> list[bytes]:
     """Join ASCII strings into byte chunks of about `SIZE`."""
-    found, waiting, size = [], list[str](), 0
+    sizes, waiting, size = [], list[str](), 0
     for text in texts:
         waiting.append(text)
         size += len(text)
         if size >= SIZE:
-            found.append("".join(waiting).encode("ascii"))
+            sizes.append("".join(waiting).encode("ascii"))
             waiting, size = [], 0
-    return [*found, "".join(waiting).encode("ascii")]
+    return [*sizes, "".join(waiting).encode("ascii")]
 
 
 def encodable(values: dict[str, Any]) -> dict[str, Any]:
@@ -203,8 +203,8 @@ def encodable(values: dict[str, Any]) -> dict[str, Any]:
         _checked(values).encode()
     except ValueError:
         text = plain_json_utf8(values).encode("utf-8", "replace")
-        cleaned: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
-        return cleaned
+        value: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+        return value
     return values
 
 

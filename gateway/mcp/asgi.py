@@ -82,23 +82,23 @@ class Ending:
 
     def __init__(self, size: int = 0) -> None:
         self.size = size
-        self._ended = asyncio.Event()
+        self._end = asyncio.Event()
         self._callbacks: set[Callable[[], None]] = set()
 
     def end(self) -> None:
         """Signal the end; repeating it has no effect."""
-        self._ended.set()
+        self._end.set()
         while self._callbacks:
             self._callbacks.pop()()
 
     @property
     def ended(self) -> bool:
         """True if the exchange has ended."""
-        return self._ended.is_set()
+        return self._end.is_set()
 
     async def wait(self) -> None:
         """Wait for the end."""
-        await self._ended.wait()
+        await self._end.wait()
 
     @contextmanager
     def calling(self, callback: Callable[[], None]) -> Iterator[None]:
@@ -126,11 +126,11 @@ def ending_of(request: Request | None) -> Ending:
 
 def put_in(scope: Scope, part: bytes) -> list[bytes]:
     """Return `part` of an answer in pieces, with its placeholders replaced by the parts left out."""
-    held: dict[bytes, list[bytes]] | None = scope.get(LEFT_OUT)
-    if not held:
+    values: dict[bytes, list[bytes]] | None = scope.get(LEFT_OUT)
+    if not values:
         return [part]
-    marks = b"|".join(map(re.escape, list(held)))  # a thread may leave out another part meanwhile
-    return [piece for mark in re.split(b"(%b)" % marks, part) for piece in held.pop(mark, (mark,))]
+    marks = b"|".join(map(re.escape, list(values)))  # a thread may leave out another part meanwhile
+    return [piece for mark in re.split(b"(%b)" % marks, part) for piece in values.pop(mark, (mark,))]
 
 
 async def serve(
@@ -203,9 +203,9 @@ def plain_scope(path: str, headers: Mapping[str, str], user: User) -> Scope:
 def _fields(raw: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the fields as the application compares them: names in lower case, and the value of `host` too."""
     for name, value in raw:
-        lowered = name.lower()
-        if lowered not in HOP_BY_HOP:
-            yield lowered, value.lower() if lowered == b"host" else value
+        lower_name = name.lower()
+        if lower_name not in HOP_BY_HOP:
+            yield lower_name, value.lower() if lower_name == b"host" else value
 
 
 class _Exchange:

@@ -95,7 +95,7 @@ class Catalog:
         """Offer the apps of the new configuration."""
         apps = self._all
         self._apps = {id: apps[id] for id in apps if self._app in (None, id)}
-        self._resources = {packed.resource.uri: packed for packed in self._apps.values() if packed.opens}
+        self._resources = {app.resource.uri: app for app in self._apps.values() if app.opens}
         self._own = {entry.tool.name: entry for entry in self._entries()}
 
     def list_tools(self, client: MountClient) -> list[types.Tool]:
@@ -140,18 +140,18 @@ class Catalog:
 
     def list_resources(self, principal: Principal) -> list[types.Resource]:
         """Return the packed apps that the caller may use as resources."""
-        mine = (packed for packed in self._resources.values() if self._admits(principal, packed.id))
-        return [define.app_resource(packed) for packed in mine]
+        mine = (app for app in self._resources.values() if self._admits(principal, app.id))
+        return [define.app_resource(app) for app in mine]
 
     async def read_resource(self, uri: str, principal: Principal) -> types.ReadResourceResult:
         """Return one packed app. Raises `MCPError` for an unknown resource."""
-        packed = self._resources.get(uri)
-        if packed is None or not self._admits(principal, packed.id):
+        app = self._resources.get(uri)
+        if app is None or not self._admits(principal, app.id):
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
-        return types.ReadResourceResult(contents=[define.app_contents(packed, await packed.html())])
+        return types.ReadResourceResult(contents=[define.app_contents(app, await app.html())])
 
     def _entries(self) -> list[_Entry]:
-        keeps = any(packed.keeps for packed in self._apps.values())
+        keeps = any(app.keeps for app in self._apps.values())
         return [
             *([_Entry(own_tools.storage_tool(), self._keep)] if keeps else []),
             *(_Entry(define.open_tool(one), self._open_handler(one), one.id) for one in self._resources.values()),
@@ -171,8 +171,8 @@ class Catalog:
                 refusal = Refusal(
                     Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client does not declare that it shows them."
                 )
-                refused = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
-                return await _answer(refused, client, arguments)
+                response = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
+                return await _answer(response, client, arguments)
             return await entry.run(arguments, client)
         # The tool of a closed view still belongs to the app: the forwarder's refusal explains the remedy.
         if any(name.startswith(f"{app}_") and self._admits(client.principal, app) for app in self._apps):
@@ -185,25 +185,25 @@ class Catalog:
         """Return whether the tool exists for a caller."""
         return entry.app is None or self._admits(principal, entry.app)
 
-    def _open_handler(self, packed: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
+    def _open_handler(self, app: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
             refuse_others(arguments, "input")
             read_mapping(arguments, "input")
             # A client that shows apps shows this one itself; for another client a host page of the gateway may.
-            shown = None if client.is_app else self._views.find_shown(client.principal, packed.id)
-            if shown is not None:
+            view_shown = None if client.is_app else self._views.find_shown(client.principal, app.id)
+            if view_shown is not None:
                 if arguments:  # without arguments an open page needs no call
 
                     def answer(view: str) -> dict[str, Any]:
-                        result = _open_result(packed, view, None)
+                        result = _open_result(app, view, None)
                         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
-                    await shown.call(arguments, answer)
-                return _open_result(packed, shown.id, None)
-            opened = await self._views.open(client.principal, packed.id, chosen=bool(arguments))
+                    await view_shown.call(arguments, answer)
+                return _open_result(app, view_shown.id, None)
+            opened = await self._views.open(client.principal, app.id, chosen=bool(arguments))
             if not client.is_app:  # it would only show the launch value to its model
-                return _unseen_result(packed, opened.view)
-            return _open_result(packed, opened.view, {LAUNCH: opened.launch.reveal()})
+                return _unseen_result(app, opened.view)
+            return _open_result(app, opened.view, {LAUNCH: opened.launch.reveal()})
 
         return run
 
@@ -215,12 +215,12 @@ class Catalog:
         caller = None
         try:
             caller = self._caller(arguments, client)
-            handed = {"body": client.handed, "bodyType": "base64"} if client.handed is not None else None
-            request = parse_arguments(arguments if handed is None else {**arguments, **handed})
+            upload = {"body": client.upload, "bodyType": "base64"} if client.upload is not None else None
+            request = parse_arguments(arguments if upload is None else {**arguments, **upload})
         except Refusal as refusal:
             # A value that is no string names nothing, and not every path reads a large number in it exactly.
-            given = (arguments.get(name) for name in ("method", "url"))
-            method, url = (value if isinstance(value, str) else "" for value in given)
+            values = (arguments.get(name) for name in ("method", "url"))
+            method, url = (value if isinstance(value, str) else "" for value in values)
             refusal = await self._explain(refusal, arguments, client)
             response = await self._exchange.refuse(refusal, caller or self._unknown_caller(client), method, url)
             if (
@@ -290,28 +290,28 @@ class Catalog:
             raise Refusal(Reason.BAD_REQUEST, "This view needs no proof: its connection is one.")
         launch = read_optional_text(arguments, "launch")
         capabilities, former = read_mapping(arguments, "capabilities"), read_optional_text(arguments, "former")
-        attached = await self._views.attach(client.principal, self._app, launch, capabilities, former)
+        attachment = await self._views.attach(client.principal, self._app, launch, capabilities, former)
         return of_values(
             {
-                "view": attached.view,
-                "key": attached.key,
-                "proven": attached.proven,
-                "free": list(attached.free),
+                "view": attachment.view,
+                "key": attachment.key,
+                "proven": attachment.proven,
+                "free": list(attachment.free),
                 "largest": self._largest(),
             }
         )
 
     async def _list_view_tools(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         refuse_others(arguments, "view")
-        wanted = read_optional_text(arguments, "view")
+        view_id = read_optional_text(arguments, "view")
         views = self._views.reachable(client.principal, self._app)
         if client.principal.shared:  # a holder of a shared token knows only the handles of the views that it opened
-            views = [(owner, view) for owner, view in views if view.id == wanted]
-        listed: list[Json] = []
+            views = [(owner, view) for owner, view in views if view.id == view_id]
+        rows: list[Json] = []
         for owner, view in views:
             elsewhere: dict[str, Json] = {} if owner == client.principal else {"client": owner.client}
-            listed += [{**_view(view), **elsewhere}] if wanted in (None, view.id) else []
-        return of_values({"views": listed})
+            rows += [{**_view(view), **elsewhere}] if view_id in (None, view.id) else []
+        return of_values({"views": rows})
 
     async def _call_view_tool(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         if "call" in arguments:
@@ -344,27 +344,27 @@ class Catalog:
         return client.caller(reported_model)
 
 
-def _open_result(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types.CallToolResult:
+def _open_result(app: PackedApp, view: str, meta: dict[str, Json] | None) -> types.CallToolResult:
     text = (
-        f"{packed.title} is open as view {view}. Its tools are listed as {packed.id}_… once its page "
+        f"{app.title} is open as view {view}. Its tools are listed as {app.id}_… once its page "
         f"has registered them; list_view_tools and call_view_tool reach this one by its handle."
     )
     return of_values({"view": view}, text, meta)
 
 
-def _unseen_result(packed: PackedApp, view: str) -> types.CallToolResult:
+def _unseen_result(app: PackedApp, view: str) -> types.CallToolResult:
     text = (
-        f"{packed.title} is not shown anywhere: this client declares no support for MCP Apps, and the person has not "
+        f"{app.title} is not shown anywhere: this client declares no support for MCP Apps, and the person has not "
         f"opened it on the gateway's console. Ask them to open it there, or in a client that shows MCP Apps, then "
-        f"call open_{packed.id} again. Until then view {view} has no page, and no tools."
+        f"call open_{app.id} again. Until then view {view} has no page, and no tools."
     )
     return of_values({"view": view}, text, None)
 
 
 async def _answer(response: Response, client: MountClient, arguments: Arguments) -> types.CallToolResult:
     aside = client.aside if arguments.get("_bytes") is True else None  # a client that reads JSON gets JSON
-    made = partial(of_response, response, structured_arrives=client.door is Door.BRIDGE, aside=aside)
-    return await asyncio.to_thread(made) if aside is None and len(response.body) > LONG else made()
+    conversion = partial(of_response, response, structured_arrives=client.door is Door.BRIDGE, aside=aside)
+    return await asyncio.to_thread(conversion) if aside is None and len(response.body) > LONG else conversion()
 
 
 def _is_pushed(response: Response) -> bool:
@@ -381,7 +381,7 @@ def _gesture_age(arguments: Arguments) -> float | None:
 
 def _view(view: LiveView) -> dict[str, Json]:
     tools: list[Json] = [_view_tool(tool) for tool in view.tools]
-    return {"view": view.id, "app": view.app, "title": view.title, "opened": view.opened, "tools": tools}
+    return {"view": view.id, "app": view.app, "title": view.title, "opened": view.opened_at, "tools": tools}
 
 
 def _view_tool(tool: ViewTool) -> dict[str, Json]:

@@ -38,8 +38,8 @@ def read_declaration(first: Message) -> McpClientState | None:
         params = InitializeRequestParams.model_validate(message.get("params"), by_name=False)
     except ValidationError:
         return None
-    asked = str(params.protocol_version)
-    return state_of(params, asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION)
+    version = str(params.protocol_version)
+    return state_of(params, version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION)
 
 
 def state_of(params: InitializeRequestParams, version: str) -> McpClientState:

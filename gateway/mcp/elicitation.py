@@ -123,19 +123,19 @@ class _Ask:
 
 @dataclass(slots=True, eq=False)
 class _Run(Generic[Answer]):
-    """A running call, whose request has `size` bytes; `held` are those that are counted while its client is away.
+    """A running call, whose request has `size` bytes; `held_bytes` are those that are counted while its client is away.
     `untold` are the pages not yet announced to the client, `over` those no longer needed; `handed` means that the
-    client received the call's id, to resume it. `refused` converts a refusal into an answer, `moved` is called with
-    each request by which the client resumes.
+    client received the call's id, to resume it. `on_refusal` converts a refusal into an answer, `on_move` is called
+    with each request by which the client resumes.
     """
 
     principal: Principal
-    refused: Callable[[Refusal], Answer]
-    moved: Callable[[Context], None]
+    on_refusal: Callable[[Refusal], Answer]
+    on_move: Callable[[Context], None]
     size: int
     id: str = field(default_factory=lambda: STATE + secrets.token_urlsafe(16))
     untold: deque[_Ask] = field(default_factory=deque)
-    told: dict[str, _Ask] = field(default_factory=dict)
+    asks: dict[str, _Ask] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     result: Answer | None = None
@@ -143,7 +143,7 @@ class _Run(Generic[Answer]):
     task: asyncio.Task[None] | None = None
     waiting: int = 0
     handed: bool = False
-    held: int = 0
+    held_bytes: int = 0
     away: asyncio.TimerHandle | None = None
 
     def outcome(self) -> Answer | None:
@@ -154,14 +154,14 @@ class _Run(Generic[Answer]):
 
     def ask(self, ask: _Ask) -> None:
         """Announce this page to the client next."""
-        self.told[ask.visit.id] = ask
+        self.asks[ask.visit.id] = ask
         self.untold.append(ask)
         self.news.set()
 
     def end(self, refusal: Refusal | None = None) -> None:
         """End the call; a client that repeats it receives `refusal`."""
         if self.result is None and self.error is None:
-            self.result = self.refused(refusal or Refusal(Reason.CANCELLED, "This call was given up."))
+            self.result = self.on_refusal(refusal or Refusal(Reason.CANCELLED, "This call was given up."))
         if self.task is not None:
             self.task.cancel()
         self.news.set()
@@ -169,17 +169,17 @@ class _Run(Generic[Answer]):
 
 class ElicitingCalls(Generic[Answer]):
     """The calls of one mount whose clients can ask a person.
-    `tasks` runs them, also without their client. `refused` converts a refusal into an answer. `room` limits the bytes
-    of those that wait for their client, together with the bytes of running requests.
+    `tasks` runs them, also without their client. `on_refusal` converts a refusal into an answer. `room` limits the
+    bytes of those that wait for their client, together with the bytes of running requests.
     """
 
     def __init__(
-        self, tasks: asyncio.TaskGroup, asking: Asking, refused: Callable[[Refusal], Answer], room: Shares
+        self, tasks: asyncio.TaskGroup, asking: Asking, on_refusal: Callable[[Refusal], Answer], room: Shares
     ) -> None:
         self._bytes = room
         self._tasks = tasks
         self._asking = asking
-        self._refused = refused
+        self._on_refusal = on_refusal
         self._runs: dict[str, _Run[Answer]] = {}
         self._room = Shares(RUNS_EACH, RUNS)
 
@@ -189,29 +189,31 @@ class ElicitingCalls(Generic[Answer]):
         params: types.CallToolRequestParams,
         principal: Principal,
         work: Callable[[Tell], Awaitable[Answer]],
-        moved: Callable[[Context], None] = lambda _: None,
+        on_move: Callable[[Context], None] = lambda _: None,
     ) -> Answer | types.InputRequiredResult:
         """Return the answer of `work`, or the elicitation that must come first. Raises `MCPError`, as `work` does.
-        `work` receives a callback that announces the pages where a person answers. `moved` is called with each request
-        by which the client resumes.
+        `work` receives a callback that announces the pages where a person answers. `on_move` is called with each
+        request by which the client resumes.
         """
         opens = _opens_pages(context.session.client_capabilities)
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if (not modern or params.request_state is None) and not self._room.take(principal.id):
             _RUNS.report(principal.id)
-            return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_MANY))
+            return self._on_refusal(Refusal(Reason.RATE_LIMITED, _TOO_MANY))
         if not modern:
-            return await self._within(context, self._begin(context, principal, work, moved, opens=opens))
+            return await self._within(context, self._begin(context, principal, work, on_move, opens=opens))
         if params.request_state is None:
-            run = self._begin(context, principal, work, moved, opens=opens)
+            run = self._begin(context, principal, work, on_move, opens=opens)
         else:
-            found = self._runs.get(params.request_state)
-            if found is None or found.principal.id != principal.id:
-                return self._refused(Refusal(Reason.APPROVAL_EXPIRED, "This call is unknown or expired. Start again."))
-            run = found
-            run.moved(context)
+            stored_run = self._runs.get(params.request_state)
+            if stored_run is None or stored_run.principal.id != principal.id:
+                return self._on_refusal(
+                    Refusal(Reason.APPROVAL_EXPIRED, "This call is unknown or expired. Start again.")
+                )
+            run = stored_run
+            run.on_move(context)
             for id, response in (params.input_responses or {}).items():
-                again = await _process_answer(run, run.told[id], response) if id in run.told else None
+                again = await _process_answer(run, run.asks[id], response) if id in run.asks else None
                 if again is not None:
                     run.ask(again)
         return await self._round(run)
@@ -233,19 +235,19 @@ class ElicitingCalls(Generic[Answer]):
         context: Context,
         principal: Principal,
         work: Callable[[Tell], Awaitable[Answer]],
-        moved: Callable[[Context], None],
+        on_move: Callable[[Context], None],
         *,
         opens: bool,
     ) -> _Run[Answer]:
         """Start `work`; `opens` means that its client can open pages."""
-        run = _Run(principal, self._refused, moved, ending_of(context.request).size)
+        run = _Run(principal, self._on_refusal, on_move, ending_of(context.request).size)
 
         def tell(visit: Visit) -> None:
             takes = self._asking.of(visit, principal)
             if visit.over:
                 run.over.add(visit.id)
                 run.news.set()
-            elif visit.id not in run.told and (opens or takes is not None):
+            elif visit.id not in run.asks and (opens or takes is not None):
                 run.ask(_Ask(visit, takes))
 
         self._runs[run.id] = run
@@ -276,22 +278,22 @@ class ElicitingCalls(Generic[Answer]):
         if run.waiting:
             self._forget(run)
         else:
-            run.result = self._refused(Refusal(Reason.RATE_LIMITED, _NOT_KEPT))
+            run.result = self._on_refusal(Refusal(Reason.RATE_LIMITED, _NOT_KEPT))
 
     def _hold(self, run: _Run[Answer], size: int) -> bool:
         """Count `size` bytes for a call that its client can resume, instead of what was counted for it."""
-        self._bytes.give(run.principal.id, run.held)
-        run.held = size if self._bytes.take(run.principal.id, size) else 0
-        if run.held < size:
+        self._bytes.give(run.principal.id, run.held_bytes)
+        run.held_bytes = size if self._bytes.take(run.principal.id, size) else 0
+        if run.held_bytes < size:
             _BYTES.report(run.principal.id)
-        return run.held == size
+        return run.held_bytes == size
 
     def _forget(self, run: _Run[Answer]) -> None:
         """Forget a call that can no longer be resumed, and free its place."""
         if self._runs.pop(run.id, None) is not None:
             self._room.give(run.principal.id)
-            self._bytes.give(run.principal.id, run.held)
-            run.held = 0
+            self._bytes.give(run.principal.id, run.held_bytes)
+            run.held_bytes = 0
 
     async def _round(self, run: _Run[Answer]) -> Answer | types.InputRequiredResult:
         """Wait until the call ends or needs an elicitation, or until its client must repeat it."""
@@ -317,29 +319,29 @@ class ElicitingCalls(Generic[Answer]):
         }
         if not run.handed and not self._hold(run, run.size):
             run.end(Refusal(Reason.RATE_LIMITED, _TOO_LARGE))
-            return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_LARGE))
+            return self._on_refusal(Refusal(Reason.RATE_LIMITED, _TOO_LARGE))
         run.handed = True
         if not run.waiting:
-            gone = Refusal(Reason.APPROVAL_EXPIRED, "The client did not come back for this call in time.")
-            run.away = asyncio.get_running_loop().call_later(AWAY, run.end, gone)
+            refusal = Refusal(Reason.APPROVAL_EXPIRED, "The client did not come back for this call in time.")
+            run.away = asyncio.get_running_loop().call_later(AWAY, run.end, refusal)
         return types.InputRequiredResult(input_requests=asks or None, request_state=run.id)
 
     async def _within(self, context: Context, run: _Run[Answer]) -> Answer:
         """Serve the whole call of a client that is asked over its connection."""
-        asked: dict[str, asyncio.Task[None]] = {}
+        tasks: dict[str, asyncio.Task[None]] = {}
         try:
             while (result := run.outcome()) is None:
                 for ask in _take_untold(run):
-                    asked[ask.visit.id] = self._tasks.create_task(_elicit(context, run, ask))
-                for id in run.over & asked.keys():
-                    self._end(context, id, asked.pop(id))
+                    tasks[ask.visit.id] = self._tasks.create_task(_elicit(context, run, ask))
+                for id in run.over & tasks.keys():
+                    self._end(context, id, tasks.pop(id))
                 run.news.clear()
                 await run.news.wait()
             return result
         finally:
             run.end()
             self._forget(run)
-            for id, task in asked.items():
+            for id, task in tasks.items():
                 self._end(context, id, task)
 
     def _end(self, context: Context, id: str, asking: asyncio.Task[None]) -> None:
@@ -394,8 +396,8 @@ async def _process_answer(run: _Run[Any], ask: _Ask, result: object) -> _Ask | N
     if ask.takes is None:
         return None  # the person opens the page, where the answer is given
     code = (result.content or {}).get("code")
-    typed = code.strip().upper() if isinstance(code, str) else ""
-    if equals_secret(typed, ask.code):
+    code_typed = code.strip().upper() if isinstance(code, str) else ""
+    if equals_secret(code_typed, ask.code):
         await _answer_typed(run, ask, ask.takes, approve=True)
         return None
     return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None
@@ -409,6 +411,6 @@ async def _answer_typed(run: _Run[Any], ask: _Ask, takes: TypedAnswers, *, appro
 
 
 def _take_untold(run: _Run[Any]) -> list[_Ask]:
-    taken = [ask for ask in run.untold if ask.visit.id not in run.over]
+    asks = [ask for ask in run.untold if ask.visit.id not in run.over]
     run.untold.clear()
-    return taken
+    return asks

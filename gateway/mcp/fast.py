@@ -176,7 +176,7 @@ class ClientDescriptions(Generic[T]):
 
     def __init__(self, describe: Callable[[dict[str, Any]], T | None]) -> None:
         self._describe = describe
-        self._known: dict[bytes, T | None] = {}
+        self._cache: dict[bytes, T | None] = {}
 
     def read(self, meta: dict[str, Any]) -> T | None:
         """Return the description in `meta`, which has no members that vary by request."""
@@ -184,14 +184,14 @@ class ClientDescriptions(Generic[T]):
             key = marshal.dumps(meta, 2)  # compact, differs where types do, and is never parsed
         except ValueError:  # some Pythons parse deeper JSON than they marshal here
             return None
-        if key in self._known:
-            return self._known[key]
-        described = self._describe(meta)
+        if key in self._cache:
+            return self._cache[key]
+        description = self._describe(meta)
         if len(key) <= LONGEST_CLIENT:
-            if len(self._known) >= CLIENTS:
-                self._known.clear()
-            self._known[key] = described
-        return described
+            if len(self._cache) >= CLIENTS:
+                self._cache.clear()
+            self._cache[key] = description
+        return description
 
 
 def read_capabilities(meta: Mapping[str, Any]) -> types.ClientCapabilities | None:
@@ -334,12 +334,12 @@ class FastPath:
                 return await asyncio.to_thread(self._long_answer, call.id, response), 200
             return self._answer(call.id, response), 200
         except Refusal as refusal:
-            failed = refusal
+            error = refusal
         except Exception:  # the contract has a result for this
             log.exception("the call of %s failed", call.tool)
-            failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
-        content = compact_ascii({"reason": failed.reason.value, "detail": failed.detail})
-        return self._splice_result(call.id, f"{failed.reason}: {failed.detail}", content, is_error=True), 200
+            error = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
+        content = compact_ascii({"reason": error.reason.value, "detail": error.detail})
+        return self._splice_result(call.id, f"{error.reason}: {error.detail}", content, is_error=True), 200
 
     def _answer(self, id: str, response: Response) -> str:
         text = text_of_json(response)
@@ -356,16 +356,16 @@ class FastPath:
         text = escape_parts(write_pieces(values, lambda value: compact(value).decode()))
         return gather(chain((start,), text, (middle,), write_pieces(values), (end,)))
 
-    def _splice_result(self, id: str, text: str, structured: str, *, is_error: bool = False) -> str:
+    def _splice_result(self, id: str, text: str, structured_text: str, *, is_error: bool = False) -> str:
         start, middle, end = self._around(id, is_error=is_error)
-        return f"{start}{quote(text)}{middle}{structured}{end}"
+        return f"{start}{quote(text)}{middle}{structured_text}{end}"
 
     def _around(self, id: str, *, is_error: bool) -> tuple[str, str, str]:
         """Return the parts of the message before the text, between it and the structured content, and after that."""
-        failed = "true" if is_error else "false"
+        flag = "true" if is_error else "false"
         return (
             f'{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"text":',
-            f',"type":"text"}}],"isError":{failed},"resultType":"complete","structuredContent":',
+            f',"type":"text"}}],"isError":{flag},"resultType":"complete","structuredContent":',
             f",{self._end}",
         )
 
@@ -377,32 +377,32 @@ class Silence:
         self.stream: web.StreamResponse | None = None
         self._request = request
         self._seconds = seconds
-        self._ended: asyncio.Event | None = None
+        self._end: asyncio.Event | None = None
         self._pinging: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     async def end(self) -> web.StreamResponse | None:
         """Stop, as the answer is complete or the call was cancelled; return the stream if it began."""
         self._timer.cancel()
-        if self._ended is not None and self._pinging is not None:
-            self._ended.set()
+        if self._end is not None and self._pinging is not None:
+            self._end.set()
             await asyncio.wait({self._pinging})
         return self.stream
 
     def _begin(self) -> None:
-        self._ended = asyncio.Event()
+        self._end = asyncio.Event()
         # Held here and awaited by `end`: a task group per request would cost more than the rest of this path.
-        self._pinging = asyncio.get_running_loop().create_task(self._ping(self._ended))
+        self._pinging = asyncio.get_running_loop().create_task(self._ping(self._end))
 
-    async def _ping(self, ended: asyncio.Event) -> None:
+    async def _ping(self, end: asyncio.Event) -> None:
         self.stream = web.StreamResponse(headers=EVENTS)
         with suppress(ConnectionError):  # the client disconnected; aiohttp cancels its handler
             await self.stream.prepare(self._request)
-            while not ended.is_set():
+            while not end.is_set():
                 await self.stream.write(PING)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._seconds):
-                        await ended.wait()
+                        await end.wait()
 
 
 async def close_stream(stream: web.StreamResponse, text: str | list[bytes]) -> web.StreamResponse:

@@ -55,11 +55,11 @@ class Readable:
             await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, replay(first, receive), send)
             return
         if len(body) > LONG:
-            taken = await asyncio.to_thread(taken_out, body) if self._apart else None
-            if taken is not None:
-                body, handed = taken
+            extraction = await asyncio.to_thread(taken_out, body) if self._apart else None
+            if extraction is not None:
+                body, upload = extraction
                 first = {**first, "body": body}
-                keep(scope, handed)
+                keep(scope, upload)
         again = replay(first, receive)
         apart = self._apart
         wrong = await asyncio.to_thread(_wrong, body, apart=apart) if len(body) > LONG else _wrong(body, apart=apart)
@@ -154,23 +154,23 @@ class RefusalWording:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun: Message | None = None
+        start_message: Message | None = None
 
         async def say(message: Message) -> None:
-            nonlocal begun
+            nonlocal start_message
             if message["type"] == "http.response.start" and message["status"] in (400, 406):
-                begun = message
+                start_message = message
                 return
-            words = _words(begun["status"], message.get("body", b"")) if begun is not None else None
-            if begun is not None and words is not None:
+            words = _words(start_message["status"], message.get("body", b"")) if start_message is not None else None
+            if start_message is not None and words is not None:
                 error = {"code": INVALID_REQUEST, "message": words}
-                answer = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, begun["status"])
-                begun = None
+                answer = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, start_message["status"])
+                start_message = None
                 await answer(scope, receive, send)
                 return
-            if begun is not None:
-                await send(begun)
-                begun = None
+            if start_message is not None:
+                await send(start_message)
+                start_message = None
             await send(message)
 
         await self._app(scope, receive, say)

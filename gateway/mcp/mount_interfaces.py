@@ -29,7 +29,7 @@ class MountClient(Struct, frozen=True):
     `caller`: returns the calling view if the connection itself proves it. Its argument is whether the view reports a
     model; it raises `Refusal` once that view is gone.
     `tell`: sends the client's person to a page of the console, if the client can do that.
-    `handed`: the request's body that was sent beside the call.
+    `upload`: the request's body that was sent beside the call.
     `aside`: stores the answer's body beside the answer.
     `push`: sends a part of a stream before the call is answered.
     """
@@ -39,7 +39,7 @@ class MountClient(Struct, frozen=True):
     is_app: bool = False
     caller: Callable[[bool], Caller] | None = None
     tell: Tell | None = None
-    handed: UploadedBody | None = None
+    upload: UploadedBody | None = None
     aside: Aside | None = None
     push: Push | None = None
 

@@ -60,9 +60,9 @@ def taken_out(message: bytes) -> tuple[bytes, UploadedBody] | None:
     return rest, UploadedBody(data, default_type(BodyType(body_type)))
 
 
-def keep(scope: Scope, handed: UploadedBody) -> None:
+def keep(scope: Scope, upload: UploadedBody) -> None:
     """Attach the body to the request that it was taken out of."""
-    scope[_KEY] = handed
+    scope[_KEY] = upload
 
 
 def detached_body(request: Request | None) -> UploadedBody | None:
@@ -146,9 +146,9 @@ def _lighten(result: types.CallToolResult, scope: Scope) -> types.CallToolResult
         else block
         for block in result.content
     ]
-    structured = result.structured_content
-    made = _placeholder(structured, scope) if is_large(structured) else structured
-    return result.model_copy(update={"content": content, "structured_content": made})
+    structured_content = result.structured_content
+    structured_now = _placeholder(structured_content, scope) if is_large(structured_content) else structured_content
+    return result.model_copy(update={"content": content, "structured_content": structured_now})
 
 
 def _without_large(result: dict[str, Any], scope: Scope) -> dict[str, Any]:
@@ -159,11 +159,11 @@ def _placeholder(value: object, scope: Scope) -> object:
     """Return a placeholder for `value`; the value itself if it cannot be serialized, for the SDK to report."""
     word = MARK + secrets.token_hex(16)
     # The placeholder keeps the type, so that code on the way still finds a list, an object or a text.
-    made: object = word if isinstance(value, str) else [{word: 0}] if isinstance(value, list) else {word: 0}
+    placeholder: object = word if isinstance(value, str) else [{word: 0}] if isinstance(value, list) else {word: 0}
     try:
         # Parts already left out of it are put in here, since the pieces are not searched again.
         pieces = [piece for part in gather(write_pieces(value)) for piece in put_in(scope, part)]
     except (ValueError, TypeError, RecursionError):
         return value
-    scope.setdefault(LEFT_OUT, {})[compact_ascii(made).encode()] = pieces
-    return made
+    scope.setdefault(LEFT_OUT, {})[compact_ascii(placeholder).encode()] = pieces
+    return placeholder

@@ -147,18 +147,18 @@ class RelayTools:
         """Wait for the view's next calls."""
         proof = _proof(arguments, client)
         after, wait = read_number(arguments, "after"), read_number(arguments, "wait")
-        listed = _read_listing(arguments)
+        listing = _read_listing(arguments)
         closing, leaving = read_flag(arguments, "closing"), read_flag(arguments, "leaving")
         if closing or leaving:
             self._views.leave(client.principal, self._app, proof, for_good=closing)
             return {"events": [], "overtaken": True}
         relay = self._views.relay_of(client.principal, self._app, proof)
         relay.spend()
-        if listed is not None:
-            relay.list(listed)
+        if listing is not None:
+            relay.list(listing)
         hidden = read_flag(arguments, "hidden")
-        handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL), hidden=hidden)
-        return encodable({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
+        answer = await relay.poll(after, min(wait / 1000, LONGEST_POLL), hidden=hidden)
+        return encodable({"events": [_event(event) for event in answer.events], "overtaken": answer.overtaken})
 
     async def result(self, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """End a call of the view with its result."""
@@ -193,19 +193,19 @@ def read_number(arguments: Arguments, name: str) -> int:
 
 
 def _read_listing(arguments: Arguments) -> Sequence[types.Tool] | None:
-    given = arguments.get("tools")
-    if given is None:
+    tools = arguments.get("tools")
+    if tools is None:
         return None
-    if not isinstance(given, list):
+    if not isinstance(tools, list):
         raise Refusal(Reason.BAD_REQUEST, "`tools` must be a list.")
     listing = Listing()
-    listing.add(given)
+    listing.add(tools)
     return listing.tools
 
 
 def _event(event: RelayEvent) -> dict[str, Json]:
-    told: dict[str, Json] = {"number": event.number, "call": event.call}
-    return told if event.tool is None else {**told, "tool": event.tool, "arguments": dict(event.arguments)}
+    call: dict[str, Json] = {"number": event.number, "call": event.call}
+    return call if event.tool is None else {**call, "tool": event.tool, "arguments": dict(event.arguments)}
 
 
 ASKING = Rate(20, 1.0)
@@ -265,7 +265,7 @@ class StorageTool:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._asked = Buckets[tuple[str, str]]()
+        self._buckets = Buckets[tuple[str, str]]()
 
     async def serve(self, arguments: Arguments, caller: Caller) -> types.CallToolResult:
         """Return the result for the view of `caller`. Raises `Refusal`."""
@@ -279,12 +279,12 @@ class StorageTool:
         try:
             if changes is None and not clear:
                 return of_values({"items": dict(await self._storage.load(person, app)), "quota": QUOTA})
-            kept = await self._storage.save(person, app, changes or {}, clear=clear, now=time.time())
+            saved = await self._storage.save(person, app, changes or {}, clear=clear, now=time.time())
         except SealBroken as error:
             raise Refusal(Reason.INTERNAL, f"The stored items of this page cannot be decrypted: {error}.") from error
         except OSError as error:
             raise Refusal(Reason.STATE_UNAVAILABLE, "What pages keep cannot be reached now.") from error
-        if not kept:
+        if not saved:
             _STORAGE.report(person)
             raise Refusal(
                 Reason.QUOTA_EXCEEDED, f"The pages of an app keep at most {QUOTA:,} characters for one person."
@@ -293,8 +293,8 @@ class StorageTool:
 
     def _spend(self, person: str, app: str) -> None:
         now = time.monotonic()
-        taken = self._asked.take((person, app), now, ASKING)
-        if not taken.allowed:
+        result = self._buckets.take((person, app), now, ASKING)
+        if not result.allowed:
             _STORAGE.report(person)
             raise Refusal(
                 Reason.RATE_LIMITED, f"The pages of an app may ask for what they keep {ASKING.count} times a second."
@@ -309,7 +309,7 @@ def _changes(arguments: Arguments) -> dict[str, str | None] | None:
         if value is not None and not isinstance(value, str):
             raise Refusal(Reason.BAD_REQUEST, f"`changes.{key[:64]}` must be a string or null.")
         if _LONE.search(key) or _LONE.search(value or ""):
-            shown = _LONE.sub("\ufffd", key[:64])
-            raise Refusal(Reason.BAD_REQUEST, f"`changes.{shown}` has a lone surrogate, which no answer could hold.")
+            text = _LONE.sub("\ufffd", key[:64])
+            raise Refusal(Reason.BAD_REQUEST, f"`changes.{text}` has a lone surrogate, which no answer could hold.")
         changes[key] = value
     return changes

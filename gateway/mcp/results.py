@@ -84,8 +84,10 @@ def is_failure(response: Response) -> bool:
 def of_page(answer: types.CallToolResult) -> types.CallToolResult:
     """Return a page's answer in a form that reaches the model whatever the page put into it."""
     values = answer.model_dump(by_alias=True)
-    written = encodable(values)
-    return answer if written is values else types.CallToolResult.model_validate(written, by_name=False)
+    encodable_values = encodable(values)
+    return (
+        answer if encodable_values is values else types.CallToolResult.model_validate(encodable_values, by_name=False)
+    )
 
 
 def text_of(values: dict[str, Json]) -> str:
@@ -139,9 +141,9 @@ def greet(
             capabilities=capabilities,
             instructions=instructions,
         )
-    wanted = params.get("protocolVersion")
+    version = params.get("protocolVersion")
     return types.InitializeResult(
-        protocol_version=wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
+        protocol_version=version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
         capabilities=capabilities,
         server_info=types.Implementation(name=NAME, version=__version__),
         instructions=instructions,
@@ -171,5 +173,5 @@ def no_prompt(name: object) -> MCPError:
 
 def nothing_to_complete(ref: Mapping[str, Any]) -> MCPError:
     """Return the error for a completion of a prompt or template, of which none exists."""
-    named = ref.get("name", ref.get("uri"))
-    return MCPError(types.INVALID_PARAMS, f"There is no prompt and no resource template {str(named)[:128]!r}.")
+    name = ref.get("name", ref.get("uri"))
+    return MCPError(types.INVALID_PARAMS, f"There is no prompt and no resource template {str(name)[:128]!r}.")

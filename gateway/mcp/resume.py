@@ -82,7 +82,7 @@ class _Share:
     """One principal's part of a room: the stores of its events, the oldest first, and their bytes."""
 
     events: OrderedDict[str, tuple[ReferenceType[SessionEvents], int]] = field(default_factory=OrderedDict)
-    used: int = 0
+    size: int = 0
 
 
 class Room:
@@ -93,27 +93,27 @@ class Room:
     def __init__(self, limit: int = ALL_BYTES, each: int = EACH_BYTES) -> None:
         self.limit = limit
         self._each = each
-        self._used = 0
+        self._size = 0
         self._of: dict[str, _Share] = {}
         self._over = deque[tuple[str, list[str]]]()
 
     @property
-    def used(self) -> int:
+    def size(self) -> int:
         """Bytes of all events kept."""
         self._settle()
-        return self._used
+        return self._size
 
     def add_event(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
         """Account for an event of `owner` kept in `events`, and evict older ones beyond the limits."""
         self._settle()
         share = self._of.setdefault(owner, _Share())
         share.events[id] = (ref(events), size)
-        share.used += size
-        self._used += size
-        while share.used > self._each:
+        share.size += size
+        self._size += size
+        while share.size > self._each:
             _EVENTS.report(owner)
             self._drop_oldest(owner)
-        if self._used > self.limit:
+        if self._size > self.limit:
             _EVENTS.report(owner)
             self._make_room()
 
@@ -123,8 +123,8 @@ class Room:
         if share is None or id not in share.events:
             return
         _, size = share.events.pop(id)
-        share.used -= size
-        self._used -= size
+        share.size -= size
+        self._size -= size
         if not share.events:
             del self._of[owner]
 
@@ -141,10 +141,10 @@ class Room:
     def _make_room(self) -> None:
         """Evict a little more than necessary, so that this is needed less often."""
         enough = self.limit - self.limit // 64
-        while self._used > enough:
-            most = max(self._of, key=lambda owner: self._of[owner].used)
-            had = self._of[most].used
-            while self._used > enough and most in self._of and self._of[most].used > had // 2:
+        while self._size > enough:
+            most = max(self._of, key=lambda owner: self._of[owner].size)
+            had = self._of[most].size
+            while self._size > enough and most in self._of and self._of[most].size > had // 2:
                 self._drop_oldest(most)
 
     def _drop_oldest(self, owner: str) -> None:
@@ -176,8 +176,8 @@ def lost_call(event: str) -> str | int | None:
     The SDK names a call's stream by the text of its id: digits are taken for a number.
     """
     process, _, rest = event.partition("~")
-    call, parted, _ = rest.partition("~")
-    if not parted or process == _PROCESS or not call:
+    call, remainder, _ = rest.partition("~")
+    if not remainder or process == _PROCESS or not call:
         return None
     try:
         id = base64.urlsafe_b64decode(f"{call}==").decode()
@@ -200,7 +200,7 @@ class SessionEvents(EventStore):
         self._largest = size
         self._events: OrderedDict[str, _Event] = OrderedDict()
         self._size = 0
-        self._begun = self.keep(GET_STREAM_KEY, None)
+        self._first_event = self.keep(GET_STREAM_KEY, None)
 
     def __del__(self) -> None:
         self._room.over(self._owner, list(self._events))
@@ -211,8 +211,8 @@ class SessionEvents(EventStore):
 
     def begin(self) -> str:
         """Return the event after which the GET stream begins; messages from before its first beginning follow on it."""
-        begun, self._begun = self._begun, ""
-        return begun if self.has(begun) else self.keep(GET_STREAM_KEY, None)
+        first_event, self._first_event = self._first_event, ""
+        return first_event if self.has(first_event) else self.keep(GET_STREAM_KEY, None)
 
     def keep(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         """Do the same as `store_event`."""

@@ -106,7 +106,7 @@ class MountMiddleware(Protocol):
         """End the long-lived streams."""
         ...
 
-    def ended(self, session: str) -> None:
+    def forget_session(self, session: str) -> None:
         """Forget a session of the handshake protocols that has ended."""
         ...
 
@@ -158,7 +158,7 @@ class McpMount:
         self._room = room or Shares(BODY_LIMIT * 16, BODY_LIMIT * 64)
         self._principal = principal
         self._changes = Changes(lambda principal: views.tools(principal, app))
-        self._followed: dict[str, Callable[[], None]] = {}
+        self._subscriptions: dict[str, Callable[[], None]] = {}
         self._listeners: dict[ListenHandler, Principal] = {}
         self._streams: set[Ending] = set()
         self._leave = asyncio.Event()
@@ -218,12 +218,12 @@ class McpMount:
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self._tasks = tasks
-            started = asyncio.Event()
-            tasks.create_task(self._run_manager(started))
+            start = asyncio.Event()
+            tasks.create_task(self._run_manager(start))
             stack.callback(self._leave.set)
             self._calls = ElicitingCalls(tasks, self._asking, of_refusal, self._room)
             stack.callback(self._calls.close)
-            await started.wait()
+            await start.wait()
             stack.callback(self._views.watch(self._changes.note_change))
             stack.callback(self.drain)
             self._stack = stack.pop_all()
@@ -241,14 +241,14 @@ class McpMount:
             MESSAGES.report(principal.id)
         if request.method != "POST" or large:  # a body over the limit is refused unread
             return await self._serve(request, principal, None)
-        with reserve_room(self._room, principal.id) as taken:
+        with reserve_room(self._room, principal.id) as reserve:
             try:
-                body = await whole(request, limit, taken=taken)
+                body = await whole(request, limit, taken=reserve)
             except web.HTTPRequestEntityTooLarge:
                 MESSAGES.report(principal.id)
-                return _unread(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")
+                return _unread_error(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")
             except NoRoom:
-                return _unread(503, types.INTERNAL_ERROR, "Too many large messages are under way. Try again.")
+                return _unread_error(503, types.INTERNAL_ERROR, "Too many large messages are under way. Try again.")
             return await self._serve(request, principal, body)
 
     async def _serve(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
@@ -273,21 +273,25 @@ class McpMount:
         """Return the request for a standing stream with these fields; None leaves it to the SDK."""
         return self._stream_heads.read(fields)
 
-    async def adopt(self, wanted: StreamRequest, principal: Principal, path: str, headers: Mapping[str, str]) -> None:
+    async def adopt(
+        self, stream_request: StreamRequest, principal: Principal, path: str, headers: Mapping[str, str]
+    ) -> None:
         """Take over the session of a request for its stream, if an earlier process of the gateway has left it."""
         user = User(principal)
         try:
-            await self._manager.adopt(wanted.id, user, plain_scope(path, headers, user))
+            await self._manager.adopt(stream_request.id, user, plain_scope(path, headers, user))
         except OSError as error:
             log.debug("a session cannot be looked up: %s", error)  # the SDK's path says so to the client
 
-    def can_stand(self, wanted: StreamRequest, principal: Principal) -> bool:
+    def can_stand(self, stream_request: StreamRequest, principal: Principal) -> bool:
         """Return whether `stand` can serve this stream to this caller."""
-        return self._manager.can_stand(wanted, User(principal))
+        return self._manager.can_stand(stream_request, User(principal))
 
-    async def stand(self, wanted: StreamRequest, writer: StreamWriter, encode: Callable[[bytes], bytes]) -> None:
+    async def stand(
+        self, stream_request: StreamRequest, writer: StreamWriter, encode: Callable[[bytes], bytes]
+    ) -> None:
         """Serve the standing stream of a session, until the client or the session is gone."""
-        await self._manager.stand(wanted, writer, encode)
+        await self._manager.stand(stream_request, writer, encode)
 
     def renew(self) -> None:
         """Offer the apps of the new configuration, and notify clients of the change."""
@@ -315,10 +319,10 @@ class McpMount:
             ending.end()
         self._manager.end_streams()
 
-    async def _run_manager(self, started: asyncio.Event) -> None:
+    async def _run_manager(self, start: asyncio.Event) -> None:
         """Enter and leave the SDK's task group in the same task, as anyio requires."""
         async with self._manager.run():
-            started.set()
+            start.set()
             await self._leave.wait()
             self._manager.leaving = True
         self._manager.leave()
@@ -389,23 +393,23 @@ class McpMount:
         """
         principal, channel = principal_of(context.request), channel_of(context.request)
         id = context.session._connection.session_id
-        if channel is None or id is None or id in self._followed:
+        if channel is None or id is None or id in self._subscriptions:
             return
         waiting = list[Notification]()
         announce = channel.announcer(lambda: waiting.pop() if waiting else None)
 
-        def changed() -> None:
+        def on_change() -> None:
             waiting[:] = [("notifications/tools/list_changed", None)]
             announce()
 
-        self._followed[id] = self._changes.listen(principal, changed)
+        self._subscriptions[id] = self._changes.listen(principal, on_change)
 
     def _end_session(self, id: str) -> None:
         """Forget a session of the handshake protocols that has ended."""
-        if (stop := self._followed.pop(id, None)) is not None:
+        if (stop := self._subscriptions.pop(id, None)) is not None:
             stop()
         if self._before is not None:
-            self._before.ended(id)
+            self._before.forget_session(id)
 
 
 class _AnnouncingServer(Server[Any]):
@@ -437,7 +441,7 @@ class _Bus:
         return self._changes.listen(self._principal, lambda: listener(ToolsListChanged()))
 
 
-def _unread(status: int, code: int, message: str) -> web.Response:
+def _unread_error(status: int, code: int, message: str) -> web.Response:
     """Return the error for a message whose body is not read to its end, and close the connection."""
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     answer = web.json_response(error, status=status, headers={"retry-after": "1"} if status == 503 else None)
@@ -479,5 +483,5 @@ def _client(context: Context) -> MountClient:
     return MountClient(
         principal_of(context.request),
         is_app=shows_apps(context.session.client_capabilities),
-        handed=detached_body(context.request),
+        upload=detached_body(context.request),
     )

@@ -141,7 +141,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         **options: Any,
     ) -> None:
         self._room = Room()
-        self._ended = ended
+        self._on_end = ended
         self._sessions = sessions
         self._mount = mount
         self._here: dict[str, _HeldSession] = {}
@@ -162,8 +162,8 @@ class ResumableSessions(StreamableHTTPSessionManager):
         if session.stream is None and running is not None and GET_STREAM_KEY in running.transport._request_streams:
             await running.connection.notify(method, params)
             return
-        given = {"params": dict(params)} if params is not None else {}
-        message = JSONRPCNotification(jsonrpc="2.0", method=method, **given)
+        members = {"params": dict(params)} if params is not None else {}
+        message = JSONRPCNotification(jsonrpc="2.0", method=method, **members)
         event = EventMessage(message, session.events.keep(GET_STREAM_KEY, message))
         if session.stream is not None:
             await session.stream.send(event)
@@ -173,37 +173,39 @@ class ResumableSessions(StreamableHTTPSessionManager):
         if id not in self._here and SESSION_ID.fullmatch(id):
             async with self._alone(id):
                 if id not in self._here:
-                    taken = self._sessions.adopt(id, user.principal, self._mount, self._end_callback(id))
-                    if (state := await taken) is not None:
+                    adoption = self._sessions.adopt(id, user.principal, self._mount, self._end_callback(id))
+                    if (state := await adoption) is not None:
                         await self._begin_adopted(id, state, user, scope)
 
-    def can_stand(self, wanted: StreamRequest, user: User) -> bool:
-        """Return whether the standing stream of a session can be opened as `wanted`, by its own client."""
-        session = self._here.get(wanted.id)
+    def can_stand(self, stream_request: StreamRequest, user: User) -> bool:
+        """Return whether the standing stream of a session can be opened as `stream_request`, by its own client."""
+        session = self._here.get(stream_request.id)
         if session is None or session.owner != authorization_context(user) or session.stream is not None:
             return False
         running = session.running
         if running is not None and GET_STREAM_KEY in running.transport._request_streams:
             return False
-        return not wanted.last or wanted.last.startswith(STANDING)
+        return not stream_request.last or stream_request.last.startswith(STANDING)
 
-    async def stand(self, wanted: StreamRequest, writer: StreamWriter, encode: Callable[[bytes], bytes]) -> None:
+    async def stand(
+        self, stream_request: StreamRequest, writer: StreamWriter, encode: Callable[[bytes], bytes]
+    ) -> None:
         """Serve the standing stream, if `can_stand`, until the client or the session is gone."""
-        session = self._here[wanted.id]
+        session = self._here[stream_request.id]
         events = session.events
-        missed = events.after(wanted.last if events.has(wanted.last) else events.begin())
+        events_after = events.after(stream_request.last if events.has(stream_request.last) else events.begin())
         stream = session.stream = StandingStream(writer, encode)
         if session.running is not None:
             _put_stream(session.running.transport, stream)
         self._note_use(session)
         try:
-            with self._sessions.use(wanted.id):
-                await stream.run(missed, priming_event(events, wanted.version, self.retry_interval))
+            with self._sessions.use(stream_request.id):
+                await stream.run(events_after, priming_event(events, stream_request.version, self.retry_interval))
         finally:
             session.stream = None
             if session.running is not None:
                 session.running.transport._request_streams.pop(GET_STREAM_KEY, None)
-            self._note_end_of_use(wanted.id, session)
+            self._note_end_of_use(stream_request.id, session)
 
     def end_streams(self) -> None:
         """End the standing streams that are served without the SDK."""
@@ -266,8 +268,8 @@ class ResumableSessions(StreamableHTTPSessionManager):
         name = LAST_EVENT_ID_HEADER.encode()
         scope["headers"] = [field for field in scope["headers"] if field[0] != name]
         if GET_STREAM_KEY not in session.running.transport._request_streams:  # otherwise the SDK refuses it
-            begun = session.events.begin().encode()  # makes the SDK send an event id at its beginning
-            scope["headers"].append((name, begun))
+            first_event = session.events.begin().encode()  # makes the SDK send an event id at its beginning
+            scope["headers"].append((name, first_event))
         return True
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
@@ -359,7 +361,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         self._note_use(session)
         if session.stream is not None:
             session.stream.end()
-        self._ended(id)
+        self._on_end(id)
         return session
 
     def _end_callback(self, id: str) -> Callable[[], None]:

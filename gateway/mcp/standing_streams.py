@@ -103,11 +103,11 @@ class StandingStream:
         self._alarms = writer.alarms(resume.PING)
         self._alarm = self._alarms.set(self._ping)
 
-    async def run(self, missed: list[tuple[str, str]], first: str | None) -> None:
+    async def run(self, events: list[tuple[str, str]], first: str | None) -> None:
         """Send the events that the client has missed, then `first`, then those that follow, until the end."""
         try:
             async with self._turn:
-                for id, data in missed:
+                for id, data in events:
                     await self._write(event_text(id=id, event="message", data=data))
                 if first is not None:
                     await self._write(first)
@@ -173,7 +173,7 @@ class SessionChannel:
 
     def announcer(self, take: Callable[[], Notification | None]) -> Callable[[], None]:
         """Return a callback that sends what `take` returns, until None, in a task that lives only while it sends."""
-        return _Announcer(self, take).changed
+        return _Announcer(self, take).announce
 
 
 class _Announcer:
@@ -184,7 +184,7 @@ class _Announcer:
         self._take = take
         self._sending = False
 
-    def changed(self) -> None:
+    def announce(self) -> None:
         """Send what there is; must not block."""
         if not self._sending:  # otherwise that task takes it
             with suppress(RuntimeError):  # the mount is ending
@@ -224,7 +224,7 @@ class _Feed:
 
     has: object
     listeners: dict[object, Callable[[], None]] = field(default_factory=dict)
-    told: float = float("-inf")
+    told_at: float = float("-inf")
     waits: bool = False
 
 
@@ -279,7 +279,7 @@ class Changes:
         if feed.waits:
             return
         timers = self._timers or asyncio.get_running_loop()
-        due = feed.told + self._interval
+        due = feed.told_at + self._interval
         if timers.time() >= due:
             _tell(feed, timers.time())
         else:
@@ -289,6 +289,6 @@ class Changes:
 
 def _tell(feed: _Feed, now: float) -> None:
     feed.waits = False
-    feed.told = now
+    feed.told_at = now
     for listener in list(feed.listeners.values()):
         listener()

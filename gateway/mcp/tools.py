@@ -190,8 +190,8 @@ def output_schema(tool: ViewTool) -> dict[str, Any] | None:
     return None if tool.output_schema is None else _object_schema(tool.output_schema)
 
 
-def _object_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    schema = {**given, "type": "object"}
+def _object_schema(definition: Mapping[str, Any]) -> dict[str, Any]:
+    schema = {**definition, "type": "object"}
     properties = schema.get("properties")
     if properties is not None and not (
         isinstance(properties, dict) and all(isinstance(value, dict | bool) for value in properties.values())

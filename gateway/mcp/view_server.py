@@ -41,7 +41,7 @@ CAPABILITIES = types.ServerCapabilities(
 class Speaker:
     """A view that calls.
     `caller` returns it as the connection proves it; its argument is whether the view reports a model, and it raises
-    `Refusal` once the view is gone. `notify` sends the view a notification for its call. `handed` is the body of its
+    `Refusal` once the view is gone. `notify` sends the view a notification for its call. `upload` is the body of its
     request that came beside the call; `aside` stores that of an answer there. `page` is the origin of the host page
     around it, if that is not the console's.
     """
@@ -49,7 +49,7 @@ class Speaker:
     caller: Callable[[bool], Caller]
     notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]
     aside: Aside | None = None
-    handed: UploadedBody | None = None
+    upload: UploadedBody | None = None
     page: str | None = None
 
     def now(self) -> Caller:
@@ -178,7 +178,7 @@ class GatewayAnswers:
                 return types.ListResourcesResult(resources=self._catalog.list_resources(principal))
             case "resources/read":
                 result = await self._read_resource(params, principal)
-                return result if self._show is None or not is_shown(params) else self._shown(result, speaker)
+                return result if self._show is None or not is_shown(params) else self._for_host_page(result, speaker)
             case "resources/templates/list":
                 return results.templates()
             case "prompts/list":
@@ -204,32 +204,32 @@ class GatewayAnswers:
             raise MCPError(types.INVALID_PARAMS, "`name` must be a string and `arguments` an object.")
         if not self._catalog.open_to_apps(name):
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:128]!r} for apps.")
-        given = params.get("_meta")
-        meta = given if isinstance(given, dict) else {}
+        call_meta = params.get("_meta")
+        meta = call_meta if isinstance(call_meta, dict) else {}
         client = MountClient(
             speaker.now().principal,
             door=Door.BRIDGE,
             is_app=True,
             caller=speaker.caller,
-            handed=speaker.handed,
+            upload=speaker.upload,
             aside=speaker.aside,
             push=_pushing(speaker, meta.get("progressToken")),
         )
         with continue_trace(meta):
             return await self._catalog.call_tool(name, arguments, client)
 
-    def _shown(self, result: types.ReadResourceResult, speaker: Speaker) -> BaseModel:
+    def _for_host_page(self, result: types.ReadResourceResult, speaker: Speaker) -> BaseModel:
         """Return the app for our host page: its document is at its own origin, and not in the result."""
         page = result.contents[0]
         if self._show is None or not isinstance(page, types.TextResourceContents):
             return result
         ui = (page.meta or {}).get("ui") or {}
         try:
-            shown = self._show(speaker.now().principal, page.text, ui, speaker.page)
+            page_shown = self._show(speaker.now().principal, page.text, ui, speaker.page)
         except Refusal as refusal:
             raise MCPError(BUSY, refusal.detail) from refusal
         contents = page.model_copy(update={"text": ""})
-        return types.ReadResourceResult(contents=[contents], _meta={SHOWN: {**shown, "ui": dict(ui)}})
+        return types.ReadResourceResult(contents=[contents], _meta={SHOWN: {**page_shown, "ui": dict(ui)}})
 
     async def _read_resource(self, params: Params, principal: Principal) -> types.ReadResourceResult:
         uri = params.get("uri")
@@ -332,7 +332,7 @@ class PageTools:
 class Beside:
     """The body that came beside a message, and the callback that releases it."""
 
-    handed: UploadedBody
+    upload: UploadedBody
     release: Callable[[], None]
     taken: bool = False
 
@@ -444,7 +444,7 @@ class UiPeer:
     async def _answer(self, id: Id, method: str, params: Message, beside: Beside | None) -> None:
         if self._turn is not None:
             await self._turn()
-        speaker = self._speaker if beside is None else replace(self._speaker, handed=beside.handed)
+        speaker = self._speaker if beside is None else replace(self._speaker, upload=beside.upload)
         outcome, own = await _outcome(method, version_of(params), self._answers.answer(method, params, speaker))
         # At the latest now, since the view may use the id again from then on.
         await self._deliver({"jsonrpc": "2.0", "id": id, **outcome}, own=own, leaving=lambda: self._calls.pop(id, None))
@@ -470,9 +470,9 @@ async def _outcome(
         result = await answering
         if isinstance(result, dict):
             return {"result": result}, False
-        dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        content = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         try:
-            return {"result": serialize_server_result(method, version, dumped)}, True
+            return {"result": serialize_server_result(method, version, content)}, True
         except KeyError:
             raise MCPError(types.METHOD_NOT_FOUND, f"There is no {method} in protocol {version}.") from None
     except MCPError as error:

@@ -206,10 +206,10 @@ def _content(name: str, content: Json) -> Frame:
 
 
 def _text(pattern: str) -> Callable[[str, Json], str]:
-    compiled = re.compile(pattern, re.DOTALL)
+    regex = re.compile(pattern, re.DOTALL)
 
     def check(where: str, value: Json) -> str:
-        if not isinstance(value, str) or not compiled.fullmatch(value):
+        if not isinstance(value, str) or not regex.fullmatch(value):
             raise MuxError("bad-frame", f"{where}: a string of the form {pattern}")
         return value
 

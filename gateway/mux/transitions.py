@@ -137,14 +137,14 @@ _ViewFrame: TypeAlias = Message | Gesture | Focus | Close | Resume | ErrorFrame
 class Progress:
     """The state of one connection. `advance` raises MuxError `unexpected` for a frame out of sequence."""
 
-    __slots__ = ("_closed", "_greeted", "_opening", "_views", "ended")
+    __slots__ = ("_closed_views", "_greeted", "_opening", "_views", "ended")
 
     def __init__(self) -> None:
         self.ended = False
         self._greeted = False
         self._opening: set[str] = set()
         self._views: dict[str, ViewState] = {}
-        self._closed: OrderedDict[str, None] = OrderedDict()
+        self._closed_views: OrderedDict[str, None] = OrderedDict()
 
     @property
     def open_views(self) -> tuple[str, ...]:
@@ -178,14 +178,14 @@ class Progress:
             self._opening.add(reference)
             return
         if isinstance(frame, Opened):
-            if frame.view in self._views or frame.view in self._closed:
+            if frame.view in self._views or frame.view in self._closed_views:
                 raise MuxError("unexpected", "opened names a view that was there before")
             self._views[frame.view] = ViewState.OPEN
         self._opening.discard(reference)
 
     def _advance_view(self, speaker: Role, frame: _ViewFrame) -> bool:
         view = str(frame.view)
-        state = self._views.get(view, ViewState.CLOSED if view in self._closed else ViewState.ABSENT)
+        state = self._views.get(view, ViewState.CLOSED if view in self._closed_views else ViewState.ABSENT)
         following = _next_state(speaker, frame, state)
         if state is ViewState.CLOSED:
             return False
@@ -198,9 +198,9 @@ class Progress:
         return True
 
     def _remember_closed(self, view: str) -> None:
-        self._closed[view] = None
-        if len(self._closed) > CLOSED_REMEMBERED:
-            self._closed.popitem(last=False)
+        self._closed_views[view] = None
+        if len(self._closed_views) > CLOSED_REMEMBERED:
+            self._closed_views.popitem(last=False)
 
 
 def _next_state(speaker: Role, frame: Frame, state: ViewState) -> ViewState:

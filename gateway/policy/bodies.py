@@ -55,12 +55,16 @@ def _check_type(headers: Headers, body_type: BodyType) -> None:
     """Check that the media type and the body type agree."""
     if any(name == "content-encoding" for name, _ in headers):
         raise ValueError("a rule reads this body: send it without content-encoding")
-    given = next((value for name, value in headers if name == "content-type"), "")
-    media_type, _, parameters = given.partition(";")
+    content_type = next((value for name, value in headers if name == "content-type"), "")
+    media_type, _, parameters = content_type.partition(";")
     if not _JSON_TYPE.fullmatch(media_type.strip().lower()):
-        raise ValueError(f"a rule reads this body: send JSON, with content-type application/json, not {given[:60]!r}")
+        raise ValueError(
+            f"a rule reads this body: send JSON, with content-type application/json, not {content_type[:60]!r}"
+        )
     if body_type not in _RAW:
-        raise ValueError(f"bodyType {body_type} and content-type {given[:60]} do not agree: send the body as JSON")
+        raise ValueError(
+            f"bodyType {body_type} and content-type {content_type[:60]} do not agree: send the body as JSON"
+        )
     if not all(_CHARSET.fullmatch(one) for one in parameters.split(";") if one.strip().lower().startswith("charset")):
         raise ValueError("a rule reads this body: send it in UTF-8")
 
@@ -128,7 +132,7 @@ def _is_any(
         if start:
             yield
         for pattern in patterns:
-            if any(test(body, *found.span()) for found in pattern.finditer(body, start, start + _SLICE + _LONGEST)):
+            if any(test(body, *match.span()) for match in pattern.finditer(body, start, start + _SLICE + _LONGEST)):
                 return True
     return False
 
@@ -165,7 +169,7 @@ def _is_part(body: bytes, start: int, end: int) -> bool:
 def _is_disguised(body: bytes, start: int) -> bool:
     """Return whether a part has that name once it is unescaped, decoded, and joined from pieces (RFC 2231)."""
     line = _PART.match(body, start)  # to its end, even past the end of a slice
-    pieces = [found[1] for found in _NAME.finditer(line[0])] if line is not None else []
+    pieces = [match[1] for match in _NAME.finditer(line[0])] if line is not None else []
     plain = b"".join(re.sub(rb"\\(.)", rb"\1", piece.strip(b'"')) for piece in pieces)
     return unquote_to_bytes(_CHARSET_PREFIX.sub(b"", plain, count=1)).lower() == NAME.encode()
 
@@ -173,8 +177,8 @@ def _is_disguised(body: bytes, start: int) -> bool:
 def _before_space(body: bytes, end: int) -> int:
     while end:
         start = max(0, end - _SLICE)
-        if kept := len(body[start:end].rstrip(_SPACE)):
-            return start + kept
+        if length := len(body[start:end].rstrip(_SPACE)):
+            return start + length
         end = start
     return 0
 

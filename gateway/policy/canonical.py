@@ -45,14 +45,14 @@ def canonicalise(policy: Policy, request: Request, backend: str | None = None) -
     if request.body or len(request.url) > SHORT or len(request.headers) > FEW or request.method == WEBSOCKET:
         return _worked_out(policy, request, backend)
     # A key of plain tuples and strings, compared in C; `Request` objects are not.
-    asked = request.method, request.url, request.headers, request.body_type, request.redirect, request.timeout, backend
+    facts = request.method, request.url, request.headers, request.body_type, request.redirect, request.timeout, backend
     forms = policy.forms
-    form = forms.get(asked)
+    form = forms.get(facts)
     if form is None:
         form = _worked_out(policy, request, backend)
         if len(forms) >= REMEMBERED:
             forms.clear()
-        forms[asked] = form
+        forms[facts] = form
     return form
 
 
@@ -131,7 +131,7 @@ def _check_protocols(protocols: Sequence[str]) -> None:
 
 def _check_size(route: Route, body: bytes) -> None:
     """Refuse a body before parsing it if it is too large."""
-    limit = route.decided.obligations.request_limit
+    limit = route.decision.obligations.request_limit
     if len(body) > limit:
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(body)} bytes; {limit} are allowed here.")
     if is_bulky(body, MOST):

@@ -95,7 +95,7 @@ class Slot:
     presence: bool = False
 
     @property
-    def shown(self) -> str:
+    def source_text(self) -> str:
         """The fact as the condition writes it."""
         return f"has({facts.fact_name(self.path)})" if self.presence else facts.fact_name(self.path)
 
@@ -122,7 +122,7 @@ class CelWriter:
         self.slots: dict[tuple[Path, str], Slot] = {}
         self.sweeps: list[Sweep] = []
         self.regexes = 0
-        self.used: set[str] = set()
+        self.facts: set[str] = set()
         self.item: str | None = None
 
     def text(self, tree: Tree, *, several: bool = False) -> str:
@@ -190,9 +190,9 @@ class CelWriter:
         key = (path, use if facts.is_repeated(path) or use in _PRESENCE else "")
         if key not in self.slots:
             present = use in _PRESENCE
-            found = _PRESENCE[use](path) if present else facts.finder(path, scalar=scalar)
-            self.slots[key] = Slot(f"v{len(self.slots)}", path, found, present)
-        self.used.add(self.slots[key].variable)
+            finder = _PRESENCE[use](path) if present else facts.finder(path, scalar=scalar)
+            self.slots[key] = Slot(f"v{len(self.slots)}", path, finder, present)
+        self.facts.add(self.slots[key].variable)
         return self.slots[key].variable
 
     def _call(self, call: CallExpression) -> str:
@@ -236,28 +236,28 @@ class CelWriter:
             raise ValueError(f".{macro.kind}(…) inside of another is refused: its cost would multiply")
         if macro.variable in (*self.vocabulary.roots, *_FUNCTIONS, "has") or macro.variable[:1] == "v":
             raise ValueError(f'"{macro.variable}" cannot name the items: take another name, not beginning with v')
-        used, self.used = self.used, set()
+        used, self.facts = self.facts, set()
         target = self.text(macro.target, several=True)
-        over, self.used = frozenset(self.used), set()
+        over, self.facts = frozenset(self.facts), set()
         regexes, self.regexes, self.item = self.regexes, 0, macro.variable
         bodies = ", ".join(map(self.text, macro.bodies))
-        self.sweeps.append(Sweep(over, frozenset(self.used), macro.kind in ("map", "filter"), self.regexes))
-        self.used, self.regexes, self.item = used | over | self.used, regexes, None
+        self.sweeps.append(Sweep(over, frozenset(self.facts), macro.kind in ("map", "filter"), self.regexes))
+        self.facts, self.regexes, self.item = used | over | self.facts, regexes, None
         return f"{_bracket(macro.target, target)}.{macro.kind}({macro.variable}, {bodies})"
 
     def _operation(self, operation: Operation) -> str:
         operator, operands = operation.operator, operation.operands
-        named = self._named_in(operation)
-        if named is not None:
-            return self._slot(*named)
+        names = self._named_in(operation)
+        if names is not None:
+            return self._slot(*names)
         lists = any(isinstance(operand, ListExpression) for operand in operands)
         texts = [
             self.text(operand, several=lists or (operator == "in" and place == 1))
             for place, operand in enumerate(operands)
         ]
         if operator == "?:":
-            chosen = [f"({text})" for text in texts]
-            return f"{chosen[0]} ? {chosen[1]} : {chosen[2]}"
+            choices = [f"({text})" for text in texts]
+            return f"{choices[0]} ? {choices[1]} : {choices[2]}"
         if len(operands) == 1:
             return operator + _bracket(operands[0], texts[0])
         first = operands[0]
@@ -302,26 +302,26 @@ class Condition:
 
     def failure(self, source: FactSource) -> Failure | None:
         """Return None if and only if the condition is true of `source`."""
-        given: dict[str, object] = {}
-        gone: list[tuple[Slot, Missing]] = []
+        values: dict[str, object] = {}
+        missing_slots: list[tuple[Slot, Missing]] = []
         room = _Room()
         for slot in self.slots:
             value = slot.find(source)
             if isinstance(value, Missing):
-                gone.append((slot, value))
+                missing_slots.append((slot, value))
             elif room.takes(slot.variable, value):
-                given[slot.variable] = value
+                values[slot.variable] = value
             else:
-                return Failure(f"{slot.shown} is larger than conditions may read", Reason.CONDITION_LIMIT)
+                return Failure(f"{slot.source_text} is larger than conditions may read", Reason.CONDITION_LIMIT)
         if (self.sweeps or self.regexes) and self._cost(room) > MAX_COST:
             return Failure("it would take too long on a value of that size", Reason.CONDITION_LIMIT)
-        return self._run(given, gone)
+        return self._run(values, missing_slots)
 
     def values(self, source: FactSource) -> Iterator[tuple[str, object]]:
         """Yield each fact that the condition names, with its value or `Missing`."""
         for slot in self.slots:
             if not slot.presence:
-                yield slot.shown, slot.find(source)
+                yield slot.source_text, slot.find(source)
 
     def reads(self, *path: str) -> bool:
         """Return whether it names a fact at or below `path`."""
@@ -332,13 +332,13 @@ class Condition:
         """True if it names facts of the principal and no others, so that it can be evaluated before a call."""
         return all(slot.path[0] == "principal" for slot in self.slots)
 
-    def _run(self, given: Mapping[str, object], gone: list[tuple[Slot, Missing]]) -> Failure | None:
+    def _run(self, values: Mapping[str, object], missing_slots: list[tuple[Slot, Missing]]) -> Failure | None:
         try:
-            result = self.program.execute(dict(given))
+            result = self.program.execute(dict(values))
         except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError) as error:
-            if gone:
-                slot, missing = gone[0]
-                return Failure(f"{slot.shown} {missing.why}")
+            if missing_slots:
+                slot, missing = missing_slots[0]
+                return Failure(f"{slot.source_text} {missing.why}")
             return Failure(error_sentence(error))
         except BaseException as error:
             # A panic of the engine is not an Exception; it denies like every error.

@@ -45,7 +45,7 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
         try:
             vocabulary.check(path_of(name))
         except ValueError:
-            rule.problem(f"{{{name}}} is unknown here (known: {vocabulary.shown})", "message")
+            rule.problem(f"{{{name}}} is unknown here (known: {vocabulary.listing})", "message")
             message = parse_message(default)  # the other keys are read all the same
             break
     return Confirm(

@@ -31,12 +31,12 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
     above = policy.organisation.matching(request.method, request.path) if policy.organisation is not None else ()
     for rule in above:
         if rule.deny is not None:
-            return Decision(Effect.DENY, (rule.deny, f"the rule {rule.shown} denies it"), rule.template.text)
+            return Decision(Effect.DENY, (rule.deny, f"the rule {rule.label} denies it"), rule.template.text)
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is None:
         decision = _decide_unrouted(policy, request, reporting=reporting)
     else:
-        decision = route.decided
+        decision = route.decision
         if route.when is not None or route.schema is not None:
             decision = _conditional(policy, route, request, caller, reporting=reporting)
     if decision.effect is Effect.DENY:
@@ -68,8 +68,8 @@ def decide_tool(
     """Decide on a call of the page's tool `tool`, under the page's own name for it. `now` as in `decide`."""
     rule = policy.tools.get(tool)
     if rule is None:
-        listed = f"listed are {', '.join(list(policy.tools)[:20])}" if policy.tools else "no tools are listed"
-        return Decision(Effect.DENY, (f'the tool "{tool[:128]}" is not under `tools` of the policy: {listed}',))
+        tools_listed = f"listed are {', '.join(list(policy.tools)[:20])}" if policy.tools else "no tools are listed"
+        return Decision(Effect.DENY, (f'the tool "{tool[:128]}" is not under `tools` of the policy: {tools_listed}',))
     if rule.deny is not None:
         return Decision(Effect.DENY, (rule.deny, f"the tool rule {tool} ({rule.place}) denies it"), tool)
     reporting = policy.mode is not None and policy.mode.active(now)
@@ -112,11 +112,11 @@ def may_call_tool(policy: Policy, tool: str, principal: Principal, now: float | 
 
 def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:
     """Decide whether an app may open `url` in the person's browser, and whether the person is asked first."""
-    found = policy.links.find(url)
-    if found is None:
+    link = policy.links.find(url)
+    if link is None:
         allowed = ", ".join(pattern.text for pattern in policy.links.allow[:20]) or "none"
         return Decision(Effect.DENY, (f"no link of the policy allows {ascii(url[:200])[1:-1]} (allowed: {allowed})",))
-    decision = Decision(Effect.ALLOW, (f"the link {found.text} allows it",), found.text)
+    decision = Decision(Effect.ALLOW, (f"the link {link.text} allows it",), link.text)
     if policy.links.confirm is None or not policy.links.confirm.applies(caller):
         return decision
     return _require_approval(decision, policy.links.confirm, FactSource(caller, link=url), _ASKS)
@@ -134,7 +134,7 @@ def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tu
         place = f"{there[0].template.text}, {there[0].place}"
         return (f"no route allows {method} {path[:200]}: this path allows {methods} ({place})",)
     nearest = policy.routes.nearest(path)
-    hint = f"the nearest is {nearest.shown}" if nearest else "the policy has no routes"
+    hint = f"the nearest is {nearest.label}" if nearest else "the policy has no routes"
     return (f"no route allows {method} {path[:200]}: {hint}",)
 
 
@@ -158,62 +158,64 @@ def _socket(
 ) -> Decision:
     """Decide whether the WebSocket may be opened that an allowed GET asks for."""
     rule = decision.obligations.socket
-    shown = route.shown if route is not None else ""
+    label = route.label if route is not None else ""
     if rule is None:
-        denied = Decision(Effect.DENY, (f"the route {shown} carries no WebSocket",), decision.route)
+        denial = Decision(Effect.DENY, (f"the route {label} carries no WebSocket",), decision.route)
         if not reporting:
-            return denied
+            return denial
         obligations = replace(decision.obligations, socket=SocketRule())
         if decision.obligations.reported:
             return replace(decision, obligations=obligations)
-        return _allow_reported(policy, denied, obligations)
+        return _allow_reported(policy, denial, obligations)
     other = [protocol for protocol in protocols if rule.protocols is not None and protocol not in rule.protocols]
     if rule.protocols is None or (protocols and not other):
         return decision
-    asked = f"the subprotocol {other[0]}" if other else "no subprotocol"
-    reason = f"the route {shown} carries WebSockets with {', '.join(rule.protocols)}, and this one asks for {asked}"
-    denied = Decision(Effect.DENY, (reason,), decision.route)
-    return _allow_reported(policy, denied, decision.obligations) if reporting else denied
+    request_text = f"the subprotocol {other[0]}" if other else "no subprotocol"
+    reason = (
+        f"the route {label} carries WebSockets with {', '.join(rule.protocols)}, and this one asks for {request_text}"
+    )
+    denial = Decision(Effect.DENY, (reason,), decision.route)
+    return _allow_reported(policy, denial, decision.obligations) if reporting else denial
 
 
 def _conditional(
     policy: Policy, route: Route, request: CanonicalRequest, caller: Caller, *, reporting: bool
 ) -> Decision:
     """Decide on a route with a schema or a condition. Report mode does not relax the schema."""
-    decision = route.decided
+    decision = route.decision
     if route.schema is not None:
         failure = route.schema.failure(request.json) if request.body else Failure("there is no body")
         if failure is not None:
-            return _deny_failed(decision, f"the body schema of the route {route.shown}", failure)
+            return _deny_failed(decision, f"the body schema of the route {route.label}", failure)
     if route.when is None:
         return decision
     failure = route.when.failure(FactSource(caller, request, route.template))
     if failure is None:
         return decision
-    denied = _deny_failed(decision, f"the condition of the route {route.shown}", failure)
-    return _allow_reported(policy, denied, decision.obligations) if reporting else denied
+    denial = _deny_failed(decision, f"the condition of the route {route.label}", failure)
+    return _allow_reported(policy, denial, decision.obligations) if reporting else denial
 
 
 def _deny_failed(decision: Decision, rule: str, failure: Failure) -> Decision:
     return Decision(Effect.DENY, (f"{rule} does not hold: {failure.why}",), decision.route, reason=failure.reason)
 
 
-def _allow_reported(policy: Policy, denied: Decision, obligations: Obligations) -> Decision:
+def _allow_reported(policy: Policy, denial: Decision, obligations: Obligations) -> Decision:
     """Turn a denial into an allowed decision of report mode."""
     until = policy.mode.date if policy.mode is not None else ""
-    reasons = (*denied.reasons, f"report mode lets it through until {until}")
-    return replace(denied, effect=Effect.ALLOW, reasons=reasons, obligations=replace(obligations, reported=True))
+    reasons = (*denial.reasons, f"report mode lets it through until {until}")
+    return replace(denial, effect=Effect.ALLOW, reasons=reasons, obligations=replace(obligations, reported=True))
 
 
 def _within_rule(decision: Decision, rule: OrganisationRule, source: FactSource) -> Decision:
     """Return an allowed decision within a rule of the organisation; report mode relaxes none of them."""
     failure = rule.when.failure(source) if rule.when is not None else None
     if failure is not None:
-        return _deny_failed(decision, f"the condition of the rule {rule.shown}", failure)
+        return _deny_failed(decision, f"the condition of the rule {rule.label}", failure)
     decision = replace(decision, obligations=rule.ceilings.apply(decision.obligations))
     if rule.confirm is None or not rule.confirm.applies(source.caller):
         return decision
-    return _require_approval_above(decision, rule.confirm, source, rule.shown)
+    return _require_approval_above(decision, rule.confirm, source, rule.label)
 
 
 def _require_approval_above(decision: Decision, confirm: Confirm, source: FactSource, place: str) -> Decision:
@@ -236,8 +238,8 @@ def _tool_obligations(rule: ToolRule) -> Obligations:
 
 
 def _require_approval(decision: Decision, confirm: Confirm, source: FactSource, reason: str) -> Decision:
-    asked, lasting = confirm.question(source), confirm.grant
+    question_text, lasting = confirm.question(source), confirm.grant
     obligations = replace(
-        decision.obligations, confirm=asked, grant=lasting, question_timeout=confirm.timeout, no_store=True
+        decision.obligations, confirm=question_text, grant=lasting, question_timeout=confirm.timeout, no_store=True
     )
     return replace(decision, reasons=(*decision.reasons, reason), obligations=obligations)

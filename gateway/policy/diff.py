@@ -53,7 +53,7 @@ def routes_differ(old: Route | None, new: Route | None) -> Iterator[Difference]:
         yield from _conditions(old.when, new.when)
         yield from _schemas(old.schema, new.schema)
         yield from _confirms(old.confirm, new.confirm)
-        yield from _obligations(old.decided.obligations, new.decided.obligations)
+        yield from _obligations(old.decision.obligations, new.decision.obligations)
         if old.backend != new.backend:
             yield Turn.OPENED, f"goes to the backend {new.backend}, not to {old.backend}"
 
@@ -111,8 +111,8 @@ def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterato
         yield turn, f"the page's own authorization: {new.authorization} (was {old.authorization})"
     yield from _sets(old.origins, new.origins, "origins")
     if old.network != new.network:
-        gained = (new.network.public, old.network.public), (new.network.private, old.network.private)
-        narrower = set(new.network.blocks) <= set(old.network.blocks) and all(was or not now for now, was in gained)
+        networks = (new.network.public, old.network.public), (new.network.private, old.network.private)
+        narrower = set(new.network.blocks) <= set(old.network.blocks) and all(was or not now for now, was in networks)
         if old.network.authorities != new.network.authorities:
             yield Turn.OPENED, f"other certificate authorities are trusted: {new.network.authorities}"
         else:
@@ -211,8 +211,10 @@ def _obligations(old: Obligations, new: Obligations) -> Iterator[Difference]:
     yield from _sets(old.response_headers, new.response_headers, "response headers")
     before, after = ([path.text for path in obligations.mask] for obligations in (old, new))
     yield from _sets(after, before, "values shown that were masked", "values masked")
-    kept, keeps = ([path.text for path in obligations.vault or ()] for obligations in (old, new))
-    yield from _sets(keeps, kept, "tokens shown to the page that were in the vault", "tokens kept in the vault")
+    paths_before, paths_after = ([path.text for path in obligations.vault or ()] for obligations in (old, new))
+    yield from _sets(
+        paths_after, paths_before, "tokens shown to the page that were in the vault", "tokens kept in the vault"
+    )
     if old.secret is not new.secret:
         yield (Turn.CLOSED, "bodies are secret") if new.secret else (Turn.OPENED, "bodies are no longer secret")
     order = list(Redirects)
@@ -250,11 +252,11 @@ def _numbers(old: int, new: int, text: str) -> Iterator[Difference]:
 
 
 def _sets(old: Collection[str], new: Collection[str], more: str, less: str = "") -> Iterator[Difference]:
-    added, gone = sorted(set(new) - set(old)), sorted(set(old) - set(new))
-    if added:
-        yield Turn.OPENED, f"{more}: {', '.join(added)}"
-    if gone:
-        yield Turn.CLOSED, f"{less or f'{more} no more'}: {', '.join(gone)}"
+    additions, removals = sorted(set(new) - set(old)), sorted(set(old) - set(new))
+    if additions:
+        yield Turn.OPENED, f"{more}: {', '.join(additions)}"
+    if removals:
+        yield Turn.CLOSED, f"{less or f'{more} no more'}: {', '.join(removals)}"
 
 
 def _count(
@@ -318,24 +320,24 @@ class Change:
 
 def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
     """Return the changes from `old` to `new`; opened ones come first."""
-    found = chain(_routes(old, new), _tools(old, new), _backends(old, new), _rest(old, new), _above(old, new))
-    return tuple(sorted(found, key=lambda change: list(Turn).index(change.turn)))
+    differences = chain(_routes(old, new), _tools(old, new), _backends(old, new), _rest(old, new), _above(old, new))
+    return tuple(sorted(differences, key=lambda change: list(Turn).index(change.turn)))
 
 
 def _routes(old: Policy, new: Policy) -> list[Change]:
     sayings = _Sayings()
-    met: dict[tuple[int | None, int | None], tuple[Route | None, Route | None, dict[str, set[str]]]] = {}
+    pairs_met: dict[tuple[int | None, int | None], tuple[Route | None, Route | None, dict[str, set[str]]]] = {}
     for place, methods, backend in _places(old, new, sayings):
         for path in place.witnesses:
             for method in methods:
                 before, after = (policy.routes.find(method, path, backend) for policy in (old, new))
                 if sayings.of(before) != sayings.of(after):
                     key = (before.index if before else None, after.index if after else None)
-                    shown = met.setdefault(key, (before, after, {}))[2]
-                    shown.setdefault(method, set()).add(place.text)
+                    words = pairs_met.setdefault(key, (before, after, {}))[2]
+                    words.setdefault(method, set()).add(place.text)
     changes: dict[tuple[Turn, str], tuple[dict[str, None], Route | None]] = {}
-    for before, after, shown in met.values():
-        subject = _subject(shown)
+    for before, after, words in pairs_met.values():
+        subject = _subject(words)
         for turn, detail in routes_differ(before, after):
             rule = (before if turn is Turn.CLOSED and after is None else after) or before
             subjects, _ = changes.setdefault((turn, detail), ({}, rule))
@@ -363,10 +365,10 @@ class _Sayings:
         return number
 
 
-def _subject(shown: dict[str, set[str]]) -> str:
+def _subject(words: dict[str, set[str]]) -> str:
     """Return the methods of one pair of rules, with the shortest path that shows them."""
-    path = min(chain.from_iterable(shown.values()), key=lambda text: (len(text), text))
-    return f"{', '.join(sorted(shown))} {path}"
+    path = min(chain.from_iterable(words.values()), key=lambda text: (len(text), text))
+    return f"{', '.join(sorted(words))} {path}"
 
 
 def _places(old: Policy, new: Policy, sayings: _Sayings) -> Iterator[tuple[Region, Set[str], str | None]]:
@@ -403,8 +405,8 @@ def _list_changes(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings)
         waiting = places.get(sayings.of(route))
         if waiting:
             pairs.append((place, waiting.pop(0)))
-    kept = _longest_rising(pairs)
-    in_old, in_new = {one for one, _ in kept}, {other for _, other in kept}
+    same = _longest_rising(pairs)
+    in_old, in_new = {one for one, _ in same}, {other for _, other in same}
     return (
         [route for place, route in enumerate(old) if place not in in_old],
         [route for place, route in enumerate(new) if place not in in_new],
@@ -421,12 +423,12 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         before.append(last[length - 1] if length else None)
         ends[length : length + 1] = [value]
         last[length : length + 1] = [place]
-    chosen: list[tuple[int, int]] = []
+    chain: list[tuple[int, int]] = []
     at = last[-1] if last else None
     while at is not None:
-        chosen.append(pairs[at])
+        chain.append(pairs[at])
         at = before[at]
-    return chosen[::-1]
+    return chain[::-1]
 
 
 def _content(route: Route) -> Hashable:
@@ -434,7 +436,7 @@ def _content(route: Route) -> Hashable:
     shape = (template.segments, template.rest, template.encoded)
     asks = (confirm.initiators, confirm.message, confirm.grant, confirm.timeout) if confirm is not None else None
     conditions = (route.when.text if route.when is not None else None, schema_text(route.schema))
-    return (shape, route.methods, route.backend, route.deny, asks, conditions, route.decided.obligations)
+    return (shape, route.methods, route.backend, route.deny, asks, conditions, route.decision.obligations)
 
 
 def _tools(old: Policy, new: Policy) -> Iterable[Change]:
@@ -473,18 +475,18 @@ def _rest(old: Policy, new: Policy) -> Iterable[Change]:
 
 def change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
     """Return the fields of the entry in the record that reports these changes."""
-    listed: list[Json] = [
+    rows: list[Json] = [
         {"turn": change.turn, "kind": change.kind, "subjects": list(change.subjects[:_SHOWN]), "detail": change.detail}
         for change in changes[:_SHOWN]
     ]
-    opened = sum(change.turn is Turn.OPENED for change in changes)
+    openings = sum(change.turn is Turn.OPENED for change in changes)
     return {
         "initiator": None,
         "method": "policy",
         "url": new.file,
         "policy_version": new.version,
         "policy_before": old.version,
-        "opened": opened,
-        "changes": listed,
-        "message": f"{len(changes)} changes, {opened} of them open something",
+        "opened": openings,
+        "changes": rows,
+        "message": f"{len(changes)} changes, {openings} of them open something",
     }

@@ -59,7 +59,7 @@ class Explanation:
     """
 
     steps: tuple[Step, ...]
-    tried: tuple[CandidateRoute, ...]
+    candidates: tuple[CandidateRoute, ...]
     request: CanonicalRequest | None
     effect: str
     reasons: tuple[str, ...]
@@ -70,9 +70,9 @@ class Explanation:
 
 def explain(policy: Policy, request: Request, caller: Caller, now: float | None = None) -> Explanation:
     """Explain the decision of `policy` on `request` of `caller`. `now` as in `decide`."""
-    if (opened := opened_past(policy, request.method, request.url)) is not None:
-        given = Step("as given", f"{request.method} {request.url}")
-        return Explanation((given,), (), None, "allow", (opened,), None, None)
+    if (opening := opened_past(policy, request.method, request.url)) is not None:
+        input_step = Step("as given", f"{request.method} {request.url}")
+        return Explanation((input_step,), (), None, "allow", (opening,), None, None)
     steps = _steps(policy, request)
     try:
         canonical = canonicalise(policy, request)
@@ -80,10 +80,10 @@ def explain(policy: Policy, request: Request, caller: Caller, now: float | None 
         return Explanation(steps, (), None, "deny", (refusal.detail,), None, _refused_remedy(policy, request, refusal))
     decision = decide(policy, canonical, caller, now)
     route = policy.routes.find(canonical.method, canonical.path, canonical.backend)
-    tried = _candidate_routes(policy, canonical, decision)
+    candidates = _candidate_routes(policy, canonical, decision)
     return Explanation(
         steps=steps,
-        tried=tried,
+        candidates=candidates,
         request=canonical,
         effect=outcome(decision),
         reasons=decision.reasons,
@@ -104,9 +104,9 @@ def opened_past(policy: Policy, method: str, url: str) -> str | None:
     entries = [entry for entry in policy.external.opening(url) if is_read or entry.startswith("connect:")]
     if not entries:
         return None
-    named = ", ".join(f"`{entry}`" for entry in entries)
+    entry_names = ", ".join(f"`{entry}`" for entry in entries)
     how = "the page's browser sends it by itself, and the gateway neither sees nor decides it"
-    return f"`external` names {named}: {how}"
+    return f"`external` names {entry_names}: {how}"
 
 
 def explain_tool(
@@ -116,10 +116,10 @@ def explain_tool(
     decision = decide_tool(policy, tool, caller, arguments, now)
     rule = policy.tools.get(tool)
     source = FactSource(caller, tool=tool, arguments=arguments or {})
-    tried = _tried_tools(tool, rule, decision) if rule is not None else ()
+    candidates = _tried_tools(tool, rule, decision) if rule is not None else ()
     return Explanation(
         steps=(Step("as given", f"{TOOL_CALL} {tool}"),),
-        tried=tried,
+        candidates=candidates,
         request=None,
         effect=outcome(decision),
         reasons=decision.reasons,
@@ -141,13 +141,13 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
     steps = [Step("as given", f"{request.method} {request.url}")]
     try:
         if request.method.upper() == WEBSOCKET:
-            asked = f", subprotocols {', '.join(request.protocols)}" if request.protocols else ""
-            steps.append(Step("opens a WebSocket", f"by a GET with Upgrade{asked}"))
+            protocols_text = f", subprotocols {', '.join(request.protocols)}" if request.protocols else ""
+            steps.append(Step("opens a WebSocket", f"by a GET with Upgrade{protocols_text}"))
         else:
             steps.append(Step("method in upper case", canonical_method(request.method)))
         backend, path, query = target(policy, request.url)
-        named = f"backend {backend}, named by the URL's origin; " if backend else ""
-        steps.append(Step("split, fragment dropped", f"{named}path {path}, query {query or '(none)'}"))
+        backend_text = f"backend {backend}, named by the URL's origin; " if backend else ""
+        steps.append(Step("split, fragment dropped", f"{backend_text}path {path}, query {query or '(none)'}"))
         path = paths.normalised_path(path)
         steps.append(Step("percent-encoding normalised", path))
         path = paths.remove_dots(path)
@@ -156,13 +156,13 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
             steps.append(Step("query normalised", paths.canonical_query(query)))
         canonical = canonicalise(policy, request)
         names = {name for name, _ in canonical.headers}
-        dropped = sorted({name.lower() for name, _ in request.headers} - names)
-        if dropped:
-            steps.append(Step("headers dropped", ", ".join(dropped)))
-        if "authorization" in dropped:
+        hidden_names = sorted({name.lower() for name, _ in request.headers} - names)
+        if hidden_names:
+            steps.append(Step("headers dropped", ", ".join(hidden_names)))
+        if "authorization" in hidden_names:
             steps.append(Step("authorization of the page", _authorization(policy, canonical.backend)))
-        named = canonical.backend or "(no backend)"
-        steps.append(Step("canonical", f"{canonical.shown_method} {canonical.url} to {named}"))
+        backend_text = canonical.backend or "(no backend)"
+        steps.append(Step("canonical", f"{canonical.shown_method} {canonical.url} to {backend_text}"))
     except ValueError as error:
         steps.append(Step("refused", str(error)))
     except Refusal as refusal:
@@ -188,16 +188,18 @@ def _authorization(policy: Policy, backend: str) -> str:
 
 def _candidate_routes(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[CandidateRoute, ...]:
     above = policy.organisation.matching(request.method, request.path) if policy.organisation is not None else []
-    tried = [CandidateRoute(f"organisation: {rule.template.text}", rule.line, rule.does, rule.file) for rule in above]
+    candidates_above = [
+        CandidateRoute(f"organisation: {rule.template.text}", rule.line, rule.does, rule.file) for rule in above
+    ]
     if any(rule.deny is not None for rule in above):
-        return tuple(tried)
+        return tuple(candidates_above)
     for route in policy.routes.matching(request.path)[:MAX_TRIED]:
         passed_over = _skip_reason(route, request)
         came = passed_over or _came_of(decision, route.deny)
-        tried.append(CandidateRoute(route.template.text, route.line, came, route.file))
+        candidates_above.append(CandidateRoute(route.template.text, route.line, came, route.file))
         if passed_over is None:
             break
-    return tuple(tried)
+    return tuple(candidates_above)
 
 
 def _skip_reason(route: Route, request: CanonicalRequest) -> str | None:
@@ -260,7 +262,7 @@ def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> st
         where = _where(route)
         return f"the rule {where} denies this on purpose: a route for it must come before that line"
     if route is not None and request.protocols is not None:
-        rule = route.decided.obligations.socket
+        rule = route.decision.obligations.socket
         if rule is None:
             return f"add `websocket: true` to {route.template.text} ({route.place})"
         if rule.protocols is not None and not (request.protocols and set(request.protocols) <= set(rule.protocols)):

@@ -238,12 +238,12 @@ class _Parser:
 
     def items(self, end: str, one: Callable[[], T]) -> tuple[T, ...]:
         """Parse a comma-separated list up to `end`."""
-        found: list[T] = []
+        result: list[T] = []
         while not self.consume(end):
-            if found:
+            if result:
                 self.expect(",")
-            found.append(one())
-        return tuple(found)
+            result.append(one())
+        return tuple(result)
 
     def name(self) -> str:
         """Consume the field or method name after a dot."""

@@ -72,7 +72,7 @@ class Vocabulary:
         """Check that `path` names a fact. Raises ValueError with the known names."""
         root, second = path[0], path[1] if len(path) > 1 else None
         if root not in self.roots:
-            raise _unknown(path[:1], self.roots)
+            raise _unknown_fact(path[:1], self.roots)
         match root:
             case "request":
                 _check_known(path, second, _REQUEST)
@@ -97,7 +97,7 @@ class Vocabulary:
                 pass
 
     @property
-    def shown(self) -> str:
+    def listing(self) -> str:
         """All names, for a message."""
         names = ["app", "initiator", "view.id", *(f"principal.{name}" for name in _PRINCIPAL)]
         if self.parameters is None:
@@ -243,13 +243,13 @@ def _body(path: Path) -> Finder:
 
 def _many(read: Callable[[FactSource], Mapping[str, list[str]] | Missing], rest: Path, *, scalar: bool) -> Finder:
     def find(source: FactSource) -> object:
-        found = read(source)
-        if isinstance(found, Missing):
-            return found
-        twins = _twins(found, str(rest[0]) if rest else None)
+        mapping = read(source)
+        if isinstance(mapping, Missing):
+            return mapping
+        twins = _twins(mapping, str(rest[0]) if rest else None)
         if twins is not None:
             return twins
-        value = descend(found, rest)
+        value = descend(mapping, rest)
         if scalar and isinstance(value, list):
             return value[0] if len(value) == 1 else Missing(f"is there {len(value)} times, and used as one value")
         return value
@@ -257,16 +257,16 @@ def _many(read: Callable[[FactSource], Mapping[str, list[str]] | Missing], rest:
     return find
 
 
-def _twins(found: Mapping[str, list[str]], name: str | None) -> Missing | None:
+def _twins(values: Mapping[str, list[str]], name: str | None) -> Missing | None:
     """Return `Missing` for names that differ only in case: servers treat these differently."""
     if name is None:
-        return _TWIN if len({key.casefold() for key in found}) != len(found) else None
-    return _TWIN if _has_twin(found, name) else None
+        return _TWIN if len({key.casefold() for key in values}) != len(values) else None
+    return _TWIN if _has_twin(values, name) else None
 
 
-def _has_twin(found: Mapping[str, object], name: str) -> bool:
-    meant = name.casefold()
-    return any(key != name and key.casefold() == meant for key in found)
+def _has_twin(values: Mapping[str, object], name: str) -> bool:
+    folded_name = name.casefold()
+    return any(key != name and key.casefold() == folded_name for key in values)
 
 
 def _query(query: str) -> Mapping[str, list[str]] | Missing:
@@ -274,22 +274,22 @@ def _query(query: str) -> Mapping[str, list[str]] | Missing:
         return Missing('cannot be read in one way, since the query has a ";"', odd=True)
     if has_lone_percent(query):
         return Missing('cannot be read in one way, since the query has a "%" that is not a percent-encoding', odd=True)
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     try:
         for part in query.split("&"):
             if part:
                 name, _, value = part.partition("=")
-                found.setdefault(_decode(name), []).append(_decode(value))
+                values.setdefault(_decode(name), []).append(_decode(value))
     except UnicodeDecodeError:
         return Missing("cannot be read, since the query is not UTF-8", odd=True)
-    return found
+    return values
 
 
 def _fields(headers: tuple[tuple[str, str], ...]) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for name, value in headers:
-        found.setdefault(name, []).append(value)
-    return found
+        values.setdefault(name, []).append(value)
+    return values
 
 
 def _decode(text: str) -> str:
@@ -306,10 +306,10 @@ def _check_known(path: Path, second: str | int | None, known: tuple[str, ...]) -
     if second is None:
         raise ValueError(f"{fact_name(path)} is not a fact by itself: {_ONE.format(known=_all(path[:1], known))}")
     if second not in known:
-        raise _unknown(path[:2], known, path[:1])
+        raise _unknown_fact(path[:2], known, path[:1])
 
 
-def _unknown(path: Path, known: tuple[str, ...], before: Path = ()) -> ValueError:
+def _unknown_fact(path: Path, known: tuple[str, ...], before: Path = ()) -> ValueError:
     return ValueError(f"{fact_name(path)} is unknown here (known: {_all(before, known)})")
 
 

@@ -127,27 +127,27 @@ def filter_request_headers(headers: Headers) -> Headers:
     """
     if len(headers) > MAX_FIELDS:
         raise ValueError(f"{len(headers)} headers: at most {MAX_FIELDS} are taken")
-    kept: list[tuple[str, str]] = []
-    nominated: set[str] = set()
+    fields: list[tuple[str, str]] = []
+    names: set[str] = set()
     size = 0
     for name, value in headers:
         size += len(name) + len(value)
-        passed = _request_name(name) if len(name) <= 128 else _request_name.__wrapped__(name)
-        if not _VALUE.fullmatch(value) and not (passed == LAST_EVENT_ID and EVENT_ID.fullmatch(value)):
+        result = _request_name(name) if len(name) <= 128 else _request_name.__wrapped__(name)
+        if not _VALUE.fullmatch(value) and not (result == LAST_EVENT_ID and EVENT_ID.fullmatch(value)):
             raise ValueError(
-                f"the value of the header {passed or name.lower()} has a character that HTTP does not allow"
+                f"the value of the header {result or name.lower()} has a character that HTTP does not allow"
             )
-        if passed == "content-encoding" and value.strip(" \t").lower() not in ("", "identity"):
+        if result == "content-encoding" and value.strip(" \t").lower() not in ("", "identity"):
             raise ValueError("a compressed body cannot be decided on: send it without content-encoding")
-        if passed is not None:
-            kept.append((passed, value.strip(" \t")))
+        if result is not None:
+            fields.append((result, value.strip(" \t")))
         elif name.lower() == "connection":
-            nominated |= {token.strip().lower() for token in value.split(",")}
+            names |= {token.strip().lower() for token in value.split(",")}
     if size > MAX_BYTES:
         raise ValueError(f"the headers are larger than {MAX_BYTES // 1024} KiB")
-    if sum(name == "content-type" for name, _ in kept) > 1:
+    if sum(name == "content-type" for name, _ in fields) > 1:
         raise ValueError("more than one content-type header: send one")
-    return without(tuple(kept), nominated) if nominated else tuple(kept)
+    return without(tuple(fields), names) if names else tuple(fields)
 
 
 def is_field(name: str, value: str) -> bool:
@@ -159,8 +159,8 @@ def without(headers: Headers, names: Collection[str]) -> Headers:
     """Return `headers` without `names` (lower case) and their variants with `_` for `-`; for an injected header."""
     if not headers:
         return ()
-    dropped = {_hyphenate(name) for name in names}
-    return tuple([field for field in headers if _hyphenate(field[0]) not in dropped])
+    hidden_names = {_hyphenate(name) for name in names}
+    return tuple([field for field in headers if _hyphenate(field[0]) not in hidden_names])
 
 
 def filter_response_headers(headers: Headers, allowed: frozenset[str] = DEFAULT_RESPONSE) -> Headers:
@@ -170,9 +170,9 @@ def filter_response_headers(headers: Headers, allowed: frozenset[str] = DEFAULT_
     """
     return tuple(
         [
-            (lowered, value)
+            (lower_name, value)
             for name, value in headers
-            if (lowered := name.lower()) in allowed and not never_in_response(lowered) and _VALUE.fullmatch(value)
+            if (lower_name := name.lower()) in allowed and not never_in_response(lower_name) and _VALUE.fullmatch(value)
         ]
     )
 
@@ -191,20 +191,26 @@ def forbid_shared_caching(headers: Headers, *, credentialed: bool, confirmed: bo
     if credentialed:
         return (*others, ("cache-control", "private, no-cache"))
     directives = (part for name, value in headers if name == "cache-control" for part in value.split(","))
-    kept = ", ".join(part.strip() for part in directives if part.strip() and not _SHARED_CACHE.fullmatch(part))
-    return (*others, ("cache-control", kept)) if kept else others
+    directives_left = ", ".join(
+        part.strip() for part in directives if part.strip() and not _SHARED_CACHE.fullmatch(part)
+    )
+    return (*others, ("cache-control", directives_left)) if directives_left else others
 
 
 @lru_cache(maxsize=512)
 def _request_name(name: str) -> str | None:
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"{name[:40]!r} is not a header name")
-    lowered = name.lower()
-    meant = _hyphenate(lowered)
-    if meant in _OVERRIDES:
-        raise ValueError(f"the header {lowered} is refused: send the method and the URL that you mean")
+    lower_name = name.lower()
+    hyphen_name = _hyphenate(lower_name)
+    if hyphen_name in _OVERRIDES:
+        raise ValueError(f"the header {lower_name} is refused: send the method and the URL that you mean")
     # "_" imitates "-": many servers treat both alike, and a condition sees only one
-    return None if "_" in lowered or meant in _DROPPED or meant.startswith(_DROPPED_PREFIXES) else lowered
+    return (
+        None
+        if "_" in lower_name or hyphen_name in _DROPPED or hyphen_name.startswith(_DROPPED_PREFIXES)
+        else lower_name
+    )
 
 
 def _hyphenate(name: str) -> str:

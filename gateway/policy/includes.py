@@ -50,8 +50,8 @@ class PolicyFiles:
 
     def __init__(self, path: Path, root: Path | None = None) -> None:
         real = Path(os.path.realpath(path))
-        found = root if root is not None else config_folder(real)
-        self._folders = {real.parent, *([Path(os.path.realpath(found))] if found is not None else [])}
+        folder = root if root is not None else config_folder(real)
+        self._folders = {real.parent, *([Path(os.path.realpath(folder))] if folder is not None else [])}
         self._real = {str(path): real}
 
     def beside(self, file: str, name: str) -> str:
@@ -67,8 +67,8 @@ class PolicyFiles:
         path = Path(os.path.realpath(self._real[file].parent / name))
         if not any(path.is_relative_to(folder) for folder in self._folders):
             raise ValueError(f"{quote(name)} is outside of the folder of the configuration, or links to the outside")
-        shown = os.path.normpath(Path(file).parent / name)
-        known = next((one for one, real in self._real.items() if real == path), shown)
+        display_path = os.path.normpath(Path(file).parent / name)
+        known = next((one for one, real in self._real.items() if real == path), display_path)
         self._real[known] = path
         return known, _text(path, name)
 
@@ -103,9 +103,9 @@ def put_together(text: str, file: str, files: PolicyFiles | None, problems: list
     main = parse(text, file, problems)
     if not isinstance(main.value, Mapping) or "include" not in main.value:
         return PolicyParts(main, (), ())
-    found = reading.all_of(main, (file,))
-    merged = _merge([node for node, _ in found], problems)
-    return PolicyParts(merged, tuple(node.file for node, _ in found[1:]), tuple(text for _, text in found[1:]))
+    parts = reading.all_of(main, (file,))
+    document = _merge([node for node, _ in parts], problems)
+    return PolicyParts(document, tuple(node.file for node, _ in parts[1:]), tuple(text for _, text in parts[1:]))
 
 
 @dataclass(slots=True)
@@ -116,49 +116,49 @@ class _Inclusion:
 
     def all_of(self, node: Node, chain: tuple[str, ...]) -> list[tuple[Node, str]]:
         """Return a file and all of its parts, depth first; a part that is included twice is there once."""
-        found = [(node, "")]
-        for named in self._included_parts(node):
-            part = self._part(named, chain)
+        parts = [(node, "")]
+        for entry in self._included_parts(node):
+            part = self._part(entry, chain)
             if part is not None:
-                found += [(part[0], part[1]), *self.all_of(part[0], (*chain, part[0].file))[1:]]
-        return found
+                parts += [(part[0], part[1]), *self.all_of(part[0], (*chain, part[0].file))[1:]]
+        return parts
 
     def _included_parts(self, node: Node) -> Iterator[Node]:
-        listed = node.value.get("include") if isinstance(node.value, Mapping) else None
-        if listed is None:
+        entries = node.value.get("include") if isinstance(node.value, Mapping) else None
+        if entries is None:
             return
-        if not isinstance(listed.value, tuple):
-            self.problems.append(listed.problem(f"include: must be a list of files, not {listed.kind}"))
+        if not isinstance(entries.value, tuple):
+            self.problems.append(entries.problem(f"include: must be a list of files, not {entries.kind}"))
             return
-        for one in listed.value:
+        for one in entries.value:
             if isinstance(one.value, str) and one.value:
                 yield one
             else:
                 self.problems.append(one.problem(f"include: must be the name of a file, not {one.kind}"))
 
-    def _part(self, named: Node, chain: tuple[str, ...]) -> tuple[Node, str] | None:
+    def _part(self, entry: Node, chain: tuple[str, ...]) -> tuple[Node, str] | None:
         """Return the part that an item of `include` names; None after a problem, or if it is there already."""
-        name = str(named.value)
+        name = str(entry.value)
         if self.files is None:
-            return self._refuse(named, "a policy that is not read from a file has no files beside it")
+            return self._refuse(entry, "a policy that is not read from a file has no files beside it")
         if name.startswith("/") or "\\" in name or ":" in name:
-            return self._refuse(named, f"{quote(name)} must be a path relative to this file")
+            return self._refuse(entry, f"{quote(name)} must be a path relative to this file")
         try:
-            shown, text = self.files.include(named.file, name)
+            display_path, text = self.files.include(entry.file, name)
         except ValueError as error:
-            return self._refuse(named, str(error))
-        if shown in chain:
-            path = " → ".join([*chain[chain.index(shown) :], shown])
-            return self._refuse(named, f"{quote(name)} includes itself: {path}")
+            return self._refuse(entry, str(error))
+        if display_path in chain:
+            path = " → ".join([*chain[chain.index(display_path) :], display_path])
+            return self._refuse(entry, f"{quote(name)} includes itself: {path}")
         if len(chain) > DEEPEST:
-            return self._refuse(named, f"{quote(name)} is included through more than {DEEPEST} files")
-        if shown in self.seen:
+            return self._refuse(entry, f"{quote(name)} is included through more than {DEEPEST} files")
+        if display_path in self.seen:
             return None
         if len(self.seen) >= MOST:
-            return self._refuse(named, f"a policy has at most {MOST} parts")
-        self.seen[shown] = None
+            return self._refuse(entry, f"a policy has at most {MOST} parts")
+        self.seen[display_path] = None
         try:
-            node = parse(text, shown, self.problems)
+            node = parse(text, display_path, self.problems)
         except DocumentError as error:
             self.problems[:] = error.problems  # it contains those from before
             return None
@@ -170,12 +170,14 @@ class _Inclusion:
         for key in _OWN:
             if key in node.value:
                 line, column = node.keys[key]
-                self.problems.append(Problem(shown, line, column, f'"{key}" belongs in the policy, not in a part'))
+                self.problems.append(
+                    Problem(display_path, line, column, f'"{key}" belongs in the policy, not in a part')
+                )
         return node, text
 
-    def _refuse(self, named: Node, message: str) -> tuple[Node, str] | None:
+    def _refuse(self, entry: Node, message: str) -> tuple[Node, str] | None:
         """Report a problem at the item, which is left out."""
-        self.problems.append(named.problem(f"include: {message}"))
+        self.problems.append(entry.problem(f"include: {message}"))
         return None
 
 

@@ -206,9 +206,9 @@ def _section(name: str) -> dict[str, Json]:
     properties: dict[str, Json] = {}
     for key, (value, line) in keys.items():
         properties[key] = {"description": line, **(value if isinstance(value, dict) else {})}
-    found: dict[str, Json] = {"type": "object", "properties": properties, "required": REQUIRED.get(name, [])}
+    schema: dict[str, Json] = {"type": "object", "properties": properties, "required": REQUIRED.get(name, [])}
     if name == "backend":
         # Backend types of plugins have further keys.
-        named: Json = {"propertyNames": {"enum": list(keys)}, "required": ["url"]}
-        return found | {"if": {"properties": {"type": {"const": "http"}}}, "then": named}
-    return found | {"additionalProperties": False}
+        name_schema: Json = {"propertyNames": {"enum": list(keys)}, "required": ["url"]}
+        return schema | {"if": {"properties": {"type": {"const": "http"}}}, "then": name_schema}
+    return schema | {"additionalProperties": False}

@@ -101,14 +101,14 @@ def _backend(name: str, section: Section, folder: str) -> BackendSpec:
 
 
 def _authorization(section: Section) -> AppAuthorization:
-    found = AppAuthorization(section.choice("authorization", tuple(AppAuthorization), AppAuthorization.DROP))
-    if found is not AppAuthorization.DROP and "credential" in section:
+    authorization = AppAuthorization(section.choice("authorization", tuple(AppAuthorization), AppAuthorization.DROP))
+    if authorization is not AppAuthorization.DROP and "credential" in section:
         section.problem(
             f"`credential` sends the gateway's own token there, so that a page's cannot be sent: leave one out, "
-            f"`credential` or `authorization: {found}`",
+            f"`credential` or `authorization: {authorization}`",
             "authorization",
         )
-    return found
+    return authorization
 
 
 def _url(section: Section, text: str) -> str:
@@ -120,13 +120,13 @@ def _url(section: Section, text: str) -> str:
 
 
 def _origins(section: Section) -> tuple[str, ...]:
-    found = []
+    rules = []
     for text in section.texts("origins"):
         try:
-            found.append(parse_origin(text))
+            rules.append(parse_origin(text))
         except ValueError as error:
             section.problem(str(error), "origins")
-    return tuple(found)
+    return tuple(rules)
 
 
 def _network(section: Section) -> Network:
@@ -157,10 +157,10 @@ def _retry(section: Section) -> Retry | None:
     words = [str(node.plain()) for node in rule.nodes("on")]
     if not words and "on" not in rule:
         words = [str(one) for one in _WORTH_ANOTHER]
-    found = [parse_text(rule, "on", _worth, word) for word in words]
+    durations = [parse_text(rule, "on", _worth, word) for word in words]
     return Retry(
         attempts=rule.integer("attempts", 2, minimum=2, maximum=5),
-        on=frozenset(one for one in found if one is not None),
+        on=frozenset(one for one in durations if one is not None),
         backoff=rule.duration("backoff", 0.2),
         methods=REPEATABLE_METHODS,
     )
@@ -198,40 +198,40 @@ def _options(section: Section, type: str) -> dict[str, Json]:
 
 def warnings(policy: Policy) -> tuple[Problem, ...]:
     """Return the warnings with their places; none of them prevents the policy's use."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if policy.mode is not None:
         text = f"report mode: what no rule allows is let through until {policy.mode.date}, and written down"
-        found.append(Problem(policy.file, 1, 1, text))
-    vaulting = {route.backend for route in policy.routes.all if route.decided.obligations.vault}
+        problems.append(Problem(policy.file, 1, 1, text))
+    vaulting = {route.backend for route in policy.routes.all if route.decision.obligations.vault}
     for spec in policy.backends.values():
         if spec.authorization is AppAuthorization.VAULT and spec.name not in vaulting:
             text = (
                 f"the backend {spec.name} has `authorization: vault`, and no route to it names where an answer holds a "
                 "token: write such as `vault: [$.access_token]` at the route of the login"
             )
-            found.append(Problem(policy.file, 1, 1, text))
+            problems.append(Problem(policy.file, 1, 1, text))
     for route in policy.routes.all:
         literal = next((name for name in route.template.text.split("/") if name.startswith(":")), None)
         if literal is not None:
             text = f"{route.template.text}: {literal} means itself alone; a parameter is {{{literal[1:] or 'name'}}}"
-            found.append(Problem(route.file or policy.file, route.line, 1, text))
-        secret = route.decided.obligations.secret
+            problems.append(Problem(route.file or policy.file, route.line, 1, text))
+        secret = route.decision.obligations.secret
         if secret and route.confirm is not None and reads_body(route.confirm.message):
             text = f"{route.template.text}: its question shows the body, which `secret` keeps from people"
-            found.append(Problem(route.file or policy.file, route.line, 1, text))
+            problems.append(Problem(route.file or policy.file, route.line, 1, text))
         lines = _deciding_places(policy, route)
         if lines:
             plain = all(place.startswith("line ") for place in lines)
             numbers = ", ".join(place.removeprefix("line ") for place in lines)
             together = f"lines {numbers}" if plain else "; ".join(lines)
-            named = f"{lines[0]} takes" if len(lines) == 1 else f"{together} take"
-            text = f"{route.template.text} never decides: {named} all that it matches"
-            found.append(Problem(route.file or policy.file, route.line, 1, text))
+            subject = f"{lines[0]} takes" if len(lines) == 1 else f"{together} take"
+            text = f"{route.template.text} never decides: {subject} all that it matches"
+            problems.append(Problem(route.file or policy.file, route.line, 1, text))
         shows_body = route.confirm is not None and reads_body(route.confirm.message)
         if shows_body and route.when is None and route.schema is None:
             text = f"{route.template.text}: the question shows the body, so forms and all else but JSON are refused"
-            found.append(Problem(route.file or policy.file, route.line, 1, text))
-    return tuple(found)
+            problems.append(Problem(route.file or policy.file, route.line, 1, text))
+    return tuple(problems)
 
 
 def _deciding_places(policy: Policy, route: Route) -> list[str]:
@@ -327,7 +327,7 @@ def parse_policy(
         mode=mode,
         sources=(file, *parts.files, *schemas.files, *(organisation.files if organisation is not None else ())),
         reads_body=any(route.reads_body for route in routes),
-        largest_request=max((route.decided.obligations.request_limit for route in routes), default=0),
+        largest_request=max((route.decision.obligations.request_limit for route in routes), default=0),
         snapshot=tuple(dict.fromkeys(url for route in routes for url in route.snapshot)),
         organisation=organisation,
         parts=parts.files,
@@ -346,11 +346,11 @@ def check_part(path: Path) -> Policy:
     node = parse(text, str(path), [])
     entries = node.value if isinstance(node.value, Mapping) else {}
     routes = entries["routes"].value if "routes" in entries else ()
-    listed = [one.value for one in routes if isinstance(one.value, Mapping)] if isinstance(routes, tuple) else []
-    named = dict.fromkeys(one["backend"].value for one in listed if "backend" in one)
-    lacking = [name for name in named if isinstance(name, str) and _NAME.fullmatch(name)] or ["backend"]
-    supplied = [] if "backends" in entries else [f"  {name}: {{url: http://part.invalid}}" for name in lacking]
-    lines = ["" if "version" in entries else "version: 1", *(["backends:", *supplied] if supplied else [])]
+    rule_values = [one.value for one in routes if isinstance(one.value, Mapping)] if isinstance(routes, tuple) else []
+    backends = dict.fromkeys(one["backend"].value for one in rule_values if "backend" in one)
+    lacking = [name for name in backends if isinstance(name, str) and _NAME.fullmatch(name)] or ["backend"]
+    backend_lines = [] if "backends" in entries else [f"  {name}: {{url: http://part.invalid}}" for name in lacking]
+    lines = ["" if "version" in entries else "version: 1", *(["backends:", *backend_lines] if backend_lines else [])]
     # After the part, so that the lines of its problems stay.
     return parse_policy("\n".join([text.rstrip("\n"), *lines, ""]), str(path), files=files)
 
@@ -363,8 +363,10 @@ def any_tool(organisation: Organisation) -> Policy:
 
 def _within(route: Route, organisation: Organisation) -> Route:
     """Return a route with the limits that hold for every app."""
-    obligations = organisation.ceilings.apply(route.decided.obligations)
-    return route if route.deny is not None else replace(route, decided=replace(route.decided, obligations=obligations))
+    obligations = organisation.ceilings.apply(route.decision.obligations)
+    return (
+        route if route.deny is not None else replace(route, decision=replace(route.decision, obligations=obligations))
+    )
 
 
 @contextmanager
@@ -396,8 +398,8 @@ def _defaults(top: Section) -> Obligations:
 
 
 def _mask(responses: Section) -> tuple[JsonPath, ...]:
-    found = (parse_text(responses, "mask", parse_json_path, text) for text in responses.texts("mask"))
-    return tuple(path for path in found if path is not None)
+    paths = (parse_text(responses, "mask", parse_json_path, text) for text in responses.texts("mask"))
+    return tuple(path for path in paths if path is not None)
 
 
 def _response_headers(responses: Section) -> frozenset[str]:

@@ -50,21 +50,21 @@ class JsonPath:
         """Return a copy with each value at a place of the path changed; `value` itself if no place matches."""
         if not any(True for _ in self._places(value)):
             return value
-        copied = _copy(value)
-        for container, key in list(self._places(copied)):
+        copy = _copy(value)
+        for container, key in list(self._places(copy)):
             container[key] = change(container[key])
-        return copied
+        return copy
 
     def _places(self, value: Json) -> Iterator[tuple[Container, Key]]:
-        found: list[Json] = [value]
+        values: list[Json] = [value]
         for segment in self.segments[:-1]:
-            found = [
+            values = [
                 container[key]
-                for container in _containers(found, segment.deep)
+                for container in _containers(values, segment.deep)
                 for key in _keys(container, segment.selector)
             ]
         last = self.segments[-1]
-        for container in _containers(found, last.deep):
+        for container in _containers(values, last.deep):
             for key in _keys(container, last.selector):
                 yield container, key
 
@@ -129,7 +129,7 @@ def _copy(value: Json) -> Json:
         for key in _keys(container, None):
             child = container[key]
             if isinstance(child, dict | list):
-                copied: Container = child.copy()
-                container[key] = copied
-                stack.append(copied)
+                copy: Container = child.copy()
+                container[key] = copy
+                stack.append(copy)
     return whole[0]

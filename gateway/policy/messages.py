@@ -29,10 +29,10 @@ class MessageTemplate:
 
     def fill(self, values: Iterable[object]) -> str:
         """Fill in the values of its names, in order, on one line of at most `MAX_MESSAGE` characters."""
-        filled = [self.texts[0]]
+        texts = [self.texts[0]]
         for value, text in zip(values, self.texts[1:], strict=True):
-            filled += (_cut(visible(_display(value)), MAX_VALUE), text)
-        return _cut(visible("".join(filled)), MAX_MESSAGE)
+            texts += (_cut(visible(_display(value)), MAX_VALUE), text)
+        return _cut(visible("".join(texts)), MAX_MESSAGE)
 
 
 def parse_message(text: str) -> MessageTemplate:

@@ -75,14 +75,14 @@ class Limit:
     rate: Rate
     per: Per
     scope: str = ""
-    _named: str = field(init=False, repr=False, compare=False)
+    _name: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_named", f"{self.scope}\n{self.rate.count}/{self.rate.period:g}")
+        object.__setattr__(self, "_name", f"{self.scope}\n{self.rate.count}/{self.rate.period:g}")
 
     def key(self, caller: Caller) -> tuple[str, ...]:
         """Return the key of the bucket for `caller`. A limit per view counts per principal without a proven view."""
-        return (caller.app, self._named, *_subject(self.per, caller))
+        return (caller.app, self._name, *_subject(self.per, caller))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class Quota:
 
     def key(self, caller: Caller, now: float) -> str:
         """Return the bucket's key for `caller` at `now` (seconds since the epoch), with its window, as 2026-07-31."""
-        started = datetime.fromtimestamp(now, UTC).strftime(_STARTED[self.window])
-        return "\n".join((caller.app, self.scope, self.window, *_subject(self.per, caller), started))
+        started_at = datetime.fromtimestamp(now, UTC).strftime(_STARTED[self.window])
+        return "\n".join((caller.app, self.scope, self.window, *_subject(self.per, caller), started_at))
 
     def resets(self, now: float) -> float:
         """Return the seconds from `now` until the next window."""

@@ -92,12 +92,12 @@ def _size(section: Section, key: str) -> int | None:
 
 def _filter(ceilings: Ceilings, section: Section) -> Ceilings:
     """Return the limits with the masks and the headers of `responses`."""
-    found = (parse_text(section, "mask", parse_json_path, text) for text in section.texts("mask"))
+    paths = (parse_text(section, "mask", parse_json_path, text) for text in section.texts("mask"))
     headers = frozenset(name.lower() for name in section.texts("headers")) if section.get("headers") else None
     for name in sorted(headers or ()):
         if never_in_response(name):
             section.problem(f'"{name}" never reaches an app: leave it out', "headers")
-    return replace(ceilings, mask=tuple(path for path in found if path is not None), headers=headers)
+    return replace(ceilings, mask=tuple(path for path in paths if path is not None), headers=headers)
 
 
 def _rule(section: Section) -> OrganisationRule:
@@ -143,8 +143,8 @@ def _tool(name: str, section: Section) -> ToolRule:
 
 def _as_route(index: int, rule: OrganisationRule) -> Route:
     """Return a route that matches as the rule; it counts as a denial, which also matches ambiguous segments."""
-    decided = Decision(Effect.DENY, ())
-    return Route(index, rule.line, rule.template, rule.methods, None, rule.deny or "", None, decided)
+    decision = Decision(Effect.DENY, ())
+    return Route(index, rule.line, rule.template, rule.methods, None, rule.deny or "", None, decision)
 
 
 def _check_rules(

@@ -57,7 +57,7 @@ def tool_pin(
 
 def read_tool(name: str, section: Section, scope: str = "", *, file: str = "") -> ToolRule:
     """Read one rule; `scope` begins the scopes of its limits, `file` is the part that it comes from."""
-    scoped = f"{scope} tool {name}".strip()
+    label = f"{scope} tool {name}".strip()
     if not _NAME.fullmatch(name):
         section.problem(f'"{name[:40]}" is not the name of a WebMCP tool (1 to 128 of A-Z a-z 0-9 _ . -)')
     rule = ToolRule(
@@ -65,9 +65,9 @@ def read_tool(name: str, section: Section, scope: str = "", *, file: str = "") -
         line=section.node.line,
         deny=section.text("deny") or None,
         confirm=read_confirm(section, _VOCABULARY, TOOL_MESSAGE),
-        limits=read_rates(section, scoped),
+        limits=read_rates(section, label),
         description=section.text("description") or None,
-        quotas=read_quotas(section, scoped),
+        quotas=read_quotas(section, label),
         pin=section.text("pin") or None,
         timeout=section.duration("timeout") or None,
         when=parse_text(section, "when", lambda text: parse_condition(text, _VOCABULARY), section.text("when")),
@@ -175,13 +175,13 @@ class External:
     def opening(self, url: str) -> list[str]:
         """Return the entries that let a page's browser load the absolute `url` by itself, as a policy names them."""
         origin = origin_of(re.sub("^ws", "http", url))
-        found = [f"{kind}: {origin}" for kind in KINDS if origin and origin in self.origins.get(kind, ())]
-        return found + [f"scripts: {script}" for script in self.scripts if script == url]
+        origins = [f"{kind}: {origin}" for kind in KINDS if origin and origin in self.origins.get(kind, ())]
+        return origins + [f"scripts: {script}" for script in self.scripts if script == url]
 
     def entries(self) -> list[str]:
         """Return every entry as a policy names it, with its kind."""
-        found = [f"{kind}: {origin}" for kind in KINDS for origin in self.origins.get(kind, ())]
-        return found + [f"scripts: {url} ({integrity})" for url, integrity in self.scripts.items()]
+        origins_found = [f"{kind}: {origin}" for kind in KINDS for origin in self.origins.get(kind, ())]
+        return origins_found + [f"scripts: {url} ({integrity})" for url, integrity in self.scripts.items()]
 
     def connects(self) -> list[str]:
         """Return the origins that requests may go to, those of sockets included."""
@@ -190,8 +190,8 @@ class External:
 
     def resources(self) -> list[str]:
         """Return the origins of files for `resourceDomains` (MCP Apps), which has no kinds."""
-        found = [origin for kind in ("fonts", "images", "styles") for origin in self.origins.get(kind, ())]
-        return [*dict.fromkeys((*found, *(origin_of(url) for url in self.scripts)))]
+        origins_found = [origin for kind in ("fonts", "images", "styles") for origin in self.origins.get(kind, ())]
+        return [*dict.fromkeys((*origins_found, *(origin_of(url) for url in self.scripts)))]
 
 
 NO_EXTERNAL: Final = External()
@@ -219,9 +219,9 @@ def read_external(top: Section) -> External:
     section = top.section("external")
     origins = {
         kind: tuple(
-            found
+            origin
             for text in section.texts(kind)
-            if (found := parse_text(section, kind, _secure_origin, text)) is not None
+            if (origin := parse_text(section, kind, _secure_origin, text)) is not None
         )
         for kind in KINDS
     }
@@ -237,7 +237,7 @@ def read_external(top: Section) -> External:
             )
         elif url is not None:
             scripts[url] = integrity
-    return External({kind: found for kind, found in origins.items() if found}, scripts)
+    return External({kind: origins_found for kind, origins_found in origins.items() if origins_found}, scripts)
 
 
 def _secure_origin(text: str) -> str:

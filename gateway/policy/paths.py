@@ -76,26 +76,26 @@ def normalised_path(path: str) -> str:
         raise ValueError("the path has a character outside ASCII: percent-encode it as UTF-8")
     if any(char < " " or char == "\x7f" for char in path):
         raise ValueError("the path has a control character")
-    found = _PERCENT.sub(_normalise, _NOT_PATH.sub(_percent_encode, path))
-    if "%" in found:
-        _check_encoded(found)
-    return found
+    path_text = _PERCENT.sub(_normalise, _NOT_PATH.sub(_percent_encode, path))
+    if "%" in path_text:
+        _check_encoded(path_text)
+    return path_text
 
 
 def remove_dots(path: str) -> str:
     """Remove `.` and `..` segments (RFC 3986, section 5.2.4)."""
     if "/." not in path:
         return path
-    kept: list[str] = []
+    result: list[str] = []
     segments = path.split("/")[1:]
     for segment in segments:
         if segment == "..":
-            del kept[-1:]
+            del result[-1:]
         elif segment != ".":
-            kept.append(segment)
+            result.append(segment)
     if segments[-1] in (".", ".."):
-        kept.append("")
-    return "/" + "/".join(kept)
+        result.append("")
+    return "/" + "/".join(result)
 
 
 def is_ambiguous(segment: str) -> bool:

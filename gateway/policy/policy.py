@@ -107,12 +107,12 @@ class Routes:
 
     def covering(self, template: Template) -> list[Route]:
         """Return the routes that match every path of `template`, itself included, in the order of the file."""
-        found: list[Route] = []
+        routes: list[Route] = []
         branches = [self._root]
         for segment in template.segments:
             below: list[_Branch] = []
             for branch in branches:
-                found += branch.rests
+                routes += branch.rests
                 if segment is not None and segment in branch.literals:
                     below.append(branch.literals[segment])
                 # Parameters do not match an empty segment, as after a trailing slash.
@@ -120,19 +120,19 @@ class Routes:
                     below.append(branch.parameter)
             branches = below
         for branch in branches:
-            found += branch.rests if template.rest else (*branch.ends, *branch.rests)
-        return sorted(found, key=_place)
+            routes += branch.rests if template.rest else (*branch.ends, *branch.rests)
+        return sorted(routes, key=_place)
 
     def overlapping(self, template: Template) -> list[Route]:
         """Return the routes that share a path with `template`, in the order of the file."""
-        found: list[Route] = []
+        routes: list[Route] = []
         branches = [self._root]
         for segment in template.segments:
-            found += chain.from_iterable(branch.rests for branch in branches)
+            routes += chain.from_iterable(branch.rests for branch in branches)
             branches = [below for branch in branches for below in branch.below(segment)]
         for branch in branches:
-            found += branch.every() if template.rest else (*branch.ends, *branch.rests)
-        return sorted(found, key=_place)
+            routes += branch.every() if template.rest else (*branch.ends, *branch.rests)
+        return sorted(routes, key=_place)
 
     def _add(self, route: Route) -> None:
         branch = self._root
@@ -180,24 +180,24 @@ class Routes:
         if "%" in path:
             opaque = tuple(place for place, segment in enumerate(segments[1:]) if paths.is_ambiguous(segment))
             segments = [paths.fold(segment) for segment in segments]
-        found: list[Route] = []
+        routes: list[Route] = []
         branches = [self._root]
         for segment in segments[1:]:
             below: list[_Branch] = []
             for branch in branches:
-                found += branch.rests
+                routes += branch.rests
                 literal = branch.literals.get(segment)
                 if literal is not None:
                     below.append(literal)
                 if branch.parameter is not None and segment:
                     below.append(branch.parameter)
             if not below:
-                return _keep_opaque(found, opaque) if opaque else found
+                return _keep_opaque(routes, opaque) if opaque else routes
             branches = below
         for branch in branches:
-            found += branch.ends
-            found += branch.rests
-        return _keep_opaque(found, opaque) if opaque else found
+            routes += branch.ends
+            routes += branch.rests
+        return _keep_opaque(routes, opaque) if opaque else routes
 
 
 def _keep_opaque(routes: list[Route], opaque: tuple[int, ...]) -> list[Route]:
@@ -228,8 +228,8 @@ class Organisation:
 
     def matching(self, method: str, path: str) -> list[OrganisationRule]:
         """Return the rules for a request, in the order of the file; also for segments that are ambiguous."""
-        found = (self.rules[route.index] for route in self._routes.matching(path))
-        return [rule for rule in found if rule.methods is None or method in rule.methods]
+        routes = (self.rules[route.index] for route in self._routes.matching(path))
+        return [rule for rule in routes if rule.methods is None or method in rule.methods]
 
     def tool_rules(self, tool: str) -> tuple[ToolRule, ...]:
         """Return the rules for a tool."""
@@ -276,10 +276,10 @@ def read_mode(top: Section, now: float | None) -> ReportMode | None:
         mode.problem('"report" is missing: write {report: {until: 2026-12-31}}')
     report = mode.section("report")
     report.require("until")
-    found = parse_text(report, "until", _until, report.text("until"))
-    if found is not None and now is not None and found.until - now > _LONGEST:
-        report.problem(f"{found.date} is more than {MAX_DAYS} days away: report mode lasts {MAX_DAYS} at most", "until")
-    return found
+    until = parse_text(report, "until", _until, report.text("until"))
+    if until is not None and now is not None and until.until - now > _LONGEST:
+        report.problem(f"{until.date} is more than {MAX_DAYS} days away: report mode lasts {MAX_DAYS} at most", "until")
+    return until
 
 
 def _until(text: str) -> ReportMode:
@@ -329,12 +329,12 @@ class Policy:
     @property
     def free_tools(self) -> tuple[str, ...]:
         """The page's tools that hosts may offer to models themselves: their rules need no enforcement."""
-        return tuple(name for name, rule in self.tools.items() if not rule.held)
+        return tuple(name for name, rule in self.tools.items() if not rule.at_gateway_only)
 
     @property
     def secret_routes(self) -> list[Json]:
         """The routes whose bodies are secret: `[methods, null for all; regular expression of the path]`."""
-        secret = (route for route in self.routes.all if route.decided.obligations.secret)
+        secret = (route for route in self.routes.all if route.decision.obligations.secret)
         return [[[*sorted(route.methods)] if route.methods else None, route.template.pattern] for route in secret]
 
     @property

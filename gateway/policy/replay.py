@@ -75,8 +75,8 @@ def _request(policy: Policy, fields: Mapping[str, Json]) -> ReplayedCall | None:
     caller = _caller(fields)
     backend = fields.get("backend")
     try:
-        asked = Request(method, url, protocols=_protocols(fields))
-        request = canonicalise(policy, asked, str(backend) if backend in policy.backends else None)
+        replayed_request = Request(method, url, protocols=_protocols(fields))
+        request = canonicalise(policy, replayed_request, str(backend) if backend in policy.backends else None)
     except Refusal as refusal:
         return _with_decision(then, DENY, None, (refusal.detail,))
     route = policy.routes.find(request.method, request.path, request.backend)
@@ -130,8 +130,8 @@ def _find_unrecorded(when: Condition) -> str | None:
 
 def _protocols(fields: Mapping[str, Json]) -> tuple[str, ...]:
     """Return the subprotocols that a WebSocket asked for."""
-    asked = fields.get("protocols")
-    return tuple(one for one in asked if isinstance(one, str)) if isinstance(asked, list) else ()
+    protocols = fields.get("protocols")
+    return tuple(one for one in protocols if isinstance(one, str)) if isinstance(protocols, list) else ()
 
 
 def _then(fields: Mapping[str, Json], method: str, target: str, rule: Json) -> ReplayedCall:
@@ -147,13 +147,13 @@ def _then(fields: Mapping[str, Json], method: str, target: str, rule: Json) -> R
 
 
 def _with_decision(then: ReplayedCall, would: str, rule: str | None, reasons: tuple[str, ...]) -> ReplayedCall:
-    told = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
-    return ReplayedCall(*told, would, rule, reasons)
+    key = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
+    return ReplayedCall(*key, would, rule, reasons)
 
 
 def _without(then: ReplayedCall, what: str) -> ReplayedCall:
-    told = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
-    return ReplayedCall(*told, lacks=what)
+    key = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
+    return ReplayedCall(*key, lacks=what)
 
 
 def _effect(decision: Decision) -> str:

@@ -43,12 +43,12 @@ def resolve(base: str, reference: str) -> str | None:
         return None
     text = reference.strip(_EDGES).translate(_REMOVED)
     scheme = at[1]
-    named = _SCHEME.match(text)
-    if named is not None:
-        scheme = named[1].lower()
+    match = _SCHEME.match(text)
+    if match is not None:
+        scheme = match[1].lower()
         if scheme not in ("http", "https"):
             return None
-        text = text[named.end() :]
+        text = text[match.end() :]
     parts = _PARTS.match(text)
     path, query = (parts[1].replace("\\", "/"), parts[2]) if parts is not None else ("", None)
     if path.startswith("//") or scheme != at[1]:
@@ -129,15 +129,15 @@ def answer_headers(
 ) -> Headers:
     """Return the headers of an answer for the app; `credentialed` if a credential or cookie jar was used."""
     confirmed = obligations.no_store
-    kept, finished = _allowed_headers(headers, obligations.response_headers, credentialed, confirmed)
-    if finished is not None:
-        return finished
-    shown = tuple(
+    fields, final = _allowed_headers(headers, obligations.response_headers, credentialed, confirmed)
+    if final is not None:
+        return final
+    cookies = tuple(
         (name, value)
-        for name, raw in kept
+        for name, raw in fields
         if (value := location_for_app(policy, request, raw) if name == "location" else raw) is not None
     )
-    return forbid_shared_caching(shown, credentialed=credentialed, confirmed=confirmed)
+    return forbid_shared_caching(cookies, credentialed=credentialed, confirmed=confirmed)
 
 
 @cache_by_headers
@@ -145,23 +145,23 @@ def _allowed_headers(
     headers: Headers, allowed: frozenset[str], credentialed: bool, confirmed: bool
 ) -> tuple[Headers, Headers | None]:
     """Return the allowed headers; and, without a `location`, the same with their final `cache-control`."""
-    kept = filter_response_headers(headers, allowed)
-    if any(name == "location" for name, _ in kept):
-        return kept, None
-    return kept, forbid_shared_caching(kept, credentialed=credentialed, confirmed=confirmed)
+    fields = filter_response_headers(headers, allowed)
+    if any(name == "location" for name, _ in fields):
+        return fields, None
+    return fields, forbid_shared_caching(fields, credentialed=credentialed, confirmed=confirmed)
 
 
 def location_for_app(policy: Policy, request: CanonicalRequest, location: str) -> str | None:
     """Return the location relative to the app, None if it is outside the app's routes."""
-    found = redirect_location(policy, request, location)
-    if found is None:
+    location_found = redirect_location(policy, request, location)
+    if location_found is None:
         return None
-    path = found.url.partition("?")[0]
-    deciding = (policy.routes.find(method, path, found.backend) for method in METHODS)
+    path = location_found.url.partition("?")[0]
+    deciding = (policy.routes.find(method, path, location_found.backend) for method in METHODS)
     inside = any(route is not None and route.deny is None for route in deciding)
     # A relative URL is unambiguous only with a single backend.
-    reachable = policy.only_backend is not None or found.backend == request.backend
-    return found.url if inside and reachable else None
+    reachable = policy.only_backend is not None or location_found.backend == request.backend
+    return location_found.url if inside and reachable else None
 
 
 def _inside(spec: BackendSpec, origin: str, path: str) -> str | None:

@@ -70,10 +70,10 @@ def read_snapshot(section: Section, template: Template, methods: frozenset[str] 
 def check_reached(section: Section, route: Route, find: Find) -> None:
     """Report each URL of the snapshot that another route decides."""
     for url in route.snapshot:
-        found = find("GET", url.partition("?")[0], route.backend)
-        if found is not route and found is not None:
-            shown = found.shown
-            section.problem(f"{url} is decided by the route {shown}, which comes first", "snapshot")
+        route_found = find("GET", url.partition("?")[0], route.backend)
+        if route_found is not route and route_found is not None:
+            label = route_found.label
+            section.problem(f"{url} is decided by the route {label}, which comes first", "snapshot")
 
 
 def _own_path(section: Section, template: Template) -> tuple[str, ...]:
@@ -110,32 +110,32 @@ class Schemas:
     def __init__(self, policy: str, beside: Callable[[str, str], str] | None) -> None:
         self.policy = policy
         self._beside = beside
-        self._found: dict[str, BodySchema | None] = {}
+        self._schemas: dict[str, BodySchema | None] = {}
         self.texts: list[str] = []
         self.problems: list[Problem] = []
 
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the files, relative to the policy's own name."""
-        return tuple(self._found)
+        return tuple(self._schemas)
 
     def read(self, name: str, file: str) -> BodySchema | None:
         """Read the schema in the file `name`, relative to `file`. Raises ValueError if there is no such file."""
-        shown = _name(name, file)
-        if shown not in self._found:
+        label = _name(name, file)
+        if label not in self._schemas:
             if self._beside is None:
                 raise ValueError("a policy that is not read from a file has no files beside it")
             text = self._beside(file, name)
             if len(text) > MAX_SCHEMA:
                 raise ValueError(f'"{name[:80]}" is larger than {MAX_SCHEMA // 1024} KiB')
             self.texts.append(text)
-            self._found[shown] = self._parse_body_schema(name, shown, text)
-        return self._found[shown]
+            self._schemas[label] = self._parse_body_schema(name, label, text)
+        return self._schemas[label]
 
-    def _parse_body_schema(self, name: str, shown: str, text: str) -> BodySchema | None:
+    def _parse_body_schema(self, name: str, label: str, text: str) -> BodySchema | None:
         try:
             # A tab in JSON occurs only between values, where it means nothing; YAML refuses it.
-            return parse_schema(load(text.replace("\t", " "), shown), name)
+            return parse_schema(load(text.replace("\t", " "), label), name)
         except DocumentError as error:
             self.problems += error.problems
             return None
@@ -203,7 +203,7 @@ def _route(
     if deny is not None:
         alone(section, "path", "methods", "backend", "deny")
     file = "" if section.node.file == schemas.policy else section.node.file
-    shown = route_name(methods, template, rule_place(section.node.line, file))
+    label = route_name(methods, template, rule_place(section.node.line, file))
     return Route(
         index=index,
         line=section.node.line,
@@ -212,9 +212,9 @@ def _route(
         backend=backend,
         deny=deny,
         confirm=confirm,
-        decided=Decision(Effect.ALLOW, (f"the route {shown} allows it",), template.text, obligations)
+        decision=Decision(Effect.ALLOW, (f"the route {label} allows it",), template.text, obligations)
         if deny is None
-        else Decision(Effect.DENY, (deny, f"the route {shown} denies it"), template.text),
+        else Decision(Effect.DENY, (deny, f"the route {label} denies it"), template.text),
         when=when,
         schema=schema,
         reads_body=body_read,
@@ -272,10 +272,10 @@ def _vault(section: Section, backend: BackendSpec | None) -> tuple[JsonPath, ...
         section.problem(f"write `authorization: vault` at the backend {backend.name}, or leave this out", "vault")
     if section.flag("stream"):
         section.problem("values can be replaced in a complete answer only: leave `stream` out", "vault")
-    found = (
+    masks = (
         parse_text(section, "vault", partial(parse_json_path, purpose=VAULTED), text) for text in section.texts("vault")
     )
-    return tuple(path for path in found if path is not None)
+    return tuple(path for path in masks if path is not None)
 
 
 def _read_socket(
@@ -322,10 +322,10 @@ def _retry(backend: BackendSpec | None, *, idempotent: bool) -> Retry | None:
 
 def _check_sense(section: Section, methods: frozenset[str] | None, confirm: Confirm | None, body_read: bool) -> None:
     """Report keys that would have no effect, or conflict with others."""
-    named = methods or frozenset()
-    if section.flag("idempotent") and named <= SAFE_METHODS:
+    method_names = methods or frozenset()
+    if section.flag("idempotent") and method_names <= SAFE_METHODS:
         section.problem("has no meaning for methods that change nothing: leave it out", "idempotent")
-    if body_read and named and named <= {"GET", "HEAD"}:
+    if body_read and method_names and method_names <= {"GET", "HEAD"}:
         key = next(key for key in ("body", "when", "confirm") if key in section)
         section.problem("GET and HEAD have no body that a rule could read", key)
 

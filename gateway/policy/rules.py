@@ -78,7 +78,7 @@ class Decision:
 class Route:
     """A rule for requests; `index` is its position in the file. `methods` None: all, `backend` None: any.
 
-    `decided` is the decision if `when` and `schema` hold and no approval is needed; `reads_body` means that one of
+    `decision` is the decision if `when` and `schema` hold and no approval is needed; `reads_body` means that one of
     these reads the body. `snapshot` are the URLs, path and query, whose answers are packed into the page. `file` is the
     part that it comes from, empty for the policy's own file.
     """
@@ -90,7 +90,7 @@ class Route:
     backend: str | None
     deny: str | None
     confirm: Confirm | None
-    decided: Decision
+    decision: Decision
     when: Condition | None = None
     schema: BodySchema | None = None
     reads_body: bool = False
@@ -103,7 +103,7 @@ class Route:
         return rule_place(self.line, self.file)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The route as reasons name it."""
         return route_name(self.methods, self.template, self.place)
 
@@ -115,8 +115,8 @@ def rule_place(line: int, file: str) -> str:
 
 def route_name(methods: frozenset[str] | None, template: Template, place: str) -> str:
     """Return a route as reasons name it."""
-    named = ", ".join(sorted(methods)) + " " if methods else ""
-    return f"{named}{template.text} ({place})"
+    method_text = ", ".join(sorted(methods)) + " " if methods else ""
+    return f"{method_text}{template.text} ({place})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +167,10 @@ class OrganisationRule:
     when: Condition | None = None
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The rule as reasons name it."""
-        named = ", ".join(sorted(self.methods)) + " " if self.methods else ""
-        return f"{named}{self.template.text} of the organisation ({rule_place(self.line, self.file)})"
+        method_text = ", ".join(sorted(self.methods)) + " " if self.methods else ""
+        return f"{method_text}{self.template.text} of the organisation ({rule_place(self.line, self.file)})"
 
     @property
     def does(self) -> str:
@@ -219,7 +219,7 @@ class ToolRule:
         return any(rule.confirm is not None for rule in (self, *self.also))
 
     @property
-    def held(self) -> bool:
+    def at_gateway_only(self) -> bool:
         """True if only the gateway may offer the tool: no other host would enforce its rule."""
         rules = (self.deny, self.confirm, self.when, self.pin, self.timeout)
         return any(rule is not None for rule in rules) or bool(self.limits or self.quotas or self.also)

@@ -60,7 +60,7 @@ class _Bounds(FormatChecker):
 
     def __init__(self, patterns: Mapping[str, Pattern]) -> None:
         self.patterns = patterns
-        self.left = MAX_STEPS
+        self.steps = MAX_STEPS
 
     def check(self, instance: object, format: str) -> None:
         """Check a string's format. Raises FormatError."""
@@ -69,15 +69,15 @@ class _Bounds(FormatChecker):
 
     def step(self, weight: int = 1) -> None:
         """Count one keyword evaluation. Raises `TooMuch`."""
-        self.left -= weight
-        if self.left < 0:
+        self.steps -= weight
+        if self.steps < 0:
             raise TooMuch
 
     def matches(self, pattern: str, text: str) -> bool:
         """Return whether the pattern of a schema is found in `text`."""
-        found = self.patterns[pattern]
-        self.step(5 + found.size // 8 + (found.size * len(text) >> 18))
-        return found.program.execute({"v": text}) is True
+        regex = self.patterns[pattern]
+        self.step(5 + regex.size // 8 + (regex.size * len(text) >> 18))
+        return regex.program.execute({"v": text}) is True
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +292,11 @@ def _check_ref(node: Node, walk: _Walk) -> None:
     if text != "#" and not text.startswith("#/"):
         walk.problem(node, f'"{text[:80]}" is refused: $ref leads inside the file alone, such as #/$defs/item')
         return
-    found: Node | None = walk.root
+    target: Node | None = walk.root
     for part in text.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        found = found.value.get(key) if found is not None and isinstance(found.value, Mapping) else None
-    if found is None:
+        target = target.value.get(key) if target is not None and isinstance(target.value, Mapping) else None
+    if target is None:
         walk.problem(node, f'"{text[:80]}" leads nowhere in the file')
 
 

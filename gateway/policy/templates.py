@@ -28,14 +28,14 @@ class Template:
 
     def matches(self, path: str) -> bool:
         """Return whether a canonical path matches; for few templates, where a trie does not pay."""
-        found = path.split("/")[1:]
-        if len(found) < len(self.segments) if self.rest else len(found) != len(self.segments):
+        segments = path.split("/")[1:]
+        if len(segments) < len(self.segments) if self.rest else len(segments) != len(self.segments):
             return False
-        if any(paths.is_ambiguous(segment) and place not in self.encoded for place, segment in enumerate(found)):
+        if any(paths.is_ambiguous(segment) and place not in self.encoded for place, segment in enumerate(segments)):
             return False
         return all(
-            bool(segment) if wanted is None else paths.fold(segment) == wanted
-            for wanted, segment in zip(self.segments, found, strict=False)
+            bool(segment) if segment_wanted is None else paths.fold(segment) == segment_wanted
+            for segment_wanted, segment in zip(self.segments, segments, strict=False)
         )
 
     @property
@@ -46,8 +46,8 @@ class Template:
 
     def values(self, path: str) -> dict[str, str]:
         """Return the decoded parameters of a matching path."""
-        found = path.split("/")[1:]
-        return {name: paths.decode(found[place]) for place, name in enumerate(self.names) if name}
+        segments = path.split("/")[1:]
+        return {name: paths.decode(segments[place]) for place, name in enumerate(self.names) if name}
 
     def value(self, name: str, path: str) -> str:
         """Return the decoded parameter `name` of a matching path."""
@@ -112,13 +112,13 @@ class Region:
 def region(one: Template, other: Template, depth: int) -> Region:
     """Return the overlap of two templates, which must overlap. `depth` is more than the segments of any template."""
     length = max(len(one.segments), len(other.segments))
-    shown = [_segment(one, other, place, shown=True) for place in range(length)]
-    filled = [_segment(one, other, place, shown=False) for place in range(length)]
+    texts = [_segment(one, other, place, shown=True) for place in range(length)]
+    texts_filled = [_segment(one, other, place, shown=False) for place in range(length)]
     rest = one.rest and other.rest
-    text = "/" + "/".join([*shown, REST] if rest else shown)
+    text = "/" + "/".join([*texts, REST] if rest else texts)
     tails = range(depth - length + 1) if rest else range(1)
-    paths = ["/" + "/".join([*filled, *(FRESH.format(f"r{n}") for n in range(tail))]) for tail in tails]
-    opaque = _opaque(one, other, filled)
+    paths = ["/" + "/".join([*texts_filled, *(FRESH.format(f"r{n}") for n in range(tail))]) for tail in tails]
+    opaque = _opaque(one, other, texts_filled)
     return Region(text, (*paths, *([opaque] if opaque else [])))
 
 
@@ -133,10 +133,10 @@ def _segment(one: Template, other: Template, place: int, *, shown: bool) -> str:
     return f"{{{next(names, 'any')}}}"
 
 
-def _opaque(one: Template, other: Template, filled: list[str]) -> str | None:
+def _opaque(one: Template, other: Template, texts_filled: list[str]) -> str | None:
     """Return a path that only `{name:encoded}` matches."""
-    places = [place for place in one.encoded | other.encoded if filled[place].startswith("~")]
+    places = [place for place in one.encoded | other.encoded if texts_filled[place].startswith("~")]
     if not places or (one.rest and other.rest):
         return None
-    segments = [OPAQUE.format(place) if place in places else text for place, text in enumerate(filled)]
+    segments = [OPAQUE.format(place) if place in places else text for place, text in enumerate(texts_filled)]
     return "/" + "/".join(segments)

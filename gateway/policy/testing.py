@@ -40,10 +40,10 @@ def parse_tests(text: str, path: Path) -> TestFile:
     Raises DocumentError.
     """
     with read_document(text, str(path)) as top:
-        named = top.text("policy", f"{path.name.removesuffix(SUFFIX)}.yaml")
+        policy_file = top.text("policy", f"{path.name.removesuffix(SUFFIX)}.yaml")
         top.require("tests")
         tests = read_tests(top)
-    return TestFile(path.parent / named, tests)
+    return TestFile(path.parent / policy_file, tests)
 
 
 def read_tests(top: Section) -> tuple[PolicyTest, ...]:
@@ -183,18 +183,18 @@ def _run(policy: Policy, test: PolicyTest) -> TestResult:
     caller = _caller(test)
     if test.is_tool:
         decision = decide_tool(policy, test.url, caller, test.arguments)
-        found = outcome(decision)
-        return TestResult(test, test.expect == found, found, decision.reasons)
-    if (opened := opened_past(policy, test.method, test.url)) is not None:
-        return TestResult(test, test.expect == "allow", "allow", (opened,))
+        effect = outcome(decision)
+        return TestResult(test, test.expect == effect, effect, decision.reasons)
+    if (opening := opened_past(policy, test.method, test.url)) is not None:
+        return TestResult(test, test.expect == "allow", "allow", (opening,))
     try:
         request = canonicalise(policy, _request_of(test))
     except Refusal as refusal:
         return TestResult(test, test.expect == "deny", "deny", (refusal.detail,))
     decision = decide(policy, request, caller)
-    found = outcome(decision)
+    effect = outcome(decision)
     route = policy.routes.find(request.method, request.path, request.backend)
-    return TestResult(test, test.expect == found, found, decision.reasons, route)
+    return TestResult(test, test.expect == effect, effect, decision.reasons, route)
 
 
 def _caller(test: PolicyTest) -> Caller:

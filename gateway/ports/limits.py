@@ -34,7 +34,7 @@ class Rates(Protocol):
         """
         ...
 
-    def give_back(self, limits: Sequence[Limit], taken: TakenRates) -> None:
+    def give_back(self, limits: Sequence[Limit], rates_taken: TakenRates) -> None:
         """Return the cells that `take` took for these limits: the call does not run. It may take effect later."""
         ...
 

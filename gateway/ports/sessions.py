@@ -58,11 +58,11 @@ class Sessions(Protocol):
         """
         ...
 
-    async def find(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
-        """Return the session of the bearer value `shown`, if it is of this kind and has not ended."""
+    async def find(self, kind: SessionKind, secret: str, now: float) -> StoredSession | None:
+        """Return the session of the bearer value `secret`, if it is of this kind and has not ended."""
         ...
 
-    async def take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
+    async def take(self, kind: SessionKind, secret: str, now: float) -> StoredSession | None:
         """Return and delete it: of concurrent callers in any process, one gets it."""
         ...
 

@@ -69,7 +69,7 @@ class LaunchValues(Protocol):
         """Return whether a model chose the content of a view of `app` that no page has attached as yet."""
         ...
 
-    async def settle(self, tainted: Container[TaintKey]) -> None:
+    async def settle(self, tainted_keys: Container[TaintKey]) -> None:
         """Store at the end of the process that the views of other principals and apps are not tainted."""
         ...
 
@@ -116,12 +116,12 @@ class LaunchStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """A live view as a model or the console sees it; `opened` is in seconds since the epoch."""
+    """A live view as a model or the console sees it; `opened_at` is in seconds since the epoch."""
 
     id: str
     app: str
     title: str
-    opened: float
+    opened_at: float
     tools: tuple[ViewTool, ...]
 
 

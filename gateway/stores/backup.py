@@ -124,15 +124,15 @@ def restore(backup: Path, state: State) -> dict[str, Json]:
             raise BackupUnusable(f"{', '.join(there)} exist already: a backup is restored into an empty state")
         lite = state.database.startswith("sqlite:")
         copy = Path(state.database.partition(":///")[2]) if lite else Path(scratch) / DATABASE
-        written: list[Path] = []
+        files: list[Path] = []
         try:
             for name, place in ((DATABASE, copy), *places.items()):
                 _extract(tar, name, place)
-                written.append(place)
+                files.append(place)
             if not lite:
                 _fill_postgresql(copy, state.database)
         except BaseException:
-            for place in written:
+            for place in files:
                 place.unlink()
             raise
     return manifest
@@ -146,11 +146,11 @@ def check_database(url: str) -> str | None:
             return f"{path}: there is no database yet"
         try:
             with closing(sqlite3.connect(path)) as database:
-                said = [str(row[0]) for row in database.execute("PRAGMA integrity_check(10)")]
+                messages = [str(row[0]) for row in database.execute("PRAGMA integrity_check(10)")]
         except sqlite3.Error as error:
             return f"{path}: {error}"
-        if said != ["ok"]:
-            return f"{path}: {'; '.join(said)}: restore a backup"
+        if messages != ["ok"]:
+            return f"{path}: {'; '.join(messages)}: restore a backup"
     try:
         version = asyncio.run(_version(url))
     except (SQLAlchemyError, OSError, ValueError) as error:
@@ -270,10 +270,10 @@ def _copy_database(url: str, to: Path) -> int:
     try:
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(to)) as target:
             source.backup(target)  # in one step: writers go on, and it is one moment's state
-            found = target.execute("SELECT version FROM schema_version").fetchone()
+            version = target.execute("SELECT version FROM schema_version").fetchone()
     except sqlite3.Error as error:
         raise BackupUnusable(f"the database {path} cannot be read: {error}") from error
-    return int(found[0]) if found else 0
+    return int(version[0]) if version else 0
 
 
 async def _dump(url: str, to: Path) -> int:
@@ -361,6 +361,6 @@ def _fill(source: Connection, target: Connection) -> None:
 
 
 def _driver(url: str) -> str:
-    made = make_url(url)
-    made = made.set(drivername=DRIVERS.get(made.drivername, made.drivername))
-    return made.render_as_string(hide_password=False)
+    url_made = make_url(url)
+    url_made = url_made.set(drivername=DRIVERS.get(url_made.drivername, url_made.drivername))
+    return url_made.render_as_string(hide_password=False)

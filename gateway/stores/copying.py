@@ -105,29 +105,29 @@ class CopyResult(Struct, frozen=True):
 
 async def copy(sink: LineStore, stretch: Stretch, most: int = BATCH) -> CopyResult:
     """Copy the first whole lines of `stretch`, `most` at most. Raises OSError while the sink is down."""
-    found = await asyncio.to_thread(_batch, stretch, most)
-    placed, wrong = list[PlacedLine](), list[str]()
-    for number, (offset, raw) in enumerate(found, 1):
+    batch = await asyncio.to_thread(_batch, stretch, most)
+    lines_placed, wrong = list[PlacedLine](), list[str]()
+    for number, (offset, raw) in enumerate(batch, 1):
         try:
-            placed.append(PlacedLine(read_line(raw), offset))
+            lines_placed.append(PlacedLine(read_line(raw), offset))
         except ValueError as error:
             wrong.append(f"the line that ends at byte {offset} is not copied, it {error}")
         if number % SLICE == 0:
             await asyncio.sleep(0)  # let requests run in between
-    last = Position(placed[-1].end, placed[-1].line.hash) if placed else None
+    last = Position(lines_placed[-1].end, lines_placed[-1].line.hash) if lines_placed else None
     if last is not None:
-        await sink.store(stretch.chain, placed, last, stretch.epoch)
-    return CopyResult(found[-1][0] if found else stretch.end, wrong, last.hash if last is not None else None)
+        await sink.store(stretch.chain, lines_placed, last, stretch.epoch)
+    return CopyResult(batch[-1][0] if batch else stretch.end, wrong, last.hash if last is not None else None)
 
 
 def _batch(stretch: Stretch, most: int) -> list[tuple[int, bytes]]:
     """Return the first lines, each with the byte offset behind it."""
     end = min(stretch.end, stretch.start + BATCH_BYTES)
-    lines, found = lines_from(Path(stretch.path), stretch.start), list[tuple[int, bytes]]()
+    lines, lines_found = lines_from(Path(stretch.path), stretch.start), list[tuple[int, bytes]]()
     for offset, raw in islice(lines, most):
         if offset > stretch.end:
             break
-        found.append((offset, raw))
+        lines_found.append((offset, raw))
         if offset >= end:
             break
-    return found
+    return lines_found

@@ -163,10 +163,10 @@ class Filler:
         self._tell = tell
         self._end = 0
         self._epoch = 0
-        self._witnessed = -math.inf
+        self._witnessed_at = -math.inf
         self._failing = False
         self._ask_child = asyncio.Event()
-        self._moved = asyncio.Event()
+        self._progress = asyncio.Event()
         self._retry = asyncio.Event()
 
     async def run(self) -> None:
@@ -184,7 +184,7 @@ class Filler:
             try:
                 self._epoch = await self._sink.take_over(self._journal.chain)
                 self._end = await self._find_position()
-                self._witnessed = -math.inf
+                self._witnessed_at = -math.inf
                 await self._copy(busy=False)
                 self._failing = False
                 self._tell(None)
@@ -194,7 +194,7 @@ class Filler:
                 return
             except OSError as error:
                 self._failing = True
-                self._moved.set()
+                self._progress.set()
                 self._metrics.sink_failures.labels(self._sink.name).inc()
                 name = self._sink.name
                 log.warning("the %s falls behind the journal, next try in %.1f s: %s", name, pause, error)
@@ -218,16 +218,16 @@ class Filler:
             async with asyncio.timeout(ASKED_SECONDS if seconds is None else seconds):
                 while self._end < end and not self._failing:
                     self._ask_child.set()
-                    self._moved.clear()
-                    await self._moved.wait()
+                    self._progress.clear()
+                    await self._progress.wait()
 
     async def _rest(self) -> bool:
         """Wait until no line was written for a while, or a query waits; return True if lines still arrive."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         seen = -1
-        while self._journal.position != seen and (waited := loop.time() - began) < LATEST_SECONDS:
-            if self._aside is not None and waited > BEGIN_SECONDS:
+        while self._journal.position != seen and (seconds := loop.time() - began) < LATEST_SECONDS:
+            if self._aside is not None and seconds > BEGIN_SECONDS:
                 with suppress(NoProcess):  # the caller of `copy` reports it
                     await self._aside.begin()
             seen = self._journal.position
@@ -257,25 +257,25 @@ class Filler:
                 await self._pause(REST * (loop.time() - began))
         if self._end >= self._journal.position:
             self._ask_child.clear()
-        if loop.time() - self._witnessed > WITNESS_SECONDS:
+        if loop.time() - self._witnessed_at > WITNESS_SECONDS:
             self._journal.witness(await self._sink.chains())
-            self._witnessed = loop.time()
+            self._witnessed_at = loop.time()
 
     async def _copy_some(self, end: int, *, busy: bool) -> None:
         stretch = Stretch(str(self._journal.path), self._journal.chain, self._end, end, self._epoch)
         aside = self._aside if busy else None
         try:
-            copied = await (aside.copy(stretch) if aside is not None else copy(self._sink, stretch))
+            copied_lines = await (aside.copy(stretch) if aside is not None else copy(self._sink, stretch))
         except NoProcess as error:
             log.warning("no process fills the %s beside this one, which does it now: %s", self._sink.name, error)
             self._aside = None
             return
-        for wrong in copied.wrong:
+        for wrong in copied_lines.wrong:
             log.error("%s: %s", self._journal.path, wrong)
-        self._end = copied.end
-        if copied.hash is not None:
-            self._journal.note_copy(self._sink.name, copied.hash)
-        self._moved.set()
+        self._end = copied_lines.end
+        if copied_lines.hash is not None:
+            self._journal.note_copy(self._sink.name, copied_lines.hash)
+        self._progress.set()
 
     async def _find_position(self) -> int:
         """Return the byte offset to resume at; 0 if the journal up to there is not the one that was copied."""

@@ -118,19 +118,19 @@ def is_head(link: ChainLink) -> bool:
 
 def copies_of(head: Mapping[str, Json]) -> dict[str, str]:
     """Return, by sink, the hash of the last line that it had when a head was written."""
-    copied = head.get("copied")
-    if not isinstance(copied, dict):
+    copied_heads = head.get("copied")
+    if not isinstance(copied_heads, dict):
         return {}
-    return {sink: last for sink, last in copied.items() if isinstance(last, str)}
+    return {sink: last for sink, last in copied_heads.items() if isinstance(last, str)}
 
 
-def head_problem(link: ChainLink, trusted: Sequence[str] | None) -> str | None:
-    """Return the problem of a signed line: its key is not `trusted` (None: any), or its signature is invalid."""
+def head_problem(link: ChainLink, trusted_keys: Sequence[str] | None) -> str | None:
+    """Return the problem of a signed line: its key is not `trusted_keys` (None: any), or its signature is invalid."""
     fields = dict(fields_of(link))
     signature, key = fields.pop(SIGNATURE, None), fields.get("key")
     if not isinstance(signature, str) or not isinstance(key, str):
         return "is a head without signature"
-    if trusted is not None and key not in trusted:
+    if trusted_keys is not None and key not in trusted_keys:
         return f"is signed with the key {key[:64]}, which is not one that you trust"
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))

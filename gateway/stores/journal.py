@@ -165,7 +165,7 @@ class Journal:
         self._period: float | None = None
         self._intents: dict[str, None] = {}
         self._beside: set[str] = set()
-        self._copied: dict[str, str] = {}
+        self._copied_heads: dict[str, str] = {}
         self._followers: set[Follower] = set()
         self._grew = asyncio.Event()
         self._disk = Disk(path, lambda: (self._file, self.position))
@@ -268,9 +268,9 @@ class Journal:
 
     def note(self, message: str, **fields: Json) -> None:
         """Write a head with a message. Raises OSError."""
-        listed: Json = [*self._intents] if len(self._intents) <= MOST_OPEN else None
-        place: dict[str, Json] = {"chain": self.chain, "start": self._start, "head": self.heads + 1, "open": listed}
-        place["copied"] = dict[str, Json](self._copied)
+        open_ids: Json = [*self._intents] if len(self._intents) <= MOST_OPEN else None
+        place: dict[str, Json] = {"chain": self.chain, "start": self._start, "head": self.heads + 1, "open": open_ids}
+        place["copied"] = dict[str, Json](self._copied_heads)
         if self._beside:
             place["beside"] = list[Json](sorted(self._beside)[:MOST_BESIDE])
         note: dict[str, Json] = {"kind": "journal", "message": message, **place, **fields}
@@ -290,9 +290,9 @@ class Journal:
 
     def note_copy(self, sink: str, last: str) -> None:
         """A sink has every line up to the hash `last` (`NO_HASH`: none); heads contain that from now on."""
-        if (last == NO_HASH) is not (self._copied.get(sink, NO_HASH) == NO_HASH):
+        if (last == NO_HASH) is not (self._copied_heads.get(sink, NO_HASH) == NO_HASH):
             self._sealed = False  # it was emptied, or filled for the first time: the last head's entry is outdated
-        self._copied[sink] = last
+        self._copied_heads[sink] = last
 
     def rotate(self) -> bool:
         """Begin a new file if the current one is full, or its period is over. Raises OSError. Return whether it did."""
@@ -329,21 +329,21 @@ class Journal:
 
     def last(self, count: int) -> list[Line]:
         """Return the last `count` lines of exchanges and tool calls, oldest first."""
-        found: list[Line] = []
+        lines: list[Line] = []
         for line in self._backwards():
-            if len(found) == count:
+            if len(lines) == count:
                 break
             if line.record.phase != NOTE:
-                found.append(line)
-        return found[::-1]
+                lines.append(line)
+        return lines[::-1]
 
     def _write(self, raw: bytes) -> None:
         if self._torn:
             os.ftruncate(self._file, self.size)
             self._torn = False
         try:
-            written = os.write(self._file, raw)
-            if written != len(raw):
+            size = os.write(self._file, raw)
+            if size != len(raw):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         except OSError:
             # A full disk took a part of the line: remove it now, or before the next one.
@@ -353,7 +353,7 @@ class Journal:
                 self._torn = False
             raise
         self._failed = False
-        self.size += written
+        self.size += size
 
     def check(self) -> None:
         """Raise OSError if no line could be written now; after a failure, a line of its own tries it."""
@@ -412,23 +412,23 @@ class Journal:
     def _take_up_notes(self) -> list[AuditRecord]:
         """Restore the state of the last head; return the intents of the last run without an outcome, last first."""
         unknown: list[AuditRecord] = []
-        closed: set[str] = set()
-        wanted: set[str] | None = None
+        closed_ids: set[str] = set()
+        open_ids: set[str] | None = None
         for line in self._backwards():
             if line.record.phase == "outcome":
-                closed.add(line.record.id)
-            elif line.record.phase == "intent" and line.record.id not in closed:
-                if wanted is None or line.record.id in wanted:
+                closed_ids.add(line.record.id)
+            elif line.record.phase == "intent" and line.record.id not in closed_ids:
+                if open_ids is None or line.record.id in open_ids:
                     unknown.append(line.record)
-                if wanted is not None:
-                    wanted.discard(line.record.id)
+                if open_ids is not None:
+                    open_ids.discard(line.record.id)
             elif line.record.phase == NOTE:
                 if not self.heads:
                     self._take_up_head(line.record.fields)
                 listed = line.record.fields.get("open")
-                if wanted is None and isinstance(listed, list):
-                    wanted = {id for id in listed if isinstance(id, str)} - closed
-            if wanted is not None and not wanted:
+                if open_ids is None and isinstance(listed, list):
+                    open_ids = {id for id in listed if isinstance(id, str)} - closed_ids
+            if open_ids is not None and not open_ids:
                 break
         return unknown
 
@@ -439,7 +439,7 @@ class Journal:
         beside = fields.get("beside")
         if isinstance(beside, list):
             self._beside = {one for one in beside if isinstance(one, str)}
-        self._copied = copies_of(fields)
+        self._copied_heads = copies_of(fields)
 
     def _set_aside(self, start: int) -> dict[str, Json]:
         torn = os.pread(self._file, self.size - start, start)

@@ -63,12 +63,12 @@ def _steps(path: str) -> tuple[_Step, ...]:
     steps: list[_Step] = []
     at = 1
     while at < len(path) and path.startswith("$"):
-        found = _STEP.match(path, at)
-        if found is None:
+        match = _STEP.match(path, at)
+        if match is None:
             break
-        name = found["below"] or found["name"] or found["any"] or found["quoted"]
-        steps.append(_Step(None if name == "*" and not found["quoted"] else name, found["deep"] is not None))
-        at = found.end()
+        name = match["below"] or match["name"] or match["any"] or match["quoted"]
+        steps.append(_Step(None if name == "*" and not match["quoted"] else name, match["deep"] is not None))
+        at = match.end()
     if not steps or at != len(path):
         raise ValueError(f"{path!r} is not a path such as $.password, $..token or $.items[*].name")
     return tuple(steps)
@@ -169,12 +169,12 @@ def chain_line(writer: str, seq: int, prev: str, record: AuditRecord, salt: str)
 
 def read_link(raw: bytes) -> ChainLink:
     """Parse a line (without its newline) as far as the chain needs it, and verify its hashes. Raises ValueError."""
-    found = _HEAD.match(raw)
-    if found is None:
+    match = _HEAD.match(raw)
+    if match is None:
         raise ValueError("is not a line of a journal")
-    head, writer, seq, prev, id, phase, time, values, stored = found.groups()
+    head, writer, seq, prev, id, phase, time, values, quote = match.groups()
     digest = hashlib.sha256(head).hexdigest()
-    if stored != digest.encode("ascii"):
+    if quote != digest.encode("ascii"):
         raise ValueError("was altered: its hash does not fit")
     return ChainLink(
         writer.decode("ascii"),
@@ -184,7 +184,7 @@ def read_link(raw: bytes) -> ChainLink:
         _word(id),
         _word(phase),
         float(time),
-        _values(raw[found.end() :], values),
+        _values(raw[match.end() :], values),
     )
 
 
@@ -194,8 +194,8 @@ def is_beginning(raw: bytes, before: ChainLink | None) -> bool:
     A loss of power leaves zeros in the place of bytes that had not reached the disk.
     """
     raw = raw.rstrip(b"\0")
-    found = _HEAD.match(raw)
-    if found is not None and (hashlib.sha256(found["head"]).hexdigest().encode() != found["hash"] or _is_json(raw)):
+    match = _HEAD.match(raw)
+    if match is not None and (hashlib.sha256(match["head"]).hexdigest().encode() != match["hash"] or _is_json(raw)):
         return False
     if before is None:
         return LINE_START.startswith(raw[: len(LINE_START)])
@@ -230,8 +230,8 @@ def read_line(raw: bytes) -> Line:
 
 def _word(quote: bytes) -> str:
     """Parse a JSON string."""
-    stored: str = parse_json(quote) if b"\\" in quote else quote[1:-1].decode("ascii")
-    return stored
+    value: str = parse_json(quote) if b"\\" in quote else quote[1:-1].decode("ascii")
+    return value
 
 
 def without_values(raw: bytes) -> bytes | None:
@@ -239,12 +239,12 @@ def without_values(raw: bytes) -> bytes | None:
 
     Raises ValueError for an invalid line.
     """
-    found = _HEAD.match(raw)
-    if found is None:
+    match = _HEAD.match(raw)
+    if match is None:
         raise ValueError("is not a line of a journal")
-    if not raw.startswith(_SALT_START, found.end()):
+    if not raw.startswith(_SALT_START, match.end()):
         return None
-    return (raw[: found.end()] + b"}").ljust(len(raw))
+    return (raw[: match.end()] + b"}").ljust(len(raw))
 
 
 def fields_of(link: ChainLink) -> Mapping[str, Json]:
@@ -292,11 +292,11 @@ def raw_lines_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]
         pieces = (os.pread(descriptor, end - start, start) + rest).split(b"\n")
         offset = start + len(pieces[0])
         rest = pieces[0]
-        found = []
+        lines = []
         for piece in pieces[1:]:
             offset += 1
-            found.append((offset, piece))
+            lines.append((offset, piece))
             offset += len(piece)
-        yield from reversed(found)
+        yield from reversed(lines)
         end = start
     yield 0, rest

@@ -46,7 +46,7 @@ class _Open:
     principal: Principal
     mount: str
     state: McpClientState
-    lost: Callable[[], None]
+    on_loss: Callable[[], None]
     uses: int = 0
     stored: bool = True
 
@@ -77,21 +77,21 @@ class DatabaseMcpSessions:
         self._clock = clock
         self._owner = secrets.token_hex(8)
         self._open: dict[str, _Open] = {}
-        self._used: set[str] = set()
+        self._used_ids: set[str] = set()
         self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
 
     async def open(
         self, id: str, principal: Principal, mount: str, state: McpClientState, lost: Callable[[], None]
     ) -> None:
         """Register a new session. Raises `TooManySessions`."""
-        opened = _Open(principal, mount, state, lost)
+        session = _Open(principal, mount, state, lost)
         try:
-            await whole(self._insert(id, opened))
+            await whole(self._insert(id, session))
         except OSError as error:
             log.warning("a session is not stored yet, and a restart would end it: %s", error)
             self._check_own(principal, mount)
-            opened.stored = False
-        self._open[id] = opened
+            session.stored = False
+        self._open[id] = session
 
     @property
     def count(self) -> int:
@@ -110,34 +110,34 @@ class DatabaseMcpSessions:
     @contextmanager
     def use(self, id: str) -> Iterator[None]:
         """Count the session as used within the block."""
-        opened = self._open.get(id)
-        if opened is None:
+        session = self._open.get(id)
+        if session is None:
             yield
             return
-        opened.uses += 1
+        session.uses += 1
         try:
             yield
         finally:
-            opened.uses -= 1
-            self._used.add(id)
+            session.uses -= 1
+            self._used_ids.add(id)
 
     async def change(self, id: str, change: Callable[[McpClientState], McpClientState]) -> None:
         """Store the changed state of a session of this process."""
-        opened = self._open.get(id)
-        if opened is None or (state := change(opened.state)) == opened.state:
+        session = self._open.get(id)
+        if session is None or (state := change(session.state)) == session.state:
             return
-        opened.state = state
+        session.state = state
         key = _key(id)
-        seal, sealed = self._seal(key, opened)
+        seal, ciphertext = self._seal(key, session)
         try:
-            await whole(self._run(update(MCP_SESSIONS).where(self._mine([key])).values(seal=seal, state=sealed)))
+            await whole(self._run(update(MCP_SESSIONS).where(self._mine([key])).values(seal=seal, state=ciphertext)))
         except OSError as error:
             log.warning("a changed log level or subscription is not stored, and a restart would forget it: %s", error)
 
     async def end(self, id: str) -> None:
         """End a session."""
-        opened = self._open.pop(id, None)
-        if opened is None or not opened.stored:
+        session = self._open.pop(id, None)
+        if session is None or not session.stored:
             return
         try:
             await whole(self._run(delete(MCP_SESSIONS).where(self._mine([_key(id)]))))
@@ -156,12 +156,12 @@ class DatabaseMcpSessions:
 
     async def flush(self) -> None:
         """Write the idle times of used sessions and the sessions without a row, and delete expired ones."""
-        used = self._used | {id for id, opened in self._open.items() if opened.uses}
-        self._used = set()
+        used = self._used_ids | {id for id, session in self._open.items() if session.uses}
+        self._used_ids = set()
         try:
             await whole(self._flush([id for id in used if id in self._open]))
         except OSError as error:
-            self._used |= used
+            self._used_ids |= used
             log.warning("the idle times of sessions are not stored: %s", error)
 
     @property
@@ -169,38 +169,38 @@ class DatabaseMcpSessions:
         """Seconds until a row expires: idle times are written periodically."""
         return self._idle + min(PERIOD, self._idle / 2)
 
-    async def _insert(self, id: str, opened: _Open) -> None:
+    async def _insert(self, id: str, session: _Open) -> None:
         key, now = _key(id), self._clock()
-        seal, sealed = self._seal(key, opened)
+        seal, ciphertext = self._seal(key, session)
         row = {
             "key": key,
-            "principal": opened.principal.id,
-            "mount": opened.mount,
-            "proof": opened.principal.proof,
+            "principal": session.principal.id,
+            "mount": session.mount,
+            "proof": session.principal.proof,
             "owner": self._owner,
             "epoch": 1,
             "seal": seal,
-            "state": sealed,
+            "state": ciphertext,
             "expires": now + self._lasting,
         }
         table = MCP_SESSIONS.c
-        at_mount = select(func.count()).where(table.mount == opened.mount, table.expires > now)
-        mine = at_mount.where(table.principal == opened.principal.id).scalar_subquery()
+        at_mount = select(func.count()).where(table.mount == session.mount, table.expires > now)
+        mine = at_mount.where(table.principal == session.principal.id).scalar_subquery()
         values = [literal(value, table[name].type) for name, value in row.items()]
-        admitted = select(*values).where(mine < self.each, at_mount.scalar_subquery() < self.most)
+        row_query = select(*values).where(mine < self.each, at_mount.scalar_subquery() < self.most)
         async with self._writing, self._database.connect() as connection:
             await _lock(connection)
-            added = await connection.execute(MCP_SESSIONS.insert().from_select(list(row), admitted))
-            if not added.rowcount:
+            insertion = await connection.execute(MCP_SESSIONS.insert().from_select(list(row), row_query))
+            if not insertion.rowcount:
                 full = (await connection.execute(select(mine))).scalar_one() >= self.each
                 raise TooManySessions(self.each if full else self.most, of_all=not full)
             await connection.commit()
 
     async def _adopt(self, id: str, principal: Principal, mount: str) -> McpClientState | None:
         key, now, table = _key(id), self._clock(), MCP_SESSIONS.c
-        wanted = (table.key == key, table.principal == principal.id, table.mount == mount, table.expires > now)
+        conditions = (table.key == key, table.principal == principal.id, table.mount == mount, table.expires > now)
         async with self._database.connect() as connection:
-            row = (await connection.execute(select(MCP_SESSIONS).where(*wanted))).first()
+            row = (await connection.execute(select(MCP_SESSIONS).where(*conditions))).first()
         if row is None:
             return None
         try:
@@ -210,33 +210,33 @@ class DatabaseMcpSessions:
             return None
         if state is None:
             return None
-        taken = update(MCP_SESSIONS).where(*wanted, table.epoch == row.epoch)
+        statement = update(MCP_SESSIONS).where(*conditions, table.epoch == row.epoch)
         ours = {"owner": self._owner, "epoch": row.epoch + 1, "expires": now + self._lasting, "proof": principal.proof}
-        return state if await self._run(taken.values(ours)) else None
+        return state if await self._run(statement.values(ours)) else None
 
     async def _flush(self, used: list[str]) -> None:
         now, table = self._clock(), MCP_SESSIONS.c
-        for id, opened in [(id, opened) for id, opened in self._open.items() if not opened.stored]:
+        for id, session in [(id, session) for id, session in self._open.items() if not session.stored]:
             try:
-                await self._insert(id, opened)
-                opened.stored = True
+                await self._insert(id, session)
+                session.stored = True
             except TooManySessions as full:  # opened while the store was down
                 log.warning("a session is not stored, and a restart would end it: %s are open", full.most)
         for some in (used[start : start + _CHUNK] for start in range(0, len(used), _CHUNK)):
             keys = {_key(id): id for id in some}
-            written = await self._run(update(MCP_SESSIONS).where(self._mine(keys)).values(expires=now + self._lasting))
-            if written < len(keys):
+            rows = await self._run(update(MCP_SESSIONS).where(self._mine(keys)).values(expires=now + self._lasting))
+            if rows < len(keys):
                 await self._drop_lost(keys)
         await self._run(delete(MCP_SESSIONS).where(table.expires <= now))
 
     async def _drop_lost(self, keys: Mapping[str, str]) -> None:
         """End the sessions, by their keys, whose rows were deleted, or belong to another process now."""
         async with self._database.connect() as connection:
-            kept = set((await connection.execute(select(MCP_SESSIONS.c.key).where(self._mine(keys)))).scalars())
+            keys_left = set((await connection.execute(select(MCP_SESSIONS.c.key).where(self._mine(keys)))).scalars())
         for key, id in keys.items():
-            if key not in kept and (opened := self._open.get(id)) is not None and opened.stored:
+            if key not in keys_left and (session := self._open.get(id)) is not None and session.stored:
                 del self._open[id]
-                opened.lost()
+                session.on_loss()
 
     def _mine(self, keys: Iterable[str]) -> ColumnElement[bool]:
         return and_(MCP_SESSIONS.c.key.in_(list(keys)), MCP_SESSIONS.c.owner == self._owner)
@@ -244,23 +244,23 @@ class DatabaseMcpSessions:
     async def _run(self, statement: Update | Delete) -> int:
         """Return the number of rows that the statement changed."""
         async with self._writing, self._database.connect() as connection:
-            changed = (await connection.execute(statement)).rowcount
+            rows = (await connection.execute(statement)).rowcount
             await connection.commit()
-            return changed
+            return rows
 
     def _check_own(self, principal: Principal, mount: str) -> None:
         """Apply the limits to the sessions of this process. Raises `TooManySessions`."""
-        here = Counter(opened.principal.id for opened in self._open.values() if opened.mount == mount)
+        here = Counter(session.principal.id for session in self._open.values() if session.mount == mount)
         if here[principal.id] >= self.each:
             raise TooManySessions(self.each, of_all=False)
         if here.total() >= self.most:
             raise TooManySessions(self.most, of_all=True)
 
-    def _seal(self, key: str, opened: _Open) -> tuple[str, bytes]:
-        state = opened.state
+    def _seal(self, key: str, session: _Open) -> tuple[str, bytes]:
+        state = session.state
         written = plain_json([state.version, state.info, state.capabilities, state.level, state.subscriptions])
         text = written if len(written) <= LARGEST else ""
-        return self._ring.seal(text, _place(key, opened.principal.id, opened.mount))
+        return self._ring.seal(text, _place(key, session.principal.id, session.mount))
 
 
 async def reseal_sessions(database: Database, ring: KeyRing) -> None:

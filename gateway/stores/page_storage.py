@@ -26,12 +26,12 @@ _TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """The metadata of a page's storage, readable without a key; `changed` is in seconds since the epoch."""
+    """The metadata of a page's storage, readable without a key; `changed_at` is in seconds since the epoch."""
 
     person: str
     app: str
     size: int
-    changed: float
+    changed_at: float
 
 
 class PageStorage:
@@ -83,8 +83,8 @@ class PageStorage:
             except SealBroken:
                 lost += 1
                 continue
-            key, sealed = self._ring.seal(text, _place(row.person, row.app))
-            done += await whole(self._reseal(row, key, sealed))
+            key, ciphertext = self._ring.seal(text, _place(row.person, row.app))
+            done += await whole(self._reseal(row, key, ciphertext))
         return done, lost
 
     async def _save(self, person: str, app: str, changes: Mapping[str, str | None], clear: bool, now: float) -> bool:
@@ -92,16 +92,16 @@ class PageStorage:
             for _ in range(_TRIES):
                 async with self._changing() as connection:
                     version, items = await self._items(connection, person, app)
-                    kept = {} if clear else items
-                    kept |= {key: value for key, value in changes.items() if value is not None}
-                    for gone in (key for key, value in changes.items() if value is None):
-                        kept.pop(gone, None)
-                    size = sum(len(key) + len(value) for key, value in kept.items())
+                    items_now = {} if clear else items
+                    items_now |= {key: value for key, value in changes.items() if value is not None}
+                    for name in (key for key, value in changes.items() if value is None):
+                        items_now.pop(name, None)
+                    size = sum(len(key) + len(value) for key, value in items_now.items())
                     if size > QUOTA:
                         return False
-                    key, sealed = await asyncio.to_thread(self._seal, kept, _place(person, app))
+                    key, ciphertext = await asyncio.to_thread(self._seal, items_now, _place(person, app))
                     row = {"person": person, "app": app, "version": version + 1, "size": size}
-                    row |= {"key": key, "sealed": sealed, "changed": now}
+                    row |= {"key": key, "sealed": ciphertext, "changed": now}
                     if await _put(connection, row, version):
                         return True
         raise OSError(f"the storage of {app} is changed by too many at once")
@@ -124,10 +124,10 @@ class PageStorage:
         async with self._writing, self._changing() as connection:
             return (await connection.execute(delete(PAGE_STORAGE).where(_at(person, app)))).rowcount
 
-    async def _reseal(self, row: Any, key: str, sealed: bytes) -> bool:
+    async def _reseal(self, row: Any, key: str, ciphertext: bytes) -> bool:
         async with self._writing, self._changing() as connection:
             place = and_(_at(row.person, row.app), PAGE_STORAGE.c.version == row.version)
-            change = PAGE_STORAGE.update().where(place).values(key=key, sealed=sealed)
+            change = PAGE_STORAGE.update().where(place).values(key=key, sealed=ciphertext)
             return bool((await connection.execute(change)).rowcount)
 
     @asynccontextmanager

@@ -28,12 +28,12 @@ _PLACE: Final = text(PLACE)
 class StoredRecord:
     """The record of one exchange or tool call: the fields of its intent, overridden by its outcome's.
 
-    Times are in seconds since the epoch; `ended` is None while there is no outcome.
+    Times are in seconds since the epoch; `ended_at` is None while there is no outcome.
     """
 
     id: str
     time: float
-    ended: float | None
+    ended_at: float | None
     fields: Mapping[str, Json]
 
 
@@ -59,16 +59,16 @@ class Filter:
 
     def fits(self, record: StoredRecord) -> bool:
         """Return whether a record from another source matches."""
-        named = ((one.name, getattr(self, one.name)) for one in fields(self))
-        wanted = {name: value for name, value in named if value is not None}
+        values = ((one.name, getattr(self, one.name)) for one in fields(self))
+        conditions = {name: value for name, value in values if value is not None}
         if self.since is not None and record.time < self.since:
             return False
         if self.until is not None and record.time >= self.until:
             return False
         if self.id is not None and self.id not in (record.id, record.fields.get("cause")):
             return False
-        others = wanted.keys() - {"since", "until", "id"}
-        return all(record.fields.get(name) == wanted[name] for name in others)
+        others = conditions.keys() - {"since", "until", "id"}
+        return all(record.fields.get(name) == conditions[name] for name in others)
 
 
 class Records:
@@ -95,8 +95,8 @@ class Records:
             edge: Any = None
             if before is not None:
                 # By the id alone: with `opens` in the condition SQLite scans the index of the newest instead.
-                wanted = select(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq, AUDIT.c.opens).where(AUDIT.c.id == before)
-                edge = next((row for row in await connection.execute(wanted) if row.opens), None)
+                statement = select(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq, AUDIT.c.opens).where(AUDIT.c.id == before)
+                edge = next((row for row in await connection.execute(statement) if row.opens), None)
                 if edge is None:
                     return []
             return [_record(row) for row in await connection.execute(_newest(limit, fitting, edge))]
@@ -104,20 +104,20 @@ class Records:
     async def with_ids(self, ids: Collection[str]) -> dict[str, StoredRecord]:
         """Return the records with these ids."""
         first = AUDIT.alias("first")
-        wanted, left = _joined_lines(first, AUDIT.alias("outcome")).where(first.c.opens), [*ids]
-        found: dict[str, StoredRecord] = {}
+        query, left = _joined_lines(first, AUDIT.alias("outcome")).where(first.c.opens), [*ids]
+        records: dict[str, StoredRecord] = {}
         async with self.database.connect() as connection:
             while left:
                 some, left = left[:_PAGE], left[_PAGE:]
-                rows = await connection.execute(wanted.where(first.c.id.in_(some)))
-                found |= {row.id: _record(row) for row in rows}
-        return found
+                rows = await connection.execute(query.where(first.c.id.in_(some)))
+                records |= {row.id: _record(row) for row in rows}
+        return records
 
     async def position(self, chain: str) -> Position | None:
         """Return the progress of the journal `chain` in the database."""
         async with self.database.connect() as connection:
-            found = (await connection.execute(select(FILLED).where(FILLED.c.chain == chain))).first()
-        return Position(found.offset, found.hash) if found is not None else None
+            row = (await connection.execute(select(FILLED).where(FILLED.c.chain == chain))).first()
+        return Position(row.offset, row.hash) if row is not None else None
 
     async def take_over(self, chain: str) -> int:
         """Begin a new epoch of the journal `chain`: a store with an older one raises `SinkSuperseded` from now on."""
@@ -147,45 +147,45 @@ class Records:
 
     async def sizes(self) -> dict[str, int]:
         """Return the number of lines of each journal, also of one whose lines are all missing."""
-        wanted = select(AUDIT.c.chain, func.count().label("lines")).group_by(AUDIT.c.chain).order_by(AUDIT.c.chain)
+        query = select(AUDIT.c.chain, func.count().label("lines")).group_by(AUDIT.c.chain).order_by(AUDIT.c.chain)
         async with self.database.connect() as connection:
-            found = {row.chain: row.lines for row in await connection.execute(wanted)}
-        return dict.fromkeys(await self.chains(), 0) | found
+            line_counts = {row.chain: row.lines for row in await connection.execute(query)}
+        return dict.fromkeys(await self.chains(), 0) | line_counts
 
     async def lines(self, chain: str) -> AsyncIterator[FoundLine]:
         """Yield every line of one journal from the database, oldest first, and whether its columns match the line.
 
         Queries find records by their columns: a changed one hides a record, or shows it as another's.
         """
-        last, opened = -1, set[str]()
-        wanted = select(AUDIT).where(AUDIT.c.chain == chain).order_by(AUDIT.c.position).limit(_PAGE)
+        last, open_ids = -1, set[str]()
+        query = select(AUDIT).where(AUDIT.c.chain == chain).order_by(AUDIT.c.position).limit(_PAGE)
         async with self.database.connect() as connection:
-            while rows := (await connection.execute(wanted.where(AUDIT.c.position > last))).all():
+            while rows := (await connection.execute(query.where(AUDIT.c.position > last))).all():
                 for row in rows:
                     place, raw = f"writer {row.writer}, number {row.seq}", row.line.encode("utf-8", "replace")
-                    yield FoundLine(place, raw, _find_altered(row, raw, opened))
+                    yield FoundLine(place, raw, _find_altered(row, raw, open_ids))
                 last = rows[-1].position
 
 
-def _find_altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
-    """Report the first column of a row that does not match its line; `opened` are the ids of intents before it."""
+def _find_altered(row: Row[Any], raw: bytes, open_ids: set[str]) -> str | None:
+    """Report the first column of a row that does not match its line; `open_ids` are the ids of intents before it."""
     try:
         line = read_line(raw)
     except ValueError:  # which is told of where the chain is looked at
         return None
     if line.record.phase == "intent":
-        opened.add(line.record.id)
-    right = dict(zip(COLUMNS, line_row(row.chain, PlacedLine(line, row.position), opened), strict=True))
+        open_ids.add(line.record.id)
+    right = dict(zip(COLUMNS, line_row(row.chain, PlacedLine(line, row.position), open_ids), strict=True))
     wrong = next((name for name in COLUMNS if name != "line" and getattr(row, name) != right[name]), None)
     if line.record.phase == "outcome":
-        opened.discard(line.record.id)
+        open_ids.discard(line.record.id)
     return f"was altered: its column {wrong} differs from the line" if wrong is not None else None
 
 
-async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[PlacedLine]) -> None:
+async def _insert(connection: AsyncConnection, chain: str, lines: Sequence[PlacedLine]) -> None:
     """Insert the lines that are missing."""
-    known = await _find_opened(connection, [one.line for one in placed])
-    rows = [line_row(chain, one, known) for one in placed]
+    known = await _find_opened(connection, [one.line for one in lines])
+    rows = [line_row(chain, one, known) for one in lines]
     if connection.dialect.name == "sqlite":
         # One step for all: at each step, SQLite's thread and the event loop wait for each other.
         await connection.exec_driver_sql(insert_rows(len(rows)), tuple(joined.from_iterable(rows)))
@@ -196,25 +196,25 @@ async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Plac
 
 async def _find_opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str]:
     """Return the ids of these lines that have an intent, here or in the database."""
-    asked = [line.record.id for line in lines if line.record.phase == "outcome"]
+    ids = [line.record.id for line in lines if line.record.phase == "outcome"]
     here = {line.record.id for line in lines if line.record.phase == "intent"}
-    elsewhere = [id for id in asked if id not in here]
+    elsewhere = [id for id in ids if id not in here]
     if elsewhere:
         here.update(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(elsewhere))))
     return here
 
 
-def _newest(limit: int, wanted: Filter, edge: Any) -> Select[Any]:
+def _newest(limit: int, record_filter: Filter, edge: Any) -> Select[Any]:
     first, outcome = AUDIT.alias("first"), AUDIT.alias("outcome")
-    found = (
+    rows = (
         _joined_lines(first, outcome)
-        .where(first.c.opens, *_conditions(wanted, first, outcome))
+        .where(first.c.opens, *_conditions(record_filter, first, outcome))
         .order_by(first.c.time.desc(), first.c.writer.desc(), first.c.seq.desc())
         .limit(limit)
     )
     if edge is None:
-        return found
-    return found.where(tuple_(first.c.time, first.c.writer, first.c.seq) < tuple_(edge.time, edge.writer, edge.seq))
+        return rows
+    return rows.where(tuple_(first.c.time, first.c.writer, first.c.seq) < tuple_(edge.time, edge.writer, edge.seq))
 
 
 def _joined_lines(first: FromClause, outcome: FromClause) -> Select[Any]:
@@ -224,21 +224,24 @@ def _joined_lines(first: FromClause, outcome: FromClause) -> Select[Any]:
     return select(*columns).select_from(first.outerjoin(outcome, end))
 
 
-def _conditions(wanted: Filter, first: FromClause, outcome: FromClause) -> Iterator[ColumnElement[bool]]:
+def _conditions(record_filter: Filter, first: FromClause, outcome: FromClause) -> Iterator[ColumnElement[bool]]:
     for name in ("app", "principal", "view", "door", "initiator", "trace", "client"):
-        value = getattr(wanted, name)
+        value = getattr(record_filter, name)
         if value is not None:
             yield first.c[name] == value
-    if wanted.decision is not None:
-        yield or_(first.c.decision == wanted.decision, outcome.c.decision == wanted.decision)
-    if wanted.reason is not None:
-        yield outcome.c.reason == wanted.reason
-    if wanted.id is not None:
-        yield or_(first.c.id == wanted.id, first.c.line.contains(f'"cause":{plain_json(wanted.id)}', autoescape=True))
-    if wanted.since is not None:
-        yield first.c.time >= wanted.since
-    if wanted.until is not None:
-        yield first.c.time < wanted.until
+    if record_filter.decision is not None:
+        yield or_(first.c.decision == record_filter.decision, outcome.c.decision == record_filter.decision)
+    if record_filter.reason is not None:
+        yield outcome.c.reason == record_filter.reason
+    if record_filter.id is not None:
+        yield or_(
+            first.c.id == record_filter.id,
+            first.c.line.contains(f'"cause":{plain_json(record_filter.id)}', autoescape=True),
+        )
+    if record_filter.since is not None:
+        yield first.c.time >= record_filter.since
+    if record_filter.until is not None:
+        yield first.c.time < record_filter.until
 
 
 def _record(row: Row[Any]) -> StoredRecord:
@@ -250,5 +253,5 @@ def _record(row: Row[Any]) -> StoredRecord:
 
 def _fields(line: str) -> dict[str, Json]:
     """Return the fields of a line; empty if retention deleted its values."""
-    found: dict[str, Json] = parse_json(line).get("fields", {})
-    return found
+    fields: dict[str, Json] = parse_json(line).get("fields", {})
+    return fields

@@ -97,7 +97,7 @@ def _has_old(segments: list[Segment], before: float) -> bool:
 
 def _old_lines(file: BinaryIO, before: float, most: int | None = None) -> list[tuple[int, bytes]]:
     """Return offset and blanked form of old lines with values. Notes keep theirs, which are signed and hold no call."""
-    found: list[tuple[int, bytes]] = []
+    lines: list[tuple[int, bytes]] = []
     young = 0
     for end, raw in raw_lines(file):
         try:
@@ -110,10 +110,10 @@ def _old_lines(file: BinaryIO, before: float, most: int | None = None) -> list[t
         if not young and link.phase != NOTE and link.values is not None:
             blank = without_values(raw)
             if blank is not None:
-                found.append((end - 1 - len(raw), blank))
-        if most is not None and len(found) >= most:
+                lines.append((end - 1 - len(raw), blank))
+        if most is not None and len(lines) >= most:
             break
-    return found
+    return lines
 
 
 def _blank(segment: Segment, before: float) -> int:
@@ -137,11 +137,11 @@ async def _shorten(database: Database, before: float) -> None:
     """Delete the same values in the database, including the separate columns."""
     table, last = AUDIT.c, ("", 0)
     old = and_(table.time < before, table.phase != NOTE, table.line.contains('"fields":'))
-    wanted = select(table.writer, table.seq, table.line).where(old).order_by(table.writer, table.seq).limit(_BATCH)
+    query = select(table.writer, table.seq, table.line).where(old).order_by(table.writer, table.seq).limit(_BATCH)
     gone = dict.fromkeys((*COPIED, "status"))
     while True:
         async with database.connect() as connection:
-            rows = (await connection.execute(wanted.where(tuple_(table.writer, table.seq) > last))).all()
+            rows = (await connection.execute(query.where(tuple_(table.writer, table.seq) > last))).all()
             for row in rows:
                 last = (row.writer, row.seq)
                 with suppress(ValueError):  # an altered line: `verify` reports it

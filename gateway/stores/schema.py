@@ -367,22 +367,22 @@ ONE_TIME: Final = Table(
 
 def version_of(connection: Connection) -> int:
     """Return the version of the tables, 0 for an empty database. Raises ValueError if this gateway is too old."""
-    found, oldest = _versions(connection)
-    if found > len(MIGRATIONS) < oldest:
+    version, oldest = _versions(connection)
+    if version > len(MIGRATIONS) < oldest:
         raise ValueError(
-            f"it has version {found}, and this gateway knows up to {len(MIGRATIONS)}: run the newer gateway that has "
+            f"it has version {version}, and this gateway knows up to {len(MIGRATIONS)}: run the newer gateway that has "
             "migrated it, or restore the backup from before (`webmcp-gateway storage restore`)"
         )
-    return found
+    return version
 
 
 def _versions(connection: Connection) -> tuple[int, int]:
     if not inspect(connection).has_table(SCHEMA_VERSION.name):
         return 0, 0
     known = {column["name"] for column in inspect(connection).get_columns(SCHEMA_VERSION.name)}
-    found = connection.execute(select(SCHEMA_VERSION.c.version)).scalar() or 0
+    version = connection.execute(select(SCHEMA_VERSION.c.version)).scalar() or 0
     oldest = connection.execute(select(SCHEMA_VERSION.c.oldest)).scalar() if "oldest" in known else None
-    return found, found if oldest is None else oldest
+    return version, version if oldest is None else oldest
 
 
 def migrate(connection: Connection) -> None:
@@ -390,10 +390,10 @@ def migrate(connection: Connection) -> None:
 
     A newer database that gateways of this version can use is left as it is.
     """
-    found = version_of(connection)
-    for step in MIGRATIONS[found:]:
+    version = version_of(connection)
+    for step in MIGRATIONS[version:]:
         step(connection)
-    if found < len(MIGRATIONS):
+    if version < len(MIGRATIONS):
         connection.execute(SCHEMA_VERSION.delete())
         connection.execute(SCHEMA_VERSION.insert().values(version=len(MIGRATIONS), oldest=OLDEST))
 
@@ -409,13 +409,13 @@ def _audit_anew(connection: Connection) -> None:
         if connection.execute(select(literal(1)).select_from(table).limit(1)).first() is None:
             table.drop(connection)
             continue
-        kept = f"{table.name}_before_4"
+        old_name = f"{table.name}_before_4"
         for index in inspect(connection).get_indexes(table.name):
             connection.execute(text(f"DROP INDEX {index['name']}"))
-        connection.execute(text(f"ALTER TABLE {table.name} RENAME TO {kept}"))
+        connection.execute(text(f"ALTER TABLE {table.name} RENAME TO {old_name}"))
         if connection.dialect.name == "postgresql":
-            connection.execute(text(f"ALTER INDEX IF EXISTS {table.name}_pkey RENAME TO {kept}_pkey"))
-        log.warning("the record's old lines are kept in the table %s: no version of the gateway reads them", kept)
+            connection.execute(text(f"ALTER INDEX IF EXISTS {table.name}_pkey RENAME TO {old_name}_pkey"))
+        log.warning("the record's old lines are kept in the table %s: no version of the gateway reads them", old_name)
     METADATA.create_all(connection, [AUDIT, FILLED])
 
 

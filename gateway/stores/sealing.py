@@ -114,10 +114,10 @@ class KeyFile:
     def stamp(self) -> object:
         """Return inode and modification time."""
         try:
-            found = self.path.stat()
+            stat = self.path.stat()
         except OSError:
             return None
-        return (found.st_ino, found.st_mtime_ns)
+        return (stat.st_ino, stat.st_mtime_ns)
 
     def _make(self) -> str:
         with suppress(FileExistsError):  # another process was faster
@@ -141,13 +141,13 @@ class SystemKeyring:
 
     def read(self) -> str:
         """Return the keys; create one if there is none."""
-        found = self._call("get_password", _SERVICE, self.account)
-        if found is None:
+        password = self._call("get_password", _SERVICE, self.account)
+        if password is None:
             self.write(new_key())
-            found = self._call("get_password", _SERVICE, self.account)
-        if not isinstance(found, str):
+            password = self._call("get_password", _SERVICE, self.account)
+        if not isinstance(password, str):
             raise StartError("the system's keyring does not store values")
-        return found
+        return password
 
     def write(self, keys: str) -> None:
         """Replace the keys."""
@@ -184,7 +184,7 @@ class KeyRing:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return id, nonce + AESGCM(key).encrypt(nonce, text.encode(), _associated_data(id, place))
 
-    def open(self, id: str, sealed: bytes, place: str) -> str:
+    def open(self, id: str, ciphertext: bytes, place: str) -> str:
         """Return the text. Raises `SealBroken`; StartError if the keys are unavailable."""
         self.load()
         if id not in self._keys:  # another process has rotated the key
@@ -194,7 +194,9 @@ class KeyRing:
             raise SealBroken(f"it is sealed with the key {id}, which is not there")
         try:
             return (
-                AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _associated_data(id, place)).decode()
+                AESGCM(key)
+                .decrypt(ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:], _associated_data(id, place))
+                .decode()
             )
         except (InvalidTag, ValueError) as error:
             raise SealBroken("it was altered, or belongs to another place") from error
@@ -215,8 +217,8 @@ class KeyRing:
 
         Raises StartError.
         """
-        kept = self._source.read().split()[:1]
-        self._source.write(" ".join((new_key(), *kept)))
+        ids = self._source.read().split()[:1]
+        self._source.write(" ".join((new_key(), *ids)))
         self._read()
         return tuple(self._keys)
 
@@ -249,7 +251,7 @@ def new_key() -> str:
 
 def parse_keys(text: str) -> dict[str, bytes]:
     """Return keys by their ids, in order. Raises StartError, without quoting the text."""
-    found: dict[str, bytes] = {}
+    keys: dict[str, bytes] = {}
     for word in text.replace(",", " ").split():
         try:
             key = base64.b64decode(word.replace("-", "+").replace("_", "/") + "=" * (-len(word) % 4), validate=True)
@@ -257,10 +259,10 @@ def parse_keys(text: str) -> dict[str, bytes]:
             key = b""
         if len(key) != KEY_BYTES:
             raise StartError(f"stores.encryption_key: {REMEDY}")
-        found[hashlib.sha256(b"webmcp-gateway key id\n" + key).hexdigest()[:12]] = key
-    if not found:
+        keys[hashlib.sha256(b"webmcp-gateway key id\n" + key).hexdigest()[:12]] = key
+    if not keys:
         raise StartError(f"stores.encryption_key: there is no key; {REMEDY}")
-    return found
+    return keys
 
 
 def _associated_data(id: str, place: str) -> bytes:

@@ -39,9 +39,9 @@ class SecurityKeys:
 
     async def of(self, person: str) -> list[SecurityKey]:
         """Return the keys of a person, oldest first."""
-        wanted = select(TOUCH_KEYS).where(TOUCH_KEYS.c.person == person).order_by(TOUCH_KEYS.c.created)
+        query = select(TOUCH_KEYS).where(TOUCH_KEYS.c.person == person).order_by(TOUCH_KEYS.c.created)
         async with self._database.connect() as connection:
-            rows = [dict(row._mapping) for row in await connection.execute(wanted)]
+            rows = [dict(row._mapping) for row in await connection.execute(query)]
         macs = [row.pop("mac") or "" for row in rows]
         known = [SecurityKey(**row) for row in rows]
         if self._signing is None:
@@ -71,11 +71,11 @@ class SecurityKeys:
     @as_whole
     async def remove(self, person: str, id: str) -> bool:
         """Delete a key. Return False if this person has no such key."""
-        wanted = TOUCH_KEYS.delete().where(TOUCH_KEYS.c.id == id, TOUCH_KEYS.c.person == person)
+        statement = TOUCH_KEYS.delete().where(TOUCH_KEYS.c.id == id, TOUCH_KEYS.c.person == person)
         async with self._database.connect() as connection:
-            gone = await connection.execute(wanted)
+            result = await connection.execute(statement)
             await connection.commit()
-        return bool(gone.rowcount)
+        return bool(result.rowcount)
 
 
 def _parts(key: SecurityKey) -> tuple[str, ...]:

@@ -61,15 +61,15 @@ class Disk:
         again = self._path if self._doubtful else None
         self._thread = self._thread or ThreadPoolExecutor(1, "disk")
         loop = asyncio.get_running_loop()
-        brought = loop.run_in_executor(self._thread, _bring, own, again)
-        turn = self._turn = loop.create_task(self._end_turn(brought, own, end))
+        bringing = loop.run_in_executor(self._thread, _bring, own, again)
+        turn = self._turn = loop.create_task(self._end_turn(bringing, own, end))
         turn.add_done_callback(_retrieve)  # the callers that wait may be gone
         return turn
 
-    async def _end_turn(self, brought: asyncio.Future[None], own: int, end: int) -> None:
+    async def _end_turn(self, bringing: asyncio.Future[None], own: int, end: int) -> None:
         """Note a turn's result together with its end: a caller between the two would wait forever."""
         try:
-            await brought
+            await bringing
         except BaseException:  # also if cancelled: the state of the disk is unknown then
             self._doubtful = True
             raise
@@ -137,9 +137,9 @@ def closed_path(path: Path, start: int) -> Path:
 def closed_segments(path: Path) -> list[Segment]:
     """Return the closed files that still exist, oldest first."""
     pattern = re.compile(re.escape(path.name) + r"\.(\d{15})")
-    found = ((pattern.fullmatch(one.name), one) for one in path.parent.iterdir())
+    matches = ((pattern.fullmatch(one.name), one) for one in path.parent.iterdir())
     return sorted(
-        (Segment(one, int(match[1]), one.stat().st_size) for match, one in found if match), key=lambda one: one.start
+        (Segment(one, int(match[1]), one.stat().st_size) for match, one in matches if match), key=lambda one: one.start
     )
 
 
@@ -162,13 +162,13 @@ def pin_files(path: Path) -> Iterator[list[Segment]]:
         return
     try:
         growing = os.fstat(descriptor)
-        closed = [one for one in closed_segments(path) if not os.path.samestat(one.path.stat(), growing)]
+        segments = [one for one in closed_segments(path) if not os.path.samestat(one.path.stat(), growing)]
         if growing.st_size:
             start = _start_in(descriptor)
-            closed = [one for one in closed if one.start < start]  # others were closed while this one was opened
+            segments = [one for one in segments if one.start < start]  # others were closed while this one was opened
         else:
-            start = closed[-1].end if closed else 0  # it was just begun
-        yield [*closed, Segment(path, start, growing.st_size, descriptor)]
+            start = segments[-1].end if segments else 0  # it was just begun
+        yield [*segments, Segment(path, start, growing.st_size, descriptor)]
     finally:
         os.close(descriptor)
 

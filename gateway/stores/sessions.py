@@ -86,12 +86,12 @@ class IssuedTokens:
     async def revoke(self, name: str, now: float) -> int:
         """Revoke the tokens of this name; return how many were valid."""
         async with self._database.connect() as connection:
-            wanted = (ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
-            proofs = select(literal("token:") + ISSUED.c.id).where(*wanted)
+            conditions = (ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
+            proofs = select(literal("token:") + ISSUED.c.id).where(*conditions)
             await connection.execute(delete(MCP_SESSIONS).where(MCP_SESSIONS.c.proof.in_(proofs)))
-            ended = await connection.execute(update(ISSUED).where(*wanted).values(revoked=now))
+            result = await connection.execute(update(ISSUED).where(*conditions).values(revoked=now))
             await connection.commit()
-            return ended.rowcount
+            return result.rowcount
 
 
 def _token_parts(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -150,8 +150,8 @@ class DatabaseSessions:
         self, kind: SessionKind, principal: Principal, *, now: float, life: float, family: str = "", **more: str
     ) -> Secret:
         """Store a login for `life` seconds. Return the bearer value, of which only a hash is stored."""
-        shown = secrets.token_urlsafe(32)
-        key = _key(kind, shown)
+        secret = secrets.token_urlsafe(32)
+        key = _key(kind, secret)
         row = {
             "key": key,
             "kind": kind,
@@ -167,34 +167,34 @@ class DatabaseSessions:
         row["value"] = plain_json(value)
         if await whole(self._put(row, now)):
             _LOGINS.report(principal.id)
-        return Secret(shown)
+        return Secret(secret)
 
     @as_whole
-    async def find(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
-        """Return the login of the value `shown`, if it has not ended."""
-        wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
+    async def find(self, kind: SessionKind, secret: str, now: float) -> StoredSession | None:
+        """Return the login of the value `secret`, if it has not ended."""
+        query = select(SESSIONS).where(SESSIONS.c.key == _key(kind, secret), SESSIONS.c.expires > now)
         async with self._database.connect() as connection:
-            row = (await connection.execute(wanted)).first()
+            row = (await connection.execute(query)).first()
             return self._read_row(row) if row is not None else None
 
     @as_whole
-    async def take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
+    async def take(self, kind: SessionKind, secret: str, now: float) -> StoredSession | None:
         """Return and delete the login: of concurrent callers, one gets it."""
-        if await self.find(kind, shown, now) is None:  # anybody can show one: only a valid one may take the write lock
+        if await self.find(kind, secret, now) is None:  # anybody can show one: only a valid one may take the write lock
             return None
         async with self._database.connect() as connection:
-            taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
-            row = (await connection.execute(taken.returning(*SESSIONS.c))).first()
+            statement = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, secret), SESSIONS.c.expires > now)
+            row = (await connection.execute(statement.returning(*SESSIONS.c))).first()
             await connection.commit()
             return self._read_row(row) if row is not None else None
 
     @as_whole
     async def lives(self, family: str, now: float) -> bool:
         """Return whether a login has not ended yet."""
-        wanted = select(SESSIONS).where(SESSIONS.c.family == family, SESSIONS.c.expires > now)
-        wanted = wanted.limit(1) if self._keys is None else wanted
+        query = select(SESSIONS).where(SESSIONS.c.family == family, SESSIONS.c.expires > now)
+        query = query.limit(1) if self._keys is None else query
         async with self._database.connect() as connection:
-            return any(self._read_row(row) is not None for row in await connection.execute(wanted))
+            return any(self._read_row(row) is not None for row in await connection.execute(query))
 
     @as_whole
     async def end(self, family: str) -> None:
@@ -237,8 +237,8 @@ class DatabaseSessions:
         return StoredSession(principal, row.family, row.expires, value["more"])
 
 
-def _key(kind: SessionKind, shown: str) -> str:
-    return digest(f"{kind}:{shown}").hex()
+def _key(kind: SessionKind, secret: str) -> str:
+    return digest(f"{kind}:{secret}").hex()
 
 
 def _login_parts(row: Mapping[str, Any], value: Mapping[str, Any]) -> tuple[str, ...]:
@@ -259,14 +259,14 @@ class Hints:
 
     def seal(self, id_token: Secret) -> str:
         """Return a token in its stored form."""
-        key, sealed = self._ring.seal(id_token.reveal(), _PLACE)
-        return f"{key}.{base64.b64encode(sealed).decode()}"
+        key, ciphertext = self._ring.seal(id_token.reveal(), _PLACE)
+        return f"{key}.{base64.b64encode(ciphertext).decode()}"
 
     def open(self, more: Mapping[str, str]) -> str | None:
         """Return the token; None if none was stored, or its key is missing."""
-        key, _, sealed = more.get(HINT_FIELD, "").partition(".")
+        key, _, ciphertext = more.get(HINT_FIELD, "").partition(".")
         try:
-            return self._ring.open(key, base64.b64decode(sealed), _PLACE) if sealed else None
+            return self._ring.open(key, base64.b64decode(ciphertext), _PLACE) if ciphertext else None
         except SealBroken:
             return None
 
@@ -275,12 +275,12 @@ class Hints:
         newest = self._ring.ids[0]
         done = lost = 0
         async with self._database.connect() as connection:
-            wanted = select(SESSIONS.c.key, SESSIONS.c.value).where(SESSIONS.c.kind == SessionKind.CONSOLE)
-            rows = (await connection.execute(wanted)).all()
+            query = select(SESSIONS.c.key, SESSIONS.c.value).where(SESSIONS.c.kind == SessionKind.CONSOLE)
+            rows = (await connection.execute(query)).all()
         for key, text in rows:
             value = parse_json(text)
-            kept = value["more"].get(HINT_FIELD)
-            if kept is None or kept.startswith(f"{newest}."):
+            hint = value["more"].get(HINT_FIELD)
+            if hint is None or hint.startswith(f"{newest}."):
                 continue
             token = self.open(value["more"])
             if token is None:
@@ -293,6 +293,6 @@ class Hints:
     async def _replace(self, key: str, before: str, after: str) -> int:
         place = (SESSIONS.c.key == key) & (SESSIONS.c.value == before)
         async with self._database.connect() as connection:
-            changed = await connection.execute(update(SESSIONS).where(place).values(value=after))
+            result = await connection.execute(update(SESSIONS).where(place).values(value=after))
             await connection.commit()
-        return changed.rowcount
+        return result.rowcount

@@ -50,15 +50,15 @@ async def whole(work: Awaitable[T]) -> T:
     A loop, since anyio's scopes cancel repeatedly.
     """
     task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
+    cancellation: asyncio.CancelledError | None = None
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is None:
+            cancellation = error
+    if cancellation is None:
         return task.result()
-    raise cancelled from None if task.cancelled() else task.exception()
+    raise cancellation from None if task.cancelled() else task.exception()
 
 
 def as_whole(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -136,15 +136,15 @@ class Database:
         self._url = url
         self._engine: AsyncEngine | None = None
         self._file: tuple[Path, os.stat_result] | None = None
-        self._lent = 0
+        self._borrowed = 0
         self._back = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         """Open and migrate. Raises StartError if the database cannot be opened, or belongs to a newer gateway."""
-        shown = "of this configuration"
+        subject = "of this configuration"
         try:
             url = make_url(self._url)
-            shown = url.render_as_string(hide_password=True)
+            subject = url.render_as_string(hide_password=True)
             url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
             self._engine = _engine(url)
             await _migrate_in_turn(url)
@@ -152,7 +152,7 @@ class Database:
                 self._file = Path(url.database), os.stat(url.database)
         except (SQLAlchemyError, OSError, ImportError, ValueError) as error:
             await self._close()
-            raise StartError(f"the database {shown} cannot be used: {first_line(error)}") from error
+            raise StartError(f"the database {subject} cannot be used: {first_line(error)}") from error
         return self
 
     async def __aexit__(
@@ -165,7 +165,7 @@ class Database:
         """Yield a connection; uncommitted changes are rolled back. Raises OSError while the database is down."""
         if self._engine is None:
             raise DatabaseUnavailable("the database is not open")
-        self._lent += 1
+        self._borrowed += 1
         try:
             opening = self._engine.connect()
             try:
@@ -180,7 +180,7 @@ class Database:
                 raise asyncio.CancelledError from error
             raise DatabaseUnavailable(f"the database cannot be used: {first_line(error)}") from error
         finally:
-            self._lent -= 1
+            self._borrowed -= 1
             self._back.set()
 
     async def check(self) -> None:
@@ -189,9 +189,9 @@ class Database:
         It is gone, read-only, locked or full of others, or its disk is full.
         """
         if self._file is not None:
-            path, opened = self._file
+            path, open_files = self._file
             try:
-                same = os.path.samestat(os.stat(path), opened)
+                same = os.path.samestat(os.stat(path), open_files)
             except OSError as error:
                 raise DatabaseUnavailable(f"the file {path} cannot be used: {error.strerror}") from error
             if not same:
@@ -217,7 +217,7 @@ class Database:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(LENT_SECONDS):
-                while self._lent:
+                while self._borrowed:
                     self._back.clear()
                     await self._back.wait()
         await engine.dispose()
@@ -311,8 +311,8 @@ async def reseal_states(database: Database, ring: KeyRing, table: Table, place: 
                     seal, state = ring.seal(ring.open(row.seal, bytes(row.state), place(row)), place(row))
                 except SealBroken:
                     continue
-                unchanged = (table.c.key == row.key) & (table.c.state == row.state)  # by the running gateway
-                await connection.execute(update(table).where(unchanged).values(seal=seal, state=state))
+                same_row = (table.c.key == row.key) & (table.c.state == row.state)  # by the running gateway
+                await connection.execute(update(table).where(same_row).values(seal=seal, state=state))
             await connection.commit()
 
 

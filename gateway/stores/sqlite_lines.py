@@ -98,13 +98,13 @@ def _open(file: Path) -> sqlite3.Connection:
 
 def _rows(connection: sqlite3.Connection, chain: str, lines: Sequence[PlacedLine]) -> list[tuple[object, ...]]:
     records = [one.line.record for one in lines]
-    opened = {record.id for record in records if record.phase == "intent"}
-    asked = [record.id for record in records if record.phase == "outcome" and record.id not in opened]
-    if asked:
-        places = ", ".join("?" * len(asked))
-        known = connection.execute(f"SELECT id FROM audit WHERE id IN ({places})", asked)  # noqa: S608  places alone
-        opened.update(id for (id,) in known)
-    return [line_row(chain, one, opened) for one in lines]
+    open_ids = {record.id for record in records if record.phase == "intent"}
+    ids = [record.id for record in records if record.phase == "outcome" and record.id not in open_ids]
+    if ids:
+        places = ", ".join("?" * len(ids))
+        known = connection.execute(f"SELECT id FROM audit WHERE id IN ({places})", ids)  # noqa: S608  places alone
+        open_ids.update(id for (id,) in known)
+    return [line_row(chain, one, open_ids) for one in lines]
 
 
 @lru_cache(maxsize=16)
@@ -116,8 +116,8 @@ def insert_rows(rows: int) -> str:
     return f"INSERT INTO audit ({columns}) VALUES {values} ON CONFLICT DO NOTHING"  # noqa: S608  names of ours
 
 
-def line_row(chain: str, one: PlacedLine, opened: set[str]) -> tuple[object, ...]:
-    """Return the values of `COLUMNS`; `opened` are the ids that have an intent."""
+def line_row(chain: str, one: PlacedLine, open_ids: set[str]) -> tuple[object, ...]:
+    """Return the values of `COLUMNS`; `open_ids` are the ids that have an intent."""
     line = one.line
     record = line.record
     field, phase = record.fields.get, record.phase
@@ -129,7 +129,7 @@ def line_row(chain: str, one: PlacedLine, opened: set[str]) -> tuple[object, ...
         one.end,
         _word(record.id),
         phase,
-        phase == "intent" or (phase == "outcome" and record.id not in opened),
+        phase == "intent" or (phase == "outcome" and record.id not in open_ids),
         record.time,
         *[_word(field(name)) for name in COPIED],
         status if isinstance(status, int) and phase != NOTE else None,

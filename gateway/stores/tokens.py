@@ -27,7 +27,7 @@ from gateway.stores.sql import Database, first_line, insert, whole
 class StoredToken:
     """A token as it is stored. `connection` is the same for all tokens of one consent.
 
-    `version` differs after each change; `changed` is in seconds since the epoch.
+    `version` differs after each change; `changed_at` is in seconds since the epoch.
     """
 
     credential: str
@@ -35,18 +35,18 @@ class StoredToken:
     token: Token
     connection: str
     version: str
-    changed: float
+    changed_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class ListedToken:
-    """A stored token in a list; `kept` is None if no key decrypts it."""
+    """A stored token in a list; `token` is None if no key decrypts it."""
 
     credential: str
     principal: str
-    changed: float
+    changed_at: float
     key: str
-    kept: StoredToken | None
+    token: StoredToken | None
 
 
 class TokenStore:
@@ -69,21 +69,23 @@ class TokenStore:
     async def version(self, credential: str, principal: str) -> str | None:
         """Return the version of the stored token, None if there is none."""
         async with self._connect() as connection:
-            found: str | None = await connection.scalar(select(TOKENS.c.version).where(_at(credential, principal)))
-        return found
+            stored_version: str | None = await connection.scalar(
+                select(TOKENS.c.version).where(_at(credential, principal))
+            )
+        return stored_version
 
     async def save(
         self, credential: str, principal: str, token: Token, connection: str, *, before: str | None, now: float
     ) -> StoredToken | None:
         """Replace version `before` (None: no token) by `token`; return None if it has changed meanwhile."""
-        kept = StoredToken(credential, principal, token, connection, secrets.token_urlsafe(9), now)
-        return kept if await whole(self._save(kept, before)) else None
+        stored_token = StoredToken(credential, principal, token, connection, secrets.token_urlsafe(9), now)
+        return stored_token if await whole(self._save(stored_token, before)) else None
 
     async def put(self, credential: str, principal: str, token: Token, connection: str, now: float) -> StoredToken:
         """Store `token` unconditionally."""
-        kept = StoredToken(credential, principal, token, connection, secrets.token_urlsafe(9), now)
-        await whole(self._put(kept))
-        return kept
+        stored_token = StoredToken(credential, principal, token, connection, secrets.token_urlsafe(9), now)
+        await whole(self._put(stored_token))
+        return stored_token
 
     async def delete(self, credential: str, principal: str, version: str | None = None) -> bool:
         """Delete the token, only that of `version` if given; return whether there was one."""
@@ -98,11 +100,11 @@ class TokenStore:
 
     async def list(self, principal: str | None = None) -> list[ListedToken]:
         """Return the stored tokens, of one principal if given."""
-        wanted = select(TOKENS).order_by(TOKENS.c.credential, TOKENS.c.principal)
+        query = select(TOKENS).order_by(TOKENS.c.credential, TOKENS.c.principal)
         if principal is not None:
-            wanted = wanted.where(TOKENS.c.principal == principal)
+            query = query.where(TOKENS.c.principal == principal)
         async with self._connect() as connection:
-            rows = (await connection.execute(wanted)).all()
+            rows = (await connection.execute(query)).all()
         return [_read_listed(self._ring, row) for row in rows]
 
     async def claim(self, credential: str, principal: str, holder: str, now: float, seconds: float) -> bool:
@@ -111,15 +113,15 @@ class TokenStore:
         async def work() -> bool:
             async with self._changing() as connection:
                 row = {"credential": credential, "principal": principal, "holder": holder, "until": now + seconds}
-                taken = insert(connection, LEASES).values(row)
+                statement = insert(connection, LEASES).values(row)
                 # also taken if it lasts longer than any lease: a clock went back
                 free = or_(LEASES.c.until <= now, LEASES.c.until > now + 2 * seconds, LEASES.c.holder == holder)
-                taken = taken.on_conflict_do_update(
+                statement = statement.on_conflict_do_update(
                     index_elements=["credential", "principal"],
                     set_={"holder": holder, "until": now + seconds},
                     where=free,
                 )
-                return bool((await connection.execute(taken)).rowcount)
+                return bool((await connection.execute(statement)).rowcount)
 
         return await whole(work())
 
@@ -141,8 +143,8 @@ class TokenStore:
         async def work() -> None:
             async with self._changing() as connection:
                 await connection.execute(CONNECTS.delete().where(CONNECTS.c.expires <= now))
-                key, sealed = self._ring.seal(text, f"connect\n{state}")
-                row = {"state": state, "key": key, "sealed": sealed, "expires": expires}
+                key, ciphertext = self._ring.seal(text, f"connect\n{state}")
+                row = {"state": state, "key": key, "sealed": ciphertext, "expires": expires}
                 await connection.execute(CONNECTS.insert().values(row))
 
         await whole(work())
@@ -153,8 +155,8 @@ class TokenStore:
         async def work() -> Any:
             async with self._changing() as connection:
                 row = (await connection.execute(select(CONNECTS).where(CONNECTS.c.state == state))).first()
-                gone = await connection.execute(CONNECTS.delete().where(CONNECTS.c.state == state))
-                return row if gone.rowcount else None
+                result = await connection.execute(CONNECTS.delete().where(CONNECTS.c.state == state))
+                return row if result.rowcount else None
 
         row = await whole(work())
         if row is None or row.expires <= now:
@@ -165,42 +167,47 @@ class TokenStore:
         """Seal everything with the newest key; return how many rows were, and how many no key decrypts."""
         newest = self._ring.ids[0]
         done = lost = 0
-        for listed in await self.list():
-            if listed.kept is None:
+        for listed_token in await self.list():
+            if listed_token.token is None:
                 lost += 1
-            elif listed.key != newest:
-                kept = listed.kept
-                saved = await self.save(
-                    kept.credential, kept.principal, kept.token, kept.connection, before=kept.version, now=kept.changed
+            elif listed_token.key != newest:
+                stored_token = listed_token.token
+                stored_now = await self.save(
+                    stored_token.credential,
+                    stored_token.principal,
+                    stored_token.token,
+                    stored_token.connection,
+                    before=stored_token.version,
+                    now=stored_token.changed_at,
                 )
-                done += saved is not None
+                done += stored_now is not None
         return done, lost
 
-    async def _save(self, kept: StoredToken, before: str | None) -> bool:
-        row = self._row(kept)
+    async def _save(self, stored_token: StoredToken, before: str | None) -> bool:
+        row = self._row(stored_token)
         async with self._changing() as connection:
             if before is None:
                 change = insert(connection, TOKENS).values(row).on_conflict_do_nothing()
                 return bool((await connection.execute(change)).rowcount)
-            place = and_(_at(kept.credential, kept.principal), TOKENS.c.version == before)
+            place = and_(_at(stored_token.credential, stored_token.principal), TOKENS.c.version == before)
             return bool((await connection.execute(TOKENS.update().where(place).values(row))).rowcount)
 
-    async def _put(self, kept: StoredToken) -> None:
-        row = self._row(kept)
+    async def _put(self, stored_token: StoredToken) -> None:
+        row = self._row(stored_token)
         async with self._changing() as connection:
             change = insert(connection, TOKENS).values(row)
             await connection.execute(change.on_conflict_do_update(index_elements=["credential", "principal"], set_=row))
 
-    def _row(self, kept: StoredToken) -> dict[str, object]:
-        text = plain_json({"connection": kept.connection, **_write(kept.token)})
-        key, sealed = self._ring.seal(text, _place(kept.credential, kept.principal))
+    def _row(self, stored_token: StoredToken) -> dict[str, object]:
+        text = plain_json({"connection": stored_token.connection, **_write(stored_token.token)})
+        key, ciphertext = self._ring.seal(text, _place(stored_token.credential, stored_token.principal))
         return {
-            "credential": kept.credential,
-            "principal": kept.principal,
-            "version": kept.version,
+            "credential": stored_token.credential,
+            "principal": stored_token.principal,
+            "version": stored_token.version,
             "key": key,
-            "sealed": sealed,
-            "changed": kept.changed,
+            "sealed": ciphertext,
+            "changed": stored_token.changed_at,
         }
 
     @asynccontextmanager
@@ -230,15 +237,15 @@ def _place(credential: str, principal: str) -> str:
 
 def _read_listed(ring: KeyRing, row: Any) -> ListedToken:
     try:
-        kept: StoredToken | None = _read_row(ring, row)
+        stored_token: StoredToken | None = _read_row(ring, row)
     except SealBroken:
-        kept = None
-    return ListedToken(row.credential, row.principal, row.changed, row.key, kept)
+        stored_token = None
+    return ListedToken(row.credential, row.principal, row.changed, row.key, stored_token)
 
 
 def _read_row(ring: KeyRing, row: Any) -> StoredToken:
-    found = parse_json(ring.open(row.key, bytes(row.sealed), _place(row.credential, row.principal)))
-    return StoredToken(row.credential, row.principal, _read(found), found["connection"], row.version, row.changed)
+    values = parse_json(ring.open(row.key, bytes(row.sealed), _place(row.credential, row.principal)))
+    return StoredToken(row.credential, row.principal, _read(values), values["connection"], row.version, row.changed)
 
 
 def _write(token: Token) -> dict[str, object]:
@@ -256,16 +263,16 @@ def _write(token: Token) -> dict[str, object]:
     }
 
 
-def _read(found: dict[str, Any]) -> Token:
+def _read(values: dict[str, Any]) -> Token:
     return Token(
-        value=Secret(found["value"]),
-        token_type=found["token_type"],
-        expires_at=found["expires_at"],
-        refresh=Secret(found["refresh"]) if found["refresh"] is not None else None,
-        scope=found["scope"],
-        key=Secret(found["key"]) if found["key"] is not None else None,
-        account=Account(*found["account"]) if found["account"] is not None else None,
-        type=found["type"],
-        id_token=Secret(found["id_token"]) if found.get("id_token") is not None else None,
-        source=found.get("source", ""),
+        value=Secret(values["value"]),
+        token_type=values["token_type"],
+        expires_at=values["expires_at"],
+        refresh=Secret(values["refresh"]) if values["refresh"] is not None else None,
+        scope=values["scope"],
+        key=Secret(values["key"]) if values["key"] is not None else None,
+        account=Account(*values["account"]) if values["account"] is not None else None,
+        type=values["type"],
+        id_token=Secret(values["id_token"]) if values.get("id_token") is not None else None,
+        source=values.get("source", ""),
     )

@@ -38,7 +38,7 @@ class UpstreamTools:
         table = UPSTREAM_TOOLS.c
         query = select(table.tool, table.accepted, table.latest).where(table.upstream == upstream)
         async with self._database.connect() as connection:
-            return {tool: KnownTool(accepted, latest) for tool, accepted, latest in await connection.execute(query)}
+            return {tool: KnownTool(pin, latest) for tool, pin, latest in await connection.execute(query)}
 
     @as_whole
     async def keep(self, upstream: str, tools: Mapping[str, KnownTool]) -> None:

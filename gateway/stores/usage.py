@@ -148,9 +148,9 @@ class IdempotencyKeys:
         async with self._writing, self._database.connect() as connection:
             await connection.execute(table.delete().where(table.c.expires <= now))
             row = {"key": key, "owner": owner, "digest": digest, "expires": now + LIFE}
-            added = await connection.execute(insert(connection, table).values(row).on_conflict_do_nothing())
+            result = await connection.execute(insert(connection, table).values(row).on_conflict_do_nothing())
             known = (await connection.execute(select(table.c.digest).where(table.c.key == key))).scalar_one()
-            if added.rowcount:
+            if result.rowcount:
                 await _make_room(connection, owner)
             await connection.commit()
             return bool(known == digest)

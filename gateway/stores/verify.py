@@ -89,15 +89,16 @@ class Verdict:
 
 
 class Check:
-    """Verifies the lines of one chain, oldest first. `trusted` are the public keys that may sign; None permits any.
+    """Verifies the lines of one chain, oldest first.
 
+    `trusted_keys` are the public keys that may sign; None permits any.
     `in_order`: each key was replaced by the next one, and is invalid afterwards. `begins_at` is the number of the first
     head if older files were archived. `reaches` are hashes of lines that must exist.
     """
 
     def __init__(
         self,
-        trusted: Sequence[str] | None = None,
+        trusted_keys: Sequence[str] | None = None,
         begins_at: int | None = None,
         *,
         in_order: bool = False,
@@ -108,7 +109,7 @@ class Check:
         self._in_order = in_order
         self._key = 0
         self._begins_at = begins_at
-        self._trusted = trusted
+        self._trusted_keys = trusted_keys
         self._before: ChainLink | None = None
         self._broken = False
         self._tail_began: float | None = 0.0
@@ -118,35 +119,35 @@ class Check:
         self._blank_times = array("d")
         self._blank_places: list[str] = []
 
-    def take(self, found: FoundLine) -> None:
+    def take(self, line: FoundLine) -> None:
         """Check one line."""
-        if found.cut_off and self._is_cut_off(found):
+        if line.cut_off and self._is_cut_off(line):
             return
         self.verdict.lines += 1
         self.verdict.tail += 1
-        if found.raw is None:
-            self._say(found, "is torn: it has no end")
+        if line.raw is None:
+            self._say(line, "is torn: it has no end")
             return
         try:
-            link = read_link(found.raw)
+            link = read_link(line.raw)
         except ValueError as error:
-            self._say(found, f"{error}, nor the beginning of the next one" if found.cut_off else str(error))
+            self._say(line, f"{error}, nor the beginning of the next one" if line.cut_off else str(error))
             self._broken = True
             return
         self.unreached.discard(link.hash)
-        self._follows(found, link)
-        if found.beside is not None:
-            self._say(found, found.beside)
+        self._follows(line, link)
+        if line.beside is not None:
+            self._say(line, line.beside)
         if link.phase == "note":
-            self._note(found, link)
+            self._note(line, link)
         elif link.values is None:
-            self._blank(found, link)
+            self._blank(line, link)
         if self._before is None or self._before.writer != link.writer:
             self.verdict.writers += 1
             if not is_head(link) and self._before is not None:
-                self._say(found, f"begins the writer {link.writer}, and is not signed")
+                self._say(line, f"begins the writer {link.writer}, and is not signed")
         self._before, self._broken = link, False
-        self.verdict.last_place, self.verdict.last_hash, self.verdict.last_time = found.place, link.hash, link.time
+        self.verdict.last_place, self.verdict.last_hash, self.verdict.last_time = line.place, link.hash, link.time
         if self.verdict.tail and self._tail_began is None:
             self._tail_began = link.time  # not the head's: nothing is signed while nothing is written
         self.verdict.tail_seconds = max(0.0, link.time - (self._tail_began or 0.0)) if self.verdict.tail else 0.0
@@ -174,62 +175,62 @@ class Check:
             self._say(FoundLine(verdict.head_place or "nothing", b""), text)
         return verdict
 
-    def _is_cut_off(self, found: FoundLine) -> bool:
+    def _is_cut_off(self, line: FoundLine) -> bool:
         """Return whether a last line without end is the beginning of a line; a whole one lacks only its newline."""
-        raw = found.raw or b""
+        raw = line.raw or b""
         with suppress(ValueError):
             read_link(raw)
             return False
         if not is_beginning(raw, self._before):
             return False
-        self.verdict.cut_off = found.place
+        self.verdict.cut_off = line.place
         return True
 
-    def _follows(self, found: FoundLine, link: ChainLink) -> None:
+    def _follows(self, line: FoundLine, link: ChainLink) -> None:
         before = self._before
         if before is None:
             if link.seq != 1 or link.prev != NO_HASH:
-                self._begins_later(found, link)
+                self._begins_later(line, link)
             return
         if self._broken:
             return  # an altered line between them is reported already
         seq = before.seq + 1 if before.writer == link.writer else 1
         if link.seq > seq:
-            self._say(found, f"has the number {link.seq} instead of {seq}: {link.seq - seq} before it are missing")
+            self._say(line, f"has the number {link.seq} instead of {seq}: {link.seq - seq} before it are missing")
         elif link.seq < seq:
-            self._say(found, f"has the number {link.seq} instead of {seq}: it was inserted or moved")
+            self._say(line, f"has the number {link.seq} instead of {seq}: it was inserted or moved")
         elif link.prev != before.hash:
             what = "the line before it was replaced, or lines were inserted or taken away"
-            self._say(found, f"does not continue the line before it: {what}")
+            self._say(line, f"does not continue the line before it: {what}")
 
-    def _begins_later(self, found: FoundLine, link: ChainLink) -> None:
+    def _begins_later(self, line: FoundLine, link: ChainLink) -> None:
         number = fields_of(link).get("head") if is_head(link) else None
         if number is None:
-            self._say(found, "is not the first line of a journal: lines before it are missing")
+            self._say(line, "is not the first line of a journal: lines before it are missing")
         elif number != self._begins_at:
-            self._say(found, f"is head {number}: what was written before it is missing")
+            self._say(line, f"is head {number}: what was written before it is missing")
 
-    def _note(self, found: FoundLine, link: ChainLink) -> None:
+    def _note(self, line: FoundLine, link: ChainLink) -> None:
         if not is_head(link):
-            self._say(found, "is a head without signature")
+            self._say(line, "is a head without signature")
             return
-        problem = head_problem(link, self._trusted)
+        problem = head_problem(link, self._trusted_keys)
         if problem is not None:
             between = f" (the lines after head {self.verdict.head} are not proven)" if self.verdict.head else ""
-            self._say(found, problem + between)
+            self._say(line, problem + between)
             return
         fields = fields_of(link)
-        self._check_replaced(found, fields.get("key"))
+        self._check_replaced(line, fields.get("key"))
         verdict = self.verdict
         number, chain, before = fields.get("head"), fields.get("chain"), fields.get("deleted_before")
         number = number if isinstance(number, int) else 0
         if self._number and number != self._number + 1:
-            self._say(found, f"is head {number} instead of {self._number + 1}")
+            self._say(line, f"is head {number} instead of {self._number + 1}")
         self._number = number
         if not verdict.chain:
             verdict.chain = str(chain)
         elif chain != verdict.chain:
-            self._say(found, f"is of another journal, {chain}")
+            self._say(line, f"is of another journal, {chain}")
         if isinstance(before, int | float):
             self.retained = max(self.retained, before)
         beside = fields.get("beside")
@@ -237,18 +238,18 @@ class Check:
             verdict.beside |= {one for one in beside if isinstance(one, str)}
         verdict.heads += 1
         if not verdict.problems:
-            verdict.head, verdict.head_place = number, found.place
+            verdict.head, verdict.head_place = number, line.place
             verdict.tail = 0
             self._tail_began = None
 
-    def _check_replaced(self, found: FoundLine, key: Json) -> None:
+    def _check_replaced(self, line: FoundLine, key: Json) -> None:
         """Check that a replaced key signs no more: it may have been stolen or broken."""
-        if self._trusted is None or not self._in_order or not isinstance(key, str):
+        if self._trusted_keys is None or not self._in_order or not isinstance(key, str):
             return
-        last = len(self._trusted) - 1 - [*reversed(self._trusted)].index(key)
+        last = len(self._trusted_keys) - 1 - [*reversed(self._trusted_keys)].index(key)
         if last < self._key:
-            self._say(found, f"is signed with the key {key}, which another one had replaced before")
-        self._key = max(self._key, self._trusted.index(key))
+            self._say(line, f"is signed with the key {key}, which another one had replaced before")
+        self._key = max(self._key, self._trusted_keys.index(key))
 
     def missing_end(self, why: str = "") -> None:
         """Report that lines behind the last one are missing, as known from elsewhere."""
@@ -258,29 +259,32 @@ class Check:
             place = f"number {self._before.seq} of writer {self._before.writer}"
             self._say(FoundLine(place, b""), f"is the last line, and lines after it are missing{why}")
 
-    def _blank(self, found: FoundLine, link: ChainLink) -> None:
+    def _blank(self, line: FoundLine, link: ChainLink) -> None:
         self.verdict.deleted += 1
         if not self._blank_times or link.time > self._blank_times[-1]:
             self._blank_times.append(link.time)
-            self._blank_places.append(found.place)
+            self._blank_places.append(line.place)
 
-    def _say(self, found: FoundLine, message: str) -> None:
+    def _say(self, line: FoundLine, message: str) -> None:
         if len(self.verdict.problems) < MOST:
-            self.verdict.problems.append(LineProblem(found.place, message))
+            self.verdict.problems.append(LineProblem(line.place, message))
 
 
-def verify(path: Path, trusted: Sequence[str] | None = None) -> list[str]:
+def verify(path: Path, trusted_keys: Sequence[str] | None = None) -> list[str]:
     """Return the problems of a journal, each with its file and line number."""
-    return [str(problem) for problem in verify_chain(found_in(path), trusted).problems]
+    return [str(problem) for problem in verify_chain(found_in(path), trusted_keys).problems]
 
 
 def verify_chain(
-    lines: Iterable[FoundLine], trusted: Sequence[str] | None = None, known_head: int = 0, begins_at: int | None = None
+    lines: Iterable[FoundLine],
+    trusted_keys: Sequence[str] | None = None,
+    known_head: int = 0,
+    begins_at: int | None = None,
 ) -> Verdict:
     """Return the verdict on the lines of one chain."""
-    check = Check(trusted, begins_at)
-    for found in lines:
-        check.take(found)
+    check = Check(trusted_keys, begins_at)
+    for line in lines:
+        check.take(line)
     return check.end(known_head, check.retained)
 
 

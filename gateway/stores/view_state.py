@@ -51,9 +51,9 @@ class DatabaseLaunches:
         mine = select(table.key).where(table.principal == launch.principal).order_by(table.created.desc())
         async with self._writing, self._database.connect() as connection:
             await connection.execute(LAUNCHES.insert().values(row))
-            evicted = (await connection.execute(mine.offset(most))).scalars().all()
-            if evicted:
-                await connection.execute(delete(LAUNCHES).where(table.key.in_(evicted)))
+            evictions = (await connection.execute(mine.offset(most))).scalars().all()
+            if evictions:
+                await connection.execute(delete(LAUNCHES).where(table.key.in_(evictions)))
             await connection.execute(delete(LAUNCHES).where(table.expires <= now))
             await connection.commit()
 
@@ -71,17 +71,17 @@ class DatabaseLaunches:
         done, table = set[str](), LAUNCHES.c
         async with self._writing, self._database.connect() as connection:
             for value, launch in launches.items():
-                wanted = (table.key == _key(value), table.attached == before[value])
-                sealed = self._seal(_key(value), launch)
-                if (await connection.execute(update(LAUNCHES).where(*wanted).values(sealed))).rowcount:
+                conditions = (table.key == _key(value), table.attached == before[value])
+                ciphertext = self._seal(_key(value), launch)
+                if (await connection.execute(update(LAUNCHES).where(*conditions).values(ciphertext))).rowcount:
                     done.add(value)
             await connection.commit()
         return done
 
-    async def _load(self, wanted: Any, principal: str) -> StoredLaunch | None:
+    async def _load(self, condition: Any, principal: str) -> StoredLaunch | None:
         now, table = self._clock(), LAUNCHES.c
         async with self._database.connect() as connection:
-            query = select(LAUNCHES).where(wanted, table.principal == principal, table.expires > now)
+            query = select(LAUNCHES).where(condition, table.principal == principal, table.expires > now)
             row = (await connection.execute(query)).first()
         try:
             return self._open(row, now) if row is not None else None
@@ -97,10 +97,10 @@ class DatabaseLaunches:
     def _open(self, row: Row[Any], now: float) -> StoredLaunch:
         """Return the launch of a row. Raises `SealBroken`."""
         place = _place(row.key, row.view, row.principal, row.app)
-        chosen, attached, clean = parse_json(self._ring.open(row.seal, bytes(row.state), place))
-        if attached != row.attached:
+        chosen, attachments, clean = parse_json(self._ring.open(row.seal, bytes(row.state), place))
+        if attachments != row.attached:
             raise SealBroken("its number of attachments was altered")
-        return StoredLaunch(row.view, row.principal, row.app, chosen, row.expires - now, attached, clean)
+        return StoredLaunch(row.view, row.principal, row.app, chosen, row.expires - now, attachments, clean)
 
 
 async def reseal_launches(database: Database, ring: KeyRing) -> None:

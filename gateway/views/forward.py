@@ -113,12 +113,12 @@ class PageToolCall:
             await self.views.taints.begin_call(self.view, id)
             async with self._deadline(seconds) as begin:
 
-                def started() -> None:
+                def on_start() -> None:
                     self.views.taints.start_call(self.view, id)
                     begin()
 
                 with continue_trace(dict(trace.headers()) if trace is not None else None):
-                    result = await self.view.calls.call(self.tool, self.arguments, started)
+                    result = await self.view.calls.call(self.tool, self.arguments, on_start)
         except TimeoutError as error:
             raise _unanswered_refusal(f"not within {seconds:g} seconds") from error
         except MCPError as error:
@@ -126,9 +126,9 @@ class PageToolCall:
             raise _unanswered_refusal(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
         finally:
             self.views.taints.end_call(self.view, id)
-        cleaned = clean_result(check_output(self.tool, result))
+        result_now = clean_result(check_output(self.tool, result))
         redact = self.redact(self.caller)
-        return cleaned if redact is None else await asyncio.to_thread(_redacted_result, cleaned, redact)
+        return result_now if redact is None else await asyncio.to_thread(_redacted_result, result_now, redact)
 
     def status(self, result: mcp.CallToolResult) -> int:
         """Return 500 for an error of the page."""
@@ -200,9 +200,9 @@ class Forwarder:
 
         def deliver(running: Coroutine[Any, Any, mcp.CallToolResult]) -> Awaitable[mcp.CallToolResult]:
             asks = partial(self._calls.asks_about, target.id)
-            admitted = partial(self._views.admits, principal, target.app)
+            admits = partial(self._views.admits, principal, target.app)
             return self._later.run(
-                principal, relay, running, asks, typed=tool.output_schema is not None, admitted=admitted
+                principal, relay, running, asks, typed=tool.output_schema is not None, admitted=admits
             )
 
         return await self._calls.call(call, tell, deliver=deliver)
@@ -223,8 +223,8 @@ class Forwarder:
         except Refusal:
             views = self._views.of(principal, app)
             if handle is not None:
-                named = self._views.reach(handle, principal)
-                views = [named] if named is not None and app in (None, named.app) else []
+                view_named = self._views.reach(handle, principal)
+                views = [view_named] if view_named is not None and app in (None, view_named.app) else []
             reads = [view.calls.catch_up() for view in views if view.calls is not None]
             results = await asyncio.gather(*reads, return_exceptions=True)
             for failure in results:
@@ -244,17 +244,17 @@ class Forwarder:
                 raise Refusal(Reason.CONNECTION_LOST, f"The page of view {handle!r} {words}")
             if view is None or app not in (None, view.app):
                 raise Refusal(Reason.CONNECTION_LOST, f"No view {handle!r} is open. Call list_view_tools to see those.")
-            offered = [tool for tool in view.tools if name in (tool.page_name, tool.name)]
-            if not offered:
+            tools_offered = [tool for tool in view.tools if name in (tool.page_name, tool.name)]
+            if not tools_offered:
                 names = ", ".join(tool.page_name for tool in view.tools) or "none at present"
                 raise Refusal(Reason.BAD_REQUEST, f"This view has no tool {name!r}. It has: {names}.")
-            return view, offered[0]
+            return view, tools_offered[0]
         if principal.shared:
             raise Refusal(Reason.BAD_REQUEST, "Name the view: call_view_tool {view, tool, arguments}.")
-        found = [(view, tool) for view in self._views.of(principal, app) for tool in view.tools if tool.name == name]
-        if not found:
+        matches = [(view, tool) for view in self._views.of(principal, app) for tool in view.tools if tool.name == name]
+        if not matches:
             raise Refusal(Reason.CONNECTION_LOST, f"No open view offers {name!r}. {OPEN}")
-        offering = [view for view, _ in found]
+        offering = [view for view, _ in matches]
         same_app = self._views.of(principal, offering[0].app)
         if sum(view in offering or self._views.may_offer_more(view) for view in same_app) > 1:
             raise Refusal(
@@ -262,7 +262,7 @@ class Forwarder:
                 "Several views of this app are open. Pass view: call_view_tool {view, tool, arguments}; "
                 "list_view_tools names them.",
             )
-        return found[0]
+        return matches[0]
 
 
 def check_output(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResult:
@@ -282,8 +282,8 @@ def check_output(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResu
 def _redacted_result(result: mcp.CallToolResult, redact: Callable[[str], str]) -> mcp.CallToolResult:
     """Return the result without the tokens that the page sent to its backends: they are not for models."""
     text = result.model_dump_json(by_alias=True, exclude_none=True)
-    shown = redact(text)
-    return result if shown == text else mcp.CallToolResult.model_validate_json(shown)
+    text_shown = redact(text)
+    return result if text_shown == text else mcp.CallToolResult.model_validate_json(text_shown)
 
 
 def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:
@@ -314,8 +314,8 @@ def _unanswered_refusal(why: str) -> Refusal:
 
 def refusal_result(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
     """Return a refusal in words for the model; `audit` is the id of its record."""
-    named = f" (audit id {audit})" if audit is not None else ""
-    text = mcp.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}{named}")
+    audit_text = f" (audit id {audit})" if audit is not None else ""
+    text = mcp.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}{audit_text}")
     return mcp.CallToolResult(content=[text], is_error=True)
 
 
@@ -369,7 +369,7 @@ class BackgroundCalls:
 
     def __init__(self, spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]]) -> None:
         self._spawn = spawn
-        self._kept: dict[str, _KeptCall] = {}
+        self._calls: dict[str, _KeptCall] = {}
 
     async def run(
         self,
@@ -388,11 +388,11 @@ class BackgroundCalls:
         tells whether the principal may still use the app.
         """
         task = self._spawn(work)
-        kept = _KeptCall(principal, relay, task, asks, admitted)
+        call = _KeptCall(principal, relay, task, asks, admitted)
         try:
-            if await _wait_finished(kept):
+            if await _wait_finished(call):
                 return task.result()
-            later = self._keep(kept)
+            later = self._keep(call)
             return mcp.CallToolResult(content=later.content, is_error=True) if typed else later
         except asyncio.CancelledError:
             task.cancel()
@@ -403,67 +403,67 @@ class BackgroundCalls:
 
         Cancelling this does not cancel the call.
         """
-        kept = self._kept.get(id)
-        if kept is None or kept.principal != principal or not kept.admitted():
+        call = self._calls.get(id)
+        if call is None or call.principal != principal or not call.admitted():
             raise Refusal(
                 Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
             )
-        if not await _wait_finished(kept, ASKED_AGAIN):
-            return _running_result(id, kept)
-        self._kept.pop(id, None)
-        if kept.task.cancelled():
+        if not await _wait_finished(call, ASKED_AGAIN):
+            return _running_result(id, call)
+        self._calls.pop(id, None)
+        if call.task.cancelled():
             raise Refusal(Reason.CANCELLED, "This call was cancelled. It may have run: look at the view's state.")
-        return kept.task.result()
+        return call.task.result()
 
-    def _keep(self, kept: _KeptCall) -> mcp.CallToolResult:
-        mine = [id for id, other in self._kept.items() if other.principal == kept.principal]
+    def _keep(self, call: _KeptCall) -> mcp.CallToolResult:
+        mine = [id for id, other in self._calls.items() if other.principal == call.principal]
         for id in mine[: max(0, len(mine) - MOST_KEPT + 1)]:
-            _KEPT_CALLS.report(kept.principal.id)
-            self._kept.pop(id).task.cancel()
+            _KEPT_CALLS.report(call.principal.id)
+            self._calls.pop(id).task.cancel()
         id = secrets.token_urlsafe(16)
-        self._kept[id] = kept
-        kept.task.add_done_callback(lambda _: self._end(id, kept))
-        return _running_result(id, kept)
+        self._calls[id] = call
+        call.task.add_done_callback(lambda _: self._end(id, call))
+        return _running_result(id, call)
 
-    def _end(self, id: str, kept: _KeptCall) -> None:
+    def _end(self, id: str, call: _KeptCall) -> None:
         """Keep the result of a call that has ended for a while."""
-        loop = kept.task.get_loop()
-        loop.call_later(KEPT, self._kept.pop, id, None)
-        if not kept.task.cancelled() and kept.task.exception() is None:
-            measured = loop.run_in_executor(None, text_size, kept.task.result())
-            measured.add_done_callback(lambda done: self._make_room(id, kept, done))
+        loop = call.task.get_loop()
+        loop.call_later(KEPT, self._calls.pop, id, None)
+        if not call.task.cancelled() and call.task.exception() is None:
+            measurement = loop.run_in_executor(None, text_size, call.task.result())
+            measurement.add_done_callback(lambda done: self._make_room(id, call, done))
 
-    def _make_room(self, id: str, kept: _KeptCall, measured: asyncio.Future[int]) -> None:
-        """Evict the oldest results of the principal for one of `measured` bytes."""
-        if measured.cancelled():  # the gateway ends
+    def _make_room(self, id: str, call: _KeptCall, measurement: asyncio.Future[int]) -> None:
+        """Evict the oldest results of the principal for one of `measurement` bytes."""
+        if measurement.cancelled():  # the gateway ends
             return
-        kept.bytes = measured.result()
-        mine = {key: one.bytes for key, one in self._kept.items() if one.principal == kept.principal and one.bytes}
-        held = sum(mine.values()) - mine.get(id, 0)
+        call.bytes = measurement.result()
+        mine = {key: one.bytes for key, one in self._calls.items() if one.principal == call.principal and one.bytes}
+        size = sum(mine.values()) - mine.get(id, 0)
         for key, count in mine.items():
-            if held <= KEPT_BYTES:
+            if size <= KEPT_BYTES:
                 break
             if key != id:
-                _KEPT_CALLS.report(kept.principal.id)
-                self._kept.pop(key)
-                held -= count
+                _KEPT_CALLS.report(call.principal.id)
+                self._calls.pop(key)
+                size -= count
 
 
-async def _wait_finished(kept: _KeptCall, shortest: float = 0.0) -> bool:
+async def _wait_finished(call: _KeptCall, shortest: float = 0.0) -> bool:
     """Wait while the view shows activity, at least `shortest` seconds; return False if the task still runs then."""
-    clock = kept.task.get_loop().time
+    clock = call.task.get_loop().time
     began = clock()
-    while not kept.task.done():
-        gone = clock() - began
-        left = min(max(kept.relay.timeout(), shortest - gone), LONGEST_ANSWER - gone)
+    while not call.task.done():
+        seconds = clock() - began
+        left = min(max(call.relay.timeout(), shortest - seconds), LONGEST_ANSWER - seconds)
         if left <= 0:
             return False
-        await asyncio.wait({kept.task}, timeout=left)
+        await asyncio.wait({call.task}, timeout=left)
     return True
 
 
-def _running_result(id: str, kept: _KeptCall) -> mcp.CallToolResult:
-    waits = "It waits for a person's approval." if kept.asks() else "The page has not answered yet."
+def _running_result(id: str, call: _KeptCall) -> mcp.CallToolResult:
+    waits = "It waits for a person's approval." if call.asks() else "The page has not answered yet."
     text = f'{waits} Collect its answer with call_view_tool {{"call": "{id}"}}.'
     return mcp.CallToolResult(
         content=[mcp.TextContent(type="text", text=text)], structured_content={"status": "running", "call": id}

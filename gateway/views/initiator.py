@@ -52,13 +52,13 @@ class Taint:
 
     running: dict[str, None] = field(default_factory=dict)
     call: str | None = None
-    ended: float = 0.0
+    ended_at: float = 0.0
     tainted: str | None = None
-    reported: float = float("-inf")
+    reported_at: float = float("-inf")
     gesture: str | None = None
     gesture_at: float = float("-inf")
     evidence: str = ATTESTED
-    turned: Callable[[], None] = lambda: None
+    on_change: Callable[[], None] = lambda: None
 
     def call_started(self, id: str) -> None:
         """A model's call is forwarded into the view."""
@@ -69,19 +69,19 @@ class Taint:
     def call_ended(self, id: str, now: float) -> None:
         """The call has its answer, or will have none."""
         self.running.pop(id, None)
-        self.ended = now
+        self.ended_at = now
 
     def model_reported(self, now: float) -> None:
         """The view itself reports that a model caused its action; believed, since it only adds a restriction."""
         if self.tainted is None:
             self.call = None
         self._turn(self.tainted or "model-call-reported")
-        self.ended = now
+        self.ended_at = now
 
     def move(self, now: float) -> None:
         """The view comes from another process, which may have known of a model's call; that has ended."""
         self._turn(self.tainted or MOVED)
-        self.ended = now - GRACE
+        self.ended_at = now - GRACE
 
     def gesture_seen(self, age: float, now: float, evidence: str = ATTESTED) -> None:
         """Take an accepted report that the person's last gesture was at most `age` seconds ago."""
@@ -89,9 +89,9 @@ class Taint:
         if at > self.gesture_at + GESTURE:
             self.gesture = secrets.token_urlsafe(16)
         self.gesture_at = max(at, self.gesture_at)
-        self.reported = now
+        self.reported_at = now
         self.evidence = evidence
-        if not self.running and at > self.ended + GRACE:
+        if not self.running and at > self.ended_at + GRACE:
             self._turn(None)
 
     def inherit(self, other: Taint, now: float, *, beside: bool) -> None:
@@ -99,19 +99,19 @@ class Taint:
         self.running = dict(other.running) if beside else {}
         self.call = other.call
         self._turn(other.tainted)
-        self.ended = now
+        self.ended_at = now
 
-    def _turn(self, tainted: str | None) -> None:
-        turned = (self.tainted is None) is not (tainted is None)
-        self.tainted = tainted
+    def _turn(self, evidence: str | None) -> None:
+        turned = (self.tainted is None) is not (evidence is None)
+        self.tainted = evidence
         if turned:
-            self.turned()
+            self.on_change()
 
     def cause(self, now: float) -> Cause:
         """Return the initiator of a request that the view makes at `now`."""
         if self.tainted is not None:
             return Cause(Initiator.MODEL, self.tainted, self.call)
-        if now - self.reported < GESTURE:
+        if now - self.reported_at < GESTURE:
             return Cause(Initiator.PERSON, self.evidence, self.gesture)
         return Cause(Initiator.PAGE, "no-gesture", None)
 
@@ -158,31 +158,31 @@ class Taints:
         self._live = live
         self._clock = clock
         self._store = store
-        self._left: dict[TaintKey, Taint] = {}
-        self._stored: set[TaintKey] = set()
-        self._touched: set[TaintKey] = set()
+        self._by_key: dict[TaintKey, Taint] = {}
+        self._stored_keys: set[TaintKey] = set()
+        self._dirty: set[TaintKey] = set()
         self._calls: Counter[TaintKey] = Counter()
         self._full = False
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
         """Load the taints from before a restart. Raises OSError."""
         if self._store is None:
             return
-        found = await self._store.all(MOST + 1)
-        self._stored = set(found)
-        for key, taint in found.items():
-            self.leave(key, Taint(call=taint.call, ended=self._clock(), tainted=taint.evidence))
+        stored_taints = await self._store.all(MOST + 1)
+        self._stored_keys = set(stored_taints)
+        for key, taint in stored_taints.items():
+            self.leave(key, Taint(call=taint.call, ended_at=self._clock(), tainted=taint.evidence))
 
     def keys(self) -> Container[TaintKey]:
         """Return the principals and apps that are tainted, or may be."""
-        return ANY if self._full else {*self._live(), *self._left, *self._calls}
+        return ANY if self._full else {*self._live(), *self._by_key, *self._calls}
 
     def leave(self, key: TaintKey, taint: Taint) -> None:
         """Keep the taint of a view that closes."""
-        if key in self._left or len(self._left) < MOST:
-            self._left[key] = taint
+        if key in self._by_key or len(self._by_key) < MOST:
+            self._by_key[key] = taint
         elif not self._full:
             self._full = True
             _TAINTS.report(key[0])
@@ -191,15 +191,15 @@ class Taints:
 
     def before(self, key: TaintKey) -> Taint | None:
         """Return the taint of a closed view that a new view replaces."""
-        found = self._left.get(key)
-        if found is None and self._full:
-            return Taint(tainted=FORGOTTEN, ended=self._clock())
-        return found
+        taint = self._by_key.get(key)
+        if taint is None and self._full:
+            return Taint(tainted=FORGOTTEN, ended_at=self._clock())
+        return taint
 
     def note_turn(self, key: TaintKey, taint: Taint, came_from: Taint | None) -> None:
         """A live view became tainted, or untainted by a person, which also ends the taint that it came from."""
-        if taint.tainted is None and came_from is not None and self._left.get(key) is came_from:
-            del self._left[key]
+        if taint.tainted is None and came_from is not None and self._by_key.get(key) is came_from:
+            del self._by_key[key]
         self._touch(key)
 
     async def keep(self, key: TaintKey, evidence: str, call: str) -> None:
@@ -208,7 +208,7 @@ class Taints:
         The caller calls `over` afterwards.
         """
         self._calls[key] += 1
-        if self._store is not None and key not in self._stored:
+        if self._store is not None and key not in self._stored_keys:
             async with self._writing:
                 await self._put({key: StoredTaint(evidence, call)})
 
@@ -220,41 +220,41 @@ class Taints:
 
     def _touch(self, key: TaintKey) -> None:
         if self._store is not None:
-            self._touched.add(key)
-            self._changed.set()
+            self._dirty.add(key)
+            self._change.set()
 
     async def run(self) -> None:
         """Write each change to the database, until cancelled."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._change.wait()
+            self._change.clear()
             await self.flush(ended=False)
             await asyncio.sleep(PAUSE)
             if not await self.flush():
-                self._changed.set()
+                self._change.set()
 
     async def flush(self, *, ended: bool = True) -> bool:
         """Write the begun taints, and the `ended` ones, to the database; False while it is down."""
         if self._store is None:
             return True
         async with self._writing:
-            touched, self._touched = self._touched, set()
+            keys, self._dirty = self._dirty, set()
             live = self._live()
-            now = {key: taint for key in touched if (taint := live.get(key) or self._left.get(key)) is not None}
+            now = {key: taint for key in keys if (taint := live.get(key) or self._by_key.get(key)) is not None}
             began = {key: StoredTaint(taint.tainted or "", taint.call) for key, taint in now.items()}
-            good = await self._put({key: taint for key, taint in began.items() if key not in self._stored})
-            gone = [key for key in touched & self._stored if key not in now and key not in self._calls]
-            if ended and good and gone and not self._full:
-                good = await self._try(self._store.remove(gone))
-                self._stored.difference_update(gone if good else ())
-            self._touched.update(() if ended and good else touched)
+            good = await self._put({key: taint for key, taint in began.items() if key not in self._stored_keys})
+            stale = [key for key in keys & self._stored_keys if key not in now and key not in self._calls]
+            if ended and good and stale and not self._full:
+                good = await self._try(self._store.remove(stale))
+                self._stored_keys.difference_update(stale if good else ())
+            self._dirty.update(() if ended and good else keys)
             return good
 
     async def _put(self, taints: Mapping[TaintKey, StoredTaint]) -> bool:
         if not taints or self._store is None:
             return True
         good = await self._try(self._store.put(taints))
-        self._stored.update(taints if good else ())
+        self._stored_keys.update(taints if good else ())
         return good
 
     async def _try(self, work: Awaitable[None]) -> bool:

@@ -101,9 +101,9 @@ class Views:
         self._openings = Openings()
 
     async def __aenter__(self) -> Self:
-        await self.taints.kept.load()
+        await self.taints.taints.load()
         await self._sessions.__aenter__()
-        self._keeping = self._sessions.create_task(self.taints.kept.run())
+        self._keeping = self._sessions.create_task(self.taints.taints.run())
         return self
 
     async def __aexit__(
@@ -114,8 +114,8 @@ class Views:
         if self._keeping is not None:
             self._keeping.cancel()
         await self._sessions.__aexit__(kind, error, trace)
-        if await self.taints.kept.flush():
-            await self.launches.settle(self.taints.kept.keys())
+        if await self.taints.taints.flush():
+            await self.launches.settle(self.taints.taints.keys())
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -169,9 +169,9 @@ class Views:
 
         With a `resource` it shows that app of the upstream `app`.
         """
-        return self._add(self._bridged(secrets.token_urlsafe(16), principal, app, resource))
+        return self._add(self._new_view(secrets.token_urlsafe(16), principal, app, resource))
 
-    def _bridged(self, id: str, principal: Principal, app: str, resource: str | None = None) -> View:
+    def _new_view(self, id: str, principal: Principal, app: str, resource: str | None = None) -> View:
         dedicated = self.rules(app).dedicated
         return View(id, principal, app, proven=True, resource=resource, bridged=True, dedicated=dedicated)
 
@@ -182,7 +182,7 @@ class Views:
         """
         if id in self._views:
             return None
-        view = self._add(self._bridged(id, principal, app))
+        view = self._add(self._new_view(id, principal, app))
         view.taint.move(self._clock())
         return view
 
@@ -209,7 +209,7 @@ class Views:
             await send(message)
             self.precedence.note_sent(view.principal.id)
 
-        session = PageSession(first, lambda listed: self._take_list(view, session, listed), view.principal.id)
+        session = PageSession(first, lambda tools: self._take_list(view, session, tools), view.principal.id)
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
 
@@ -217,7 +217,7 @@ class Views:
         """Return the relay of the view that `proof` proves, which polls for the model's calls. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if view.relay is None:
-            relay = view.relay = Relay(lambda listed: self._take_list(view, relay, listed), principal.id)
+            relay = view.relay = Relay(lambda tools: self._take_list(view, relay, tools), principal.id)
             if self._draining:
                 relay.drain()
         return view.relay
@@ -232,8 +232,8 @@ class Views:
 
     def waits(self, view: str | None) -> bool:
         """Return whether there are calls for this view that it has not fetched yet."""
-        found = self._views.get(view) if view is not None else None
-        return found is not None and found.relay is not None and found.relay.waits()
+        entry = self._views.get(view) if view is not None else None
+        return entry is not None and entry.relay is not None and entry.relay.waits()
 
     def drain(self) -> None:
         """Drain: answer polls at once, including those of relays that are created from now on."""
@@ -257,7 +257,7 @@ class Views:
             task.add_done_callback(lambda _: session.close())
             task.cancel()
         view.tell = None
-        view.listed = None
+        view.tool_list = None
         self._set_tools(view, ())
 
     def close(self, view: View) -> None:
@@ -311,7 +311,7 @@ class Views:
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
         if not view.proven:
             self._admit_unproven(view.app)
-        view.used = self._clock()
+        view.used_at = self._clock()
         if view.relay is not None:
             view.relay.note_activity()
         return view
@@ -362,10 +362,10 @@ class Views:
             return tuple([self._view_for(view, principal) for view in mine if self.admits(principal, view.app)])
         return tuple(view for _, view in self._directory.all() if app in (None, view.app))
 
-    def live_for(self, wanted: Callable[[Principal, str], bool]) -> tuple[LiveView, ...]:
-        """Return the live views of the principals and apps that are `wanted`, oldest first."""
+    def live_for(self, is_wanted: Callable[[Principal, str], bool]) -> tuple[LiveView, ...]:
+        """Return the live views of the principals and apps for which `is_wanted` returns True, oldest first."""
         self._close_idle()
-        return tuple(self._view_for(view, owner) for owner, view in self._directory.all() if wanted(owner, view.app))
+        return tuple(self._view_for(view, owner) for owner, view in self._directory.all() if is_wanted(owner, view.app))
 
     def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
         """Return the live views of `principal` as `View`s, after closing idle ones."""
@@ -388,9 +388,9 @@ class Views:
         silent = self._clock() - IDLE
         if silent <= self._idle_from:
             return
-        for view in [view for view in self._views.values() if not view.bridged and view.used < silent]:
+        for view in [view for view in self._views.values() if not view.bridged and view.used_at < silent]:
             self.close(view)
-        self._idle_from = min((view.used for view in self._views.values() if not view.bridged), default=float("inf"))
+        self._idle_from = min((view.used_at for view in self._views.values() if not view.bridged), default=float("inf"))
 
     def find(self, id: str, principal: Principal) -> View | None:
         """Return the live view `id`, if it is this principal's."""
@@ -421,12 +421,12 @@ class Views:
         """Return the tools of all live views of `principal`, each name once; none for a shared principal."""
         if principal.shared:
             return ()
-        named: dict[str, ViewTool] = {}
+        tools_by_name: dict[str, ViewTool] = {}
         self._close_idle()
         for view in self.live(principal, app):
             for tool in view.tools:
-                named.setdefault(tool.name, tool)
-        return tuple(named.values())
+                tools_by_name.setdefault(tool.name, tool)
+        return tuple(tools_by_name.values())
 
     def may_offer_more(self, view: View) -> bool:
         """Return whether a view's tools are unknown or outdated: its page has not listed them, or announced a change.
@@ -437,12 +437,12 @@ class Views:
             return False
         if view.calls is not None and view.calls.behind:
             return True
-        return view.listed is None and (view.session is not None or self._clock() < view.since + LISTING)
+        return view.tool_list is None and (view.session is not None or self._clock() < view.since + LISTING)
 
     def renew(self, app: str) -> None:
         """Update the tools of all views of `app` after a change of its rules."""
         for view in self.of(None, app):
-            self._set_tools(view, clean_tools(app, self.rules(app).policy, view.listed or ()))
+            self._set_tools(view, clean_tools(app, self.rules(app).policy, view.tool_list or ()))
             self._publish(view)
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
@@ -450,8 +450,8 @@ class Views:
         return self._directory.watch(callback)
 
     def _add(self, view: View) -> View:
-        view.used = view.since = self._clock()
-        self._openings.take(view.principal.id, view.used)
+        view.used_at = view.since = self._clock()
+        self._openings.take(view.principal.id, view.used_at)
         mine = list(self._of.get(view.principal.id, {}).values())
         self.taints.inherit(view)
         if len(mine) >= self.each:
@@ -462,26 +462,26 @@ class Views:
         self._views[view.id] = view
         self._of.setdefault(view.principal.id, {})[view.id] = view
         if not view.bridged:
-            self._idle_from = min(self._idle_from, view.used)
+            self._idle_from = min(self._idle_from, view.used_at)
         self._publish(view)
         return view
 
     def _make_room(self, mine: Sequence[View]) -> None:
         """Evict the lost, unproven or quiet view that was silent longest. Raises `Refusal` if there is none."""
         quiet = self._clock() - QUIET
-        spare = [view for view in mine if view.lost or not view.proven or (not view.bridged and view.used < quiet)]
+        spare = [view for view in mine if view.lost or not view.proven or (not view.bridged and view.used_at < quiet)]
         _LIVE_VIEWS.report(mine[0].principal.id)
         if not spare:
             raise Refusal(Reason.RATE_LIMITED, f"{self.each} views are open already. Close one of them.")
-        self.close(min(spare, key=lambda view: view.used))
+        self.close(min(spare, key=lambda view: view.used_at))
 
     def _former(self, principal: Principal, app: str, former: str) -> View | None:
         """Return the view that `former` proves, or, if it is unproven, names."""
-        id, *_ = proved = split(former) or (former,)
+        id, *_ = proof = split(former) or (former,)
         view = self.find(id, principal)
         if view is None or view.app != app:
             return None
-        return view if not view.proven or (len(proved) == 3 and view.key.accepts(*proved[1:])) else None
+        return view if not view.proven or (len(proof) == 3 and view.key.accepts(*proof[1:])) else None
 
     def _admit_unproven(self, app: str) -> None:
         if self.apps[app].unproven == "deny":
@@ -489,20 +489,20 @@ class Views:
 
     def _only_app(self, app: str | None, principal: Principal) -> str:
         """Return `app`, or the only app that the caller may use. Raises `Refusal`."""
-        admitted = [one for one in self.apps if app in (None, one) and self.admits(principal, one)]
-        if len(admitted) != 1:
+        apps = [one for one in self.apps if app in (None, one) and self.admits(principal, one)]
+        if len(apps) != 1:
             raise Refusal(Reason.VIEW_UNPROVEN, "Nothing names the app of this call. Use /mcp/<app>.")
-        return admitted[0]
+        return apps[0]
 
     def _view_for(self, view: LiveView, principal: Principal) -> LiveView:
         """Return a live view with the tools that `principal` may call."""
         rules = self.apps.get(view.app)
         return view if rules is None else with_callable_tools(view, rules.policy, principal)
 
-    def _take_list(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
+    def _take_list(self, view: View, way: PageCalls, tools: Sequence[mcp.Tool]) -> None:
         if view.calls is way:
-            view.listed = listed
-            self._set_tools(view, clean_tools(view.app, self.rules(view.app).policy, listed, view.principal.id))
+            view.tool_list = tools
+            self._set_tools(view, clean_tools(view.app, self.rules(view.app).policy, tools, view.principal.id))
 
     def _set_tools(self, view: View, tools: tuple[ViewTool, ...]) -> None:
         if tools != view.tools:
@@ -515,4 +515,4 @@ class Views:
         """Show the current state of a live view in the directory."""
         if self._views.get(view.id) is view:
             title = self.rules(view.app).title
-            self._directory.put(view.principal, LiveView(view.id, view.app, title, view.opened, view.tools))
+            self._directory.put(view.principal, LiveView(view.id, view.app, title, view.opened_at, view.tools))

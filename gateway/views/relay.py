@@ -85,7 +85,7 @@ class PollAnswer:
 @dataclass(slots=True, eq=False)
 class _RelayedCall:
     tool: ViewTool
-    started: Callable[[], None]
+    on_start: Callable[[], None]
     timeout: asyncio.Timeout
     answer: asyncio.Future[mcp.CallToolResult]
     taken: bool = False
@@ -104,11 +104,11 @@ class Relay:
         self._calls: dict[str, _RelayedCall] = {}
         self._events: list[RelayEvent] = []
         self._count = 0
-        self._told = 0
+        self._last_number = 0
         self._poll: asyncio.Future[bool] | None = None
-        self._seen = self._loop.time()
-        self._asked = 0.0
-        self._listed: Sequence[mcp.Tool] = ()
+        self._polled_at = self._loop.time()
+        self._asks = 0.0
+        self._tool_list: Sequence[mcp.Tool] = ()
         self._list_due = float("-inf")
         self._listing: asyncio.TimerHandle | None = None
         self._losing: asyncio.TimerHandle | None = None
@@ -121,9 +121,9 @@ class Relay:
     # ── the model's side ─────────────────────────────────────────────────────────────────────────────────────
 
     async def call(
-        self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
+        self, tool: ViewTool, arguments: Mapping[str, Any], on_start: Callable[[], None]
     ) -> mcp.CallToolResult:
-        """Run a tool of the page; `started` is called when the view takes the call.
+        """Run a tool of the page; `on_start` is called when the view takes the call.
 
         Raises `Refusal` if it never took it, and `MCPError` if it did and cannot answer. Cancelling this cancels the
         call in the page.
@@ -134,7 +134,7 @@ class Relay:
         id = secrets.token_urlsafe(16)
         try:
             async with asyncio.timeout(UNTAKEN) as timeout:
-                call = self._calls[id] = _RelayedCall(tool, started, timeout, self._loop.create_future())
+                call = self._calls[id] = _RelayedCall(tool, on_start, timeout, self._loop.create_future())
                 self._tell(RelayEvent(self._next(), id, tool.page_name, arguments))
                 return await call.answer
         except TimeoutError as error:
@@ -157,11 +157,11 @@ class Relay:
 
     def timeout(self) -> float:
         """Seconds for which it makes sense to wait for the view: 0 once it has been quiet for too long."""
-        return QUIET if self._poll is not None else max(0.0, self._seen + QUIET - self._loop.time())
+        return QUIET if self._poll is not None else max(0.0, self._polled_at + QUIET - self._loop.time())
 
     def waits(self) -> bool:
         """Return whether there are events that the view has not received yet."""
-        return self._count > self._told and any(event.number > self._told for event in self._events)
+        return self._count > self._last_number and any(event.number > self._last_number for event in self._events)
 
     def offer(self, tools: Sequence[ViewTool]) -> None:
         """The page offers these now: fail the calls that it has not taken if their tool has changed."""
@@ -173,20 +173,20 @@ class Relay:
 
     def spend(self) -> None:
         """Count a poll or an answer. Raises `Refusal` (`rate-limited`) if the view sends too many."""
-        taken = take(self._asked, self._loop.time(), ASKING)
-        self._asked = taken.tat
-        if not taken.allowed:
+        result = take(self._asks, self._loop.time(), ASKING)
+        self._asks = result.tat
+        if not result.allowed:
             _ASKING.report(self._owner)
             detail = f"A view may ask for calls, and answer them, {ASKING.count} times a second."
             raise Refusal(Reason.RATE_LIMITED, detail)
 
     def note_activity(self) -> None:
         """Note activity of the view."""
-        self._seen = self._loop.time()
+        self._polled_at = self._loop.time()
 
     def list(self, tools: Sequence[mcp.Tool]) -> None:
         """Take the view's tools; one list a second takes effect, and the last one of that time later."""
-        self._listed = tools
+        self._tool_list = tools
         if self._loop.time() >= self._list_due:
             self._list_now()
         elif self._listing is None:
@@ -266,8 +266,8 @@ class Relay:
     def _end_all(self) -> None:
         self._release(overtaken=True)
         for call in list(self._calls.values()):
-            gone = MCPError(mcp.CONNECTION_CLOSED, "it was closed, or loaded again")
-            _fail(call, gone if call.taken else _not_run("its view was closed, or loaded again"))
+            error = MCPError(mcp.CONNECTION_CLOSED, "it was closed, or loaded again")
+            _fail(call, error if call.taken else _not_run("its view was closed, or loaded again"))
 
     def _take(self) -> tuple[RelayEvent, ...]:
         for event in self._events:
@@ -275,8 +275,8 @@ class Relay:
             if call is not None and event.tool is not None and not call.taken:
                 call.taken = True
                 call.timeout.reschedule(None)
-                call.started()
-            self._told = event.number
+                call.on_start()
+            self._last_number = event.number
         return tuple(self._events)
 
     async def _wait(self, seconds: float) -> bool:
@@ -306,7 +306,7 @@ class Relay:
         self._losing = self._loop.call_later(silence, self._lose)
         if self.lost:
             self.lost = False
-            self.list(self._listed)
+            self.list(self._tool_list)
 
     def _stop_losing(self) -> None:
         if self._losing is not None:
@@ -323,7 +323,7 @@ class Relay:
         self._listing = None
         self._list_due = self._loop.time() + LIST_PAUSE
         if not self.lost:
-            self._on_tools(self._listed)
+            self._on_tools(self._tool_list)
 
 
 def _fail(call: _RelayedCall, error: Exception) -> None:

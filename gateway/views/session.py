@@ -75,10 +75,10 @@ class PageSession:
         self._send = send
         self._on_tools = on_tools
         self._owner = owner
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
         self._looking = asyncio.Lock()
         self._ids = count()
-        self._asked: dict[int, asyncio.Future[JsonObject]] = {}
+        self._requests: dict[int, asyncio.Future[JsonObject]] = {}
         self._unsaid: asyncio.Queue[JsonObject] = asyncio.Queue(QUEUE)
         self._ready = False
         self._closed = False
@@ -92,23 +92,23 @@ class PageSession:
         elif "id" in message:  # a ping: the only request that a page may send
             return self._say({"jsonrpc": "2.0", "id": message["id"], "result": {}})
         elif message["method"] == "notifications/tools/list_changed":
-            self._changed.set()
+            self._change.set()
         return True
 
     async def call(
-        self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
+        self, tool: ViewTool, arguments: Mapping[str, Any], on_start: Callable[[], None]
     ) -> mcp.CallToolResult:
-        """Run a tool of the page; `started` is called before.
+        """Run a tool of the page; `on_start` is called before.
 
         Raises `MCPError` (also when the page closes), and `Refusal` if too many calls are under way. Cancelling this
         call cancels it in the page. The result is not validated against the page's own output schema.
         """
         if not self._ready:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
-        if len(self._asked) >= MOST_CALLS:
+        if len(self._requests) >= MOST_CALLS:
             _CALLS.report(self._owner)
             raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
-        started()
+        on_start()
         params: JsonObject = {"name": tool.page_name, "arguments": dict(arguments)}
         if trace := current():
             params["_meta"] = dict(trace.headers())
@@ -117,7 +117,7 @@ class PageSession:
     @property
     def behind(self) -> bool:
         """True if the page announced a change of its tools that is not applied yet."""
-        return self._ready and (self._changed.is_set() or self._looking.locked())
+        return self._ready and (self._change.is_set() or self._looking.locked())
 
     async def catch_up(self) -> bool:
         """Request an announced change of the page's tools at once; False if there is none, or no answer."""
@@ -125,7 +125,7 @@ class PageSession:
             return False
         with suppress(MCPError, TimeoutError):
             async with asyncio.timeout(CATCH_UP), self._looking:
-                if self._changed.is_set():
+                if self._change.is_set():
                     await self._look()
                 return True
         return False
@@ -145,7 +145,7 @@ class PageSession:
     def close(self) -> None:
         """Fail all pending requests, also if `run` was cancelled before it began."""
         self._closed, self._ready = True, False
-        for answer in self._asked.values():
+        for answer in self._requests.values():
             if not answer.done():
                 answer.set_exception(MCPError(mcp.CONNECTION_CLOSED, "Connection closed"))
 
@@ -156,13 +156,13 @@ class PageSession:
         async with self._looking:
             await self._look()
         while True:  # a page registers its tools at any time: the first change is requested at once
-            await self._changed.wait()
+            await self._change.wait()
             async with self._looking:
                 await self._look()
             await asyncio.sleep(LIST_PAUSE)
 
     async def _look(self) -> None:
-        self._changed.clear()
+        self._change.clear()
         tools: list[mcp.Tool] | None = None
         try:
             with suppress(TimeoutError):  # it may sleep, or the request was lost
@@ -170,7 +170,7 @@ class PageSession:
                     tools = await self._list_tools()
         finally:
             if tools is None:  # the known tools stay until it answers
-                self._changed.set()
+                self._change.set()
         if tools is not None:
             self._on_tools(tools)
 
@@ -200,7 +200,7 @@ class PageSession:
         """Send a request and return its result. Raises `MCPError`. Cancelling this notifies the page."""
         id = next(self._ids)
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
-        self._asked[id] = answer
+        self._requests[id] = answer
         try:
             await self._send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
             return await answer
@@ -208,11 +208,11 @@ class PageSession:
             self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
             raise
         finally:
-            del self._asked[id]
+            del self._requests[id]
 
     def _take_answer(self, message: JsonObject) -> None:
         id, error = message.get("id"), message.get("error")
-        answer = self._asked.get(int(id)) if isinstance(id, int | float) else None
+        answer = self._requests.get(int(id)) if isinstance(id, int | float) else None
         if answer is None or answer.done():
             return
         if error is None:

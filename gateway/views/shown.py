@@ -122,21 +122,21 @@ class Successions:
         self, is_open: Callable[[], bool], showing: Callable[[], Sequence[NotifiedView]]
     ) -> NotifiedView | None:
         """Return the one view that is `showing` after another is no longer open; None if there is none in time."""
-        moved = asyncio.Event()
-        self._waiting.add(moved)
+        change = asyncio.Event()
+        self._waiting.add(change)
         try:
             async with asyncio.timeout(LEAVES) as timeout:
                 while is_open():
-                    moved.clear()
-                    await moved.wait()
+                    change.clear()
+                    await change.wait()
                 timeout.reschedule(asyncio.get_running_loop().time() + COMES)
                 while True:
-                    found = showing()
-                    if found:
-                        return found[0] if len(found) == 1 else None
-                    moved.clear()
-                    await moved.wait()
+                    state = showing()
+                    if state:
+                        return state[0] if len(state) == 1 else None
+                    change.clear()
+                    await change.wait()
         except TimeoutError:
             return None
         finally:
-            self._waiting.discard(moved)
+            self._waiting.discard(change)

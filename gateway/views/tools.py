@@ -71,10 +71,10 @@ def _weight(value: object, most: int) -> int:
 
 def _tool(definition: object) -> mcp.Tool | None:
     try:
-        listed = parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [definition]})
+        result = parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [definition]})
     except ValidationError:
         return None
-    return listed.tools[0] if isinstance(listed, mcp.ListToolsResult) else None
+    return result.tools[0] if isinstance(result, mcp.ListToolsResult) else None
 
 
 def result_of(answer: Mapping[str, Any]) -> mcp.CallToolResult:
@@ -208,7 +208,7 @@ def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool], owner: str
             log.warning("%s: the page changed its tool %s, which is held back; it is %s now", app, tool.name, pin)
             continue
         name = model_name(app, tool.name)
-        cleaned = ViewTool(
+        view_tool = ViewTool(
             name=name,
             page_name=tool.name,
             title=clean(tool.title or ""),
@@ -217,18 +217,18 @@ def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool], owner: str
             annotations=_annotations(tool),
             output_schema=tool.output_schema if tool.output_schema and _schema_fits(tool.output_schema) else None,
         )
-        tools.setdefault(name, cleaned)
+        tools.setdefault(name, view_tool)
     return tuple(tools.values())
 
 
 def _pin(tool: mcp.Tool) -> str:
-    given = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations is not None else {}
+    hints = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations is not None else {}
     return tool_pin(
         tool.name,
         title=tool.title or "",
         description=tool.description or "",
         input_schema=tool.input_schema,
-        annotations=given,
+        annotations=hints,
         output_schema=tool.output_schema,
     )
 
@@ -245,8 +245,8 @@ def clean(text: str) -> str:
 def _annotations(tool: mcp.Tool) -> dict[str, Any]:
     if tool.annotations is None:
         return {}
-    given = tool.annotations.model_dump(by_alias=True, exclude_none=True)
-    return {key: clean(value) if isinstance(value, str) else value for key, value in given.items() if key in _HINTS}
+    hints = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+    return {key: clean(value) if isinstance(value, str) else value for key, value in hints.items() if key in _HINTS}
 
 
 def _schema_fits(schema: Mapping[str, Any]) -> bool:

@@ -53,7 +53,7 @@ class ViewKey:
         self._key = key or secrets.token_bytes(32)
         self._signing = hmac.new(self._key, digestmod=hashlib.sha256)
         self._newest = 0
-        self._seen = 0
+        self._last_number = 0
 
     def reveal(self) -> str:
         """Return the key for the view, base64url without padding."""
@@ -70,14 +70,16 @@ class ViewKey:
 
     def _use(self, number: int) -> bool:
         if number > self._newest:
-            self._seen = (self._seen << (number - self._newest) | 1) if number - self._newest < WINDOW else 1
-            self._seen &= (1 << WINDOW) - 1
+            self._last_number = (
+                (self._last_number << (number - self._newest) | 1) if number - self._newest < WINDOW else 1
+            )
+            self._last_number &= (1 << WINDOW) - 1
             self._newest = number
             return True
         behind = self._newest - number
-        if behind >= WINDOW or self._seen >> behind & 1:
+        if behind >= WINDOW or self._last_number >> behind & 1:
             return False
-        self._seen |= 1 << behind
+        self._last_number |= 1 << behind
         return True
 
 
@@ -118,9 +120,9 @@ class PageCalls(Protocol):
     """Calls into a page: over the bridge, or by relay."""
 
     async def call(
-        self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
+        self, tool: ViewTool, arguments: Mapping[str, Any], on_start: Callable[[], None]
     ) -> mcp.CallToolResult:
-        """Run a tool of the page; `started` is called once it may begin. Raises `MCPError` and `Refusal`."""
+        """Run a tool of the page; `on_start` is called once it may begin. Raises `MCPError` and `Refusal`."""
         ...
 
     @property
@@ -136,10 +138,10 @@ class PageCalls(Protocol):
 @dataclass(slots=True, eq=False)
 class View:
     """One live iframe of an app, or of the one at `resource` of the upstream `app`, which has no entry under `apps`.
-    `used` is when it last spoke, on the clock of its registry.
+    `used_at` is when it last spoke, on the clock of its registry.
 
     `since` is when it attached; `principal` is as of its last call. A `bridged` view ends with its connection; another
-    one after `registry.IDLE` seconds of silence. `listed` are its tools as its page lists them (None before it has),
+    one after `registry.IDLE` seconds of silence. `tool_list` are its tools as its page lists them (None before it has),
     `tools` those that its policy offers. `tell` notifies a view in our host page of the model's call that opens its
     app. `came_from` is the taint of the closed view that it replaces. `attached` is the number of its attachment.
     `dedicated` views of an app and principal have one origin, so that their pages can script each other.
@@ -152,15 +154,15 @@ class View:
     resource: str | None = None
     bridged: bool = False
     attached: int = 0
-    used: float = 0.0
+    used_at: float = 0.0
     since: float = 0.0
-    opened: float = field(default_factory=time.time)
+    opened_at: float = field(default_factory=time.time)
     dedicated: bool = False
     key: ViewKey = field(default_factory=ViewKey)
     taint: Taint = field(default_factory=Taint)
     came_from: Taint | None = None
     tools: tuple[ViewTool, ...] = ()
-    listed: Sequence[mcp.Tool] | None = None
+    tool_list: Sequence[mcp.Tool] | None = None
     session: PageSession | None = None
     relay: Relay | None = None
     tell: Tell | None = None
@@ -180,20 +182,20 @@ class SharedTaints:
     """The taints of live views `of` each principal: views of one app share theirs, unless a bridge identifies them.
 
     Several launch values may belong to one page, and one page may attach again; our host page shows one page in each
-    view. Those on a dedicated origin are as one page: they have one taint. `kept` are those of closed views, also in
+    view. Those on a dedicated origin are as one page: they have one taint. `taints` are those of closed views, also in
     `store`.
     """
 
     def __init__(
         self, of: Mapping[str, Mapping[str, View]], clock: Callable[[], float], store: TaintStore | None
     ) -> None:
-        self.kept = Taints(self._live, clock, store)
+        self.taints = Taints(self._live, clock, store)
         self._of = of
         self._clock = clock
 
     async def begin_call(self, view: View, id: str) -> None:
         """Prepare a model's call into `view`: its taint will survive a restart."""
-        await self.kept.keep((view.principal.id, view.app), "model-call", id)
+        await self.taints.keep((view.principal.id, view.app), "model-call", id)
 
     def start_call(self, view: View, id: str) -> None:
         """Taint `view` before its page may begin with a model's call."""
@@ -205,7 +207,7 @@ class SharedTaints:
         for one in self._taint_group(view):
             if one is view or id in one.taint.running:
                 one.taint.call_ended(id, self._clock())
-        self.kept.over((view.principal.id, view.app))
+        self.taints.over((view.principal.id, view.app))
 
     def attest_gesture(self, view: View, age: float) -> None:
         """Take a trusted host's report of a person's gesture in `view`, at most `age` seconds ago."""
@@ -223,13 +225,13 @@ class SharedTaints:
         """
         for view in self._launched_views(principal, app):
             view.taint.model_reported(self._clock())
-        self.kept.leave((principal.id, app), Taint(tainted="model-call-reported", ended=self._clock()))
+        self.taints.leave((principal.id, app), Taint(tainted="model-call-reported", ended_at=self._clock()))
 
     def doubt(self, principal: Principal, launch: Launch) -> None:
         """Taint the views of a launch whose former process did not store whether a model had called it."""
         key = principal.id, launch.app
-        if launch.unsure and self.kept.before(key) is None:
-            self.kept.leave(key, Taint(tainted=MOVED, ended=self._clock()))
+        if launch.unsure and self.taints.before(key) is None:
+            self.taints.leave(key, Taint(tainted=MOVED, ended_at=self._clock()))
 
     def inherit(self, view: View) -> None:
         """Taint a new view as the closed one that it may replace, and as those with which it shares a taint."""
@@ -237,19 +239,19 @@ class SharedTaints:
         if (mate := self._mate(view)) is not None:
             view.taint, view.came_from = mate.taint, mate.came_from
             return
-        view.taint.turned = lambda: self.kept.note_turn(key, view.taint, view.came_from)
-        view.came_from = self.kept.before(key)
+        view.taint.on_change = lambda: self.taints.note_turn(key, view.taint, view.came_from)
+        view.came_from = self.taints.before(key)
         for before, beside in ((view.came_from, False), (self._beside(view), not view.bridged)):
             if before is not None:  # a page that is reloaded is as tainted as before
-                view.taint.inherit(before, view.used, beside=beside)
+                view.taint.inherit(before, view.used_at, beside=beside)
 
     def keep(self, view: View) -> None:
         """Keep the taint of a view that is closed."""
         if self._mate(view) is not None:
             return  # it is that of an open view
-        view.taint.turned = lambda: None
+        view.taint.on_change = lambda: None
         if view.taint.tainted is not None:
-            self.kept.leave((view.principal.id, view.app), view.taint)
+            self.taints.leave((view.principal.id, view.app), view.taint)
 
     def _mate(self, view: View) -> View | None:
         """Return another view on the same dedicated origin."""
@@ -288,8 +290,8 @@ class Openings:
 
     def take(self, principal: str, now: float) -> None:
         """Count a view that opens at `now`, in seconds. Raises `Refusal` (`rate-limited`)."""
-        taken = self._buckets.take(principal, now, OPENING)
-        if not taken.allowed:
+        result = self._buckets.take(principal, now, OPENING)
+        if not result.allowed:
             _OPENED_VIEWS.report(principal)
             detail = f"More than {OPENING.count} views were opened within {OPENING.period:g} seconds. Wait a moment."
             raise Refusal(Reason.RATE_LIMITED, detail)

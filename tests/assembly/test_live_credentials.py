@@ -48,10 +48,10 @@ async def expire(home: House, credential: str) -> None:
     async with Database(config.database.reveal()) as database:
         store = TokenStore(database, KeyRing(KeyFile(home.folder / "gateway.key")))
         for listed in await store.list():
-            if listed.kept is not None and listed.credential == credential:
-                old, kept = replace(listed.kept.token, expires_at=time.time() - 1), listed.kept
+            if listed.token is not None and listed.credential == credential:
+                old, kept = replace(listed.token.token, expires_at=time.time() - 1), listed.token
                 await store.save(
-                    credential, kept.principal, old, kept.connection, before=kept.version, now=kept.changed
+                    credential, kept.principal, old, kept.connection, before=kept.version, now=kept.changed_at
                 )
                 home.app[SETTINGS].now.credentials.tokens[credential].forget(kept.principal)
 

@@ -37,13 +37,13 @@ async def gateway(folder: Path, server: Server) -> AsyncIterator[tuple[aiohttp.C
     reading = read_config(folder / "gateway.yaml", {})
     assert reading.config is not None
     app = build_app(reading.config, lambda: read_config(folder / "gateway.yaml", {}))
-    left = app[PACKER].left
+    left = app[PACKER].remaining
     try:
         await server.start(app)
         async with aiohttp.ClientSession(headers=CLIENT) as client:
 
             async def packed() -> bool:
-                return app[PACKER].left == 0
+                return app[PACKER].remaining == 0
 
             await until(packed)
             yield client, left

@@ -54,7 +54,7 @@ async def folder(tmp_path: Path) -> Path:
             async with asyncio.timeout(60):
                 while (found := await records.position(journal.chain)) is None or found.end < end:
                     await asyncio.sleep(0.01)
-                while journal._copied.get(records.name) != found.hash:  # the last head says so
+                while journal._copied_heads.get(records.name) != found.hash:  # the last head says so
                     await asyncio.sleep(0.01)
             filling.cancel()
     return tmp_path

@@ -207,7 +207,7 @@ def test_sockets_and_logins_are_comments_that_can_be_opened(folder: Path) -> Non
     assert [route.template.text for route in closed.routes.all] == ["/api/me"]
     file.write_text(re.sub(r"# (?=- \{path: /(?:live|socket)|authorization: |cookies: )", "", file.read_text()))
     opened = load_policy(file)
-    sockets = [route.template.text for route in opened.routes.all if route.decided.obligations.socket is not None]
+    sockets = [route.template.text for route in opened.routes.all if route.decision.obligations.socket is not None]
     assert sockets == ["/live", "/socket.io/"]
     assert (opened.backends["app"].cookies, str(opened.backends["app"].authorization)) == ("jar", "pass")
 

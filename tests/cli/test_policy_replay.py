@@ -234,7 +234,7 @@ async def test_the_record_of_a_running_gateway_is_replayed(served: World, folder
     policy = str(served.folder / "policy.yaml")
     async with Database(served.config.database.reveal()) as shown:
         async with asyncio.timeout(60):
-            while len([one for one in await Records(shown).query(10) if one.ended is not None]) < 2:
+            while len([one for one in await Records(shown).query(10) if one.ended_at is not None]) < 2:
                 await asyncio.sleep(0.05)
     for record in (served.config.journal, Path(served.config.database.reveal().removeprefix("sqlite:///"))):
         result = run(str(record), "--policy", policy, "--json")

@@ -116,10 +116,10 @@ class House:
         async with Database(config.database.reveal()) as database:
             store = TokenStore(database, KeyRing(KeyFile(self.folder / "gateway.key")))
             for listed in await store.list():
-                kept = listed.kept
+                kept = listed.token
                 if kept is not None and listed.credential == credential:
                     old = replace(kept.token, expires_at=time.time() - 1)
-                    before, now = kept.version, kept.changed
+                    before, now = kept.version, kept.changed_at
                     await store.save(credential, listed.principal, old, kept.connection, before=before, now=now)
         await self.start()
 

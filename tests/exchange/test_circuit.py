@@ -156,6 +156,6 @@ def test_a_late_answer_does_not_close_it() -> None:
     with circuits.passage(place, THREE) as late:
         for _ in range(3):
             with circuits.passage(place, THREE) as failing:
-                failing.worked = False
-        late.worked = True
+                failing.success = False
+        late.success = True
     assert circuits.is_open(place)

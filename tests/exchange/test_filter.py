@@ -164,15 +164,15 @@ def test_what_people_see_has_no_secret_however_it_is_encoded(secret: str, around
         encoded = quote(encoded, safe="/")
     assume(secret not in around)
     for written in (encoded, json.dumps(secret, ensure_ascii=False)[1:-1]):
-        assert SecretRedactor([secret]).shown(f"x={written}&y") == "x=***&y"
-    assert SecretRedactor([secret]).shown(around) == around
+        assert SecretRedactor([secret]).for_people(f"x={written}&y") == "x=***&y"
+    assert SecretRedactor([secret]).for_people(around) == around
 
 
 def test_a_periodic_secret_is_searched_for_once() -> None:
     """A page chooses its token: it must not make the search quadratic, which here would take minutes."""
     redactor = SecretRedactor(["a" * 8000 + "b"])
     text = "a" * 2**20
-    assert [redactor.shown(text + end) for end in ("\\\\", "%")] == [text + "\\\\", text + "%"]
+    assert [redactor.for_people(text + end) for end in ("\\\\", "%")] == [text + "\\\\", text + "%"]
 
 
 @pytest.mark.parametrize("longer", ["token-number-1-and-more", "another-token-number-1", "number-1-token-number-2"])
@@ -191,4 +191,4 @@ def test_nothing_is_held_back_without_need() -> None:
     assert echo.part(b"data: 1\n\n") == b"data: 1\n\n"
     assert echo.part(b"data: tok") == b"data: "
     assert echo.part(b"en\n\n") == b"token\n\n"
-    assert not echo.heard
+    assert not echo.names

@@ -7,8 +7,8 @@ import pytest
 from gateway.exchange.cookies import CookieJars, JarKey
 from gateway.exchange.pages import (
     FIELD,
+    after_redirect,
     browser_cookies,
-    followed,
     page_answer,
     page_fields,
     page_of_browser,
@@ -34,7 +34,7 @@ def test_the_description_is_read_and_never_sent_on() -> None:
     request = described(path="/a?b", mode="navigate", dest="document", user=True, cookies=["a=1"])
     assert request.headers == (("accept", "*/*"),)
     assert request.page == PageContext("/a?b", "navigate", "document", user=True, cookies=("a=1",))
-    assert followed(request).page == PageContext("/a?b", "navigate", "document", user=True)
+    assert after_redirect(request).page == PageContext("/a?b", "navigate", "document", user=True)
 
 
 def test_a_packed_app_describes_no_cookies() -> None:

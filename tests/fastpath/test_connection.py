@@ -343,7 +343,7 @@ async def test_who_does_not_read_answers_keeps_so_many(monkeypatch: pytest.Monke
             writer.close()
             with suppress(ConnectionResetError):
                 await writer.wait_closed()
-    assert unread.used == 0
+    assert unread.total_bytes == 0
 
 
 @pytest.fixture

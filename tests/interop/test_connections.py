@@ -81,7 +81,7 @@ async def test_an_upstream_that_fails_is_left_alone_longer_each_time(
     monkeypatch.setattr(link, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
     one = Link(
         "up", dial, {}, modern=True, start=1, timeout=1, most=1,
-        heard=lambda *_: None, prepare=nothing, renewed=lambda _: None, wanted=lambda: True,
+        on_notification=lambda *_: None, prepare=nothing, on_reconnect=lambda _: None, is_wanted=lambda: True,
     )  # fmt: skip
     running = asyncio.ensure_future(one.run())
     await enough.wait()
@@ -126,7 +126,7 @@ async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatc
     monkeypatch.setattr(link, "FIRST_WAIT", 0.02)
     one = Link(
         "up", Flooding, {}, modern=True, start=5, timeout=1, most=1,
-        heard=lambda *_: None, prepare=nothing, renewed=lambda _: None, wanted=lambda: True,
+        on_notification=lambda *_: None, prepare=nothing, on_reconnect=lambda _: None, is_wanted=lambda: True,
     )  # fmt: skip
     running = asyncio.ensure_future(one.run())
     told = set()

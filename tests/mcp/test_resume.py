@@ -187,7 +187,7 @@ async def test_an_idle_session_with_its_stream_needs_few_tasks(served: Served) -
         before = len(asyncio.all_tasks())
         for _ in range(5):
             await hold()
-        while len(served.face._followed) < 6:
+        while len(served.face._subscriptions) < 6:
             await asyncio.sleep(0.01)
         assert len(asyncio.all_tasks()) - before <= 5 * 5
 
@@ -224,7 +224,7 @@ async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said
 
     async with aiohttp.ClientSession() as http, asyncio.timeout(60):
         mine = await open_session(http, served.url)
-        while not served.face._followed:
+        while not served.face._subscriptions:
             await asyncio.sleep(0.01)
         served.views.offer(LOCAL, ADD)
         async with http.get(served.url, headers=mine) as stream:
@@ -310,10 +310,10 @@ async def test_a_session_keeps_its_newest_events_alone() -> None:
     hungry = SessionEvents(room, size=10**6)
     for number in range(20):
         await hungry.store_event("a", note(number, 400))
-        assert room.used <= room.limit
-    before = room.used
+        assert room.size <= room.limit
+    before = room.size
     del hungry
-    assert room.used < before
+    assert room.size < before
 
 
 async def test_whoever_says_much_pushes_out_nothing_of_others() -> None:
@@ -327,13 +327,13 @@ async def test_whoever_says_much_pushes_out_nothing_of_others() -> None:
         for events in theirs:
             said = await events.store_event("a", note(number, 400))
             assert events.has(said)
-            assert room.used <= room.limit
+            assert room.size <= room.limit
     assert await replay(mine, ids[0]) == ["n1", "n2", "n3"]
     assert not theirs[0].has(first)
-    before = room.used
+    before = room.size
     theirs.clear()
     del events
-    assert room.used < before
+    assert room.size < before
     assert await replay(mine, ids[0]) == ["n1", "n2", "n3"]
 
 

@@ -316,10 +316,10 @@ async def test_a_session_that_ends_is_no_longer_followed(served: Served) -> None
     async with Client(served.url, mode="legacy") as client:
         await client.list_tools()
         async with asyncio.timeout(60):
-            while not served.face._followed:
+            while not served.face._subscriptions:
                 await asyncio.sleep(0.01)
     async with asyncio.timeout(60):
-        while served.face._followed or served.face._changes._feeds:
+        while served.face._subscriptions or served.face._changes._feeds:
             await asyncio.sleep(0.01)
 
 

@@ -204,7 +204,7 @@ async def test_after_a_restart_a_stream_needs_no_aiohttp_either() -> None:
         async with http.get(served.url, headers=mine) as stream:
             assert stream.status == 200
             assert await method(stream) == CHANGED
-            await until(lambda: served.face._followed and not running(served))
+            await until(lambda: served.face._subscriptions and not running(served))
             served.views.offer(LOCAL, ADD)
             assert await method(stream) == CHANGED
         assert served.seen == []

@@ -254,6 +254,6 @@ OTHER: dict[str, Any] = {
 def test_each_obligation_is_compared(name: str) -> None:
     """`policy diff` would call a field that it does not know unchanged."""
     usual = policy(CART).routes.all[0]
-    obligations = replace(usual.decided.obligations, **{name: OTHER[name]})
-    other = replace(usual, decided=replace(usual.decided, obligations=obligations))
+    obligations = replace(usual.decision.obligations, **{name: OTHER[name]})
+    other = replace(usual, decision=replace(usual.decision, obligations=obligations))
     assert len(list(routes_differ(usual, other))) > 0

@@ -81,7 +81,7 @@ def test_steps() -> None:
 def test_routes_and_remedy(method: str, url: str, tried: list[str], remedy: str | None) -> None:
     """The result of each route, and the route to write if the request should pass."""
     found = explain(POLICY, Request(method, url), CALLER)
-    assert [route.outcome for route in found.tried] == tried
+    assert [route.outcome for route in found.candidates] == tried
     assert found.remedy == remedy
 
 
@@ -158,7 +158,7 @@ def test_conditions_are_explained() -> None:
         ("request.body.total", "700"),
         ('when request.body.total <= 500 && has(request.body.to) && "x" in request.query', "it is false"),
     ]
-    assert [tried.outcome for tried in found.tried] == ["denies, since its conditions do not hold"]
+    assert [tried.outcome for tried in found.candidates] == ["denies, since its conditions do not hold"]
     assert found.remedy == "change the request, or the conditions of /pay (line 5)"
 
 
@@ -180,7 +180,7 @@ def test_conditions_are_explained() -> None:
 def test_tools_are_explained(tool: str, count: int, effect: str, tried: list[str], remedy: str | None) -> None:
     """A call of a tool is explained like a request."""
     found = explain_tool(CONDITIONS, tool, CALLER, {"count": count})
-    assert (found.effect, [one.outcome for one in found.tried], found.remedy) == (effect, tried, remedy)
+    assert (found.effect, [one.outcome for one in found.candidates], found.remedy) == (effect, tried, remedy)
     assert [step.value for step in found.facts[:1]] == ([str(count)] if tool == "add" else [])
 
 

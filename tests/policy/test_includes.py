@@ -61,7 +61,7 @@ def test_a_policy_has_what_its_parts_have(tmp_path: Path) -> None:
     policy = load_policy(write_policy(tmp_path))
     assert [route.template.text for route in policy.routes.all] == ["/api/cart", "/api/admin/**", "/api/**"]
     assert set(policy.tools) == {"add", "clear"}
-    cart = policy.routes.all[0].decided.obligations
+    cart = policy.routes.all[0].decision.obligations
     assert (cart.timeout, cart.response_limit, len(cart.limits)) == (3.0, 2**20, 1)
     assert [path.text for path in cart.mask] == ["$.mine", "$..card"]
     assert cart.response_headers == {"etag"}
@@ -79,7 +79,7 @@ def test_each_rule_says_where_it_is_written(tmp_path: Path) -> None:
     assert f"({place})" in found.reasons[1]
     assert found.remedy is not None
     assert place in found.remedy
-    assert [tried.place for tried in found.tried] == [place]
+    assert [tried.place for tried in found.candidates] == [place]
     assert "(line 7)" in explain(policy, Request("GET", "/api/cart"), CALLER).reasons[0]
     assert f"({tmp_path}/shared/admin.yaml, line 4)" in decide_tool(policy, "clear", CALLER).reasons[1]
 

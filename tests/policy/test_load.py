@@ -56,13 +56,13 @@ def test_whole_policy() -> None:
     )
     assert shop.network.allows("10.0.0.1")
     assert shop.network.allows("203.0.113.7")
-    first, cart, *_ = [route.decided.obligations for route in policy.routes.all]
+    first, cart, *_ = [route.decision.obligations for route in policy.routes.all]
     assert (first.timeout, first.request_limit, first.response_limit) == (5, 65536, 2 * 2**20)
     assert first.limits == (Limit(Rate(20, 1), Per.VIEW), Limit(Rate(600, 60), Per.PRINCIPAL))
     assert first.response_headers == {"content-type", "etag"}
     assert (cart.timeout, cart.request_limit, cart.response_limit) == (1, 1024, 2**20)
     assert [(limit.rate, limit.per) for limit in cart.limits] == [(Rate(30, 60), Per.ROUTE)]
-    assert {name: rule.held for name, rule in policy.tools.items()} == {
+    assert {name: rule.at_gateway_only for name, rule in policy.tools.items()} == {
         "add_to_cart": True,
         "get_cart": False,
         "clear_cart": True,

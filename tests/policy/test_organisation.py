@@ -135,7 +135,7 @@ def test_tools_are_under_it() -> None:
 def test_an_explanation_names_it() -> None:
     """The rules that hold beside the route, and the place of the one that denies."""
     found = explain(app(), Request("GET", "/api/admin/x"), caller())
-    assert [(one.route, one.place) for one in found.tried] == [
+    assert [(one.route, one.place) for one in found.candidates] == [
         ("organisation: /api/admin/**", "organisation.yaml, line 5")
     ]
     assert found.remedy == "the organisation denies this, even if a policy allows it: organisation.yaml, line 5"

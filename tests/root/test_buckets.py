@@ -25,12 +25,12 @@ def test_a_new_bucket_looks_at_two_others_at_most(count: int) -> None:
     buckets = Buckets[str](each=count + 2)
     for number in range(count):
         buckets.put(f"{number}", 1e9, 0.0, "ada")
-    before = buckets.looked
+    before = buckets.probes
     assert may_pass(buckets, "one more", 1.0, "bob")
-    assert buckets.looked - before <= LOOKS
-    before = buckets.looked
+    assert buckets.probes - before <= LOOKS
+    before = buckets.probes
     assert may_pass(buckets, "one more", 1.0, "bob")
-    assert buckets.looked == before
+    assert buckets.probes == before
     assert len(buckets) == count + 1
 
 

@@ -92,7 +92,7 @@ async def test_the_record_through_an_outage(server: PostgreSQL, database: Databa
         await caught_up(records, journal)
         verdict = verify_chain([line async for line in records.lines(journal.chain)], [key.public])
         filling.cancel()
-    assert [(one.id, one.ended) for one in found] == [("b", 3.0), ("a", 2.0)]
+    assert [(one.id, one.ended_at) for one in found] == [("b", 3.0), ("a", 2.0)]
     assert [one.id for one in await records.query(10, Filter(reason="policy-denied"))] == ["b"]
     assert verdict.sound, verdict.problems
     assert told[-1] is None
@@ -129,7 +129,7 @@ async def test_another_process_fills_it(server: PostgreSQL, database: Database, 
 async def test_quotas(database: Database) -> None:
     """Exact under many concurrent calls."""
     quotas = DatabaseQuotas(database)
-    limits = next(iter(parse_policy(POLICY, "p").routes.all)).decided.obligations.quotas
+    limits = next(iter(parse_policy(POLICY, "p").routes.all)).decision.obligations.quotas
     outcomes = await asyncio.gather(*(quotas.take(limits, CALLER, 1_000_000.0) for _ in range(6)))
     assert sum(one is None for one in outcomes) == 2
 

@@ -26,7 +26,7 @@ DAY = 86400.0
 
 @pytest.fixture
 def quota() -> tuple[Quota, ...]:
-    return parse_policy(POLICY, "p").routes.all[0].decided.obligations.quotas
+    return parse_policy(POLICY, "p").routes.all[0].decision.obligations.quotas
 
 
 @pytest.mark.parametrize("days", [1, 5, 400, -1])
@@ -71,7 +71,7 @@ async def test_one_principal_has_so_many_views_in_the_database(tmp_path: Path, m
     (quota,) = (
         parse_policy(POLICY.replace("1/day per principal", "2/day per view"), "p")
         .routes.all[0]
-        .decided.obligations.quotas
+        .decision.obligations.quotas
     )
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         quotas = DatabaseQuotas(database)

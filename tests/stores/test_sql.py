@@ -258,7 +258,7 @@ async def test_query_joins_intent_and_outcome(path: Path, url: str) -> None:
         journal.append(record("a", "outcome", 4.0, status=200))
         await caught_up(path, url)
         found = await Records(database).query(10)
-    assert [(one.id, one.time, one.ended) for one in found] == [("c", 3.0, 3.0), ("b", 2.0, None), ("a", 1.0, 4.0)]
+    assert [(one.id, one.time, one.ended_at) for one in found] == [("c", 3.0, 3.0), ("b", 2.0, None), ("a", 1.0, 4.0)]
     assert found[2].fields == {"app": "cart", "url": "/a", "status": 200}
 
 

@@ -230,12 +230,12 @@ async def test_a_view_whose_tools_are_not_known_yet_may_be_the_one_meant(house: 
     page = Slow()
     view = connect(house.views, LOCAL, page)
     await until(lambda: view.session is not None and view.session.behind)
-    assert view.listed is None
+    assert view.tool_list is None
     assert "Pass view" in result_text(await house.call("cart_wait", view=None))
     page.slow = False
     house.views.disconnect(view)
     house.views.connect(view, page.hear)
-    await until(lambda: view.listed == [])
+    await until(lambda: view.tool_list == [])
     page.register("wait", house.page.tools["wait"][1])
     assert "Pass view" in result_text(await house.call("cart_wait"))
     assert house.calls == []

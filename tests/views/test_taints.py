@@ -227,10 +227,10 @@ async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: Datab
     async with views_of(RULES, clock, taints=store) as views:
         view = (await tab_of(views)).view
         await views.taints.begin_call(view, "call-1")
-        await views.taints.kept.flush()
+        await views.taints.taints.flush()
         assert (LOCAL.id, "cart") in await store.all(9)
         views.taints.end_call(view, "call-1")
-        await views.taints.kept.flush()
+        await views.taints.taints.flush()
         assert await store.all(9) == {}
 
 
@@ -336,9 +336,9 @@ async def test_a_database_that_is_down_holds_up_no_call(tmp_path: Path, clock: C
         await views.taints.begin_call(view, "call-1")
         views.taints.start_call(view, "call-1")
         views.taints.end_call(view, "call-1")
-        assert not await views.taints.kept.flush()
+        assert not await views.taints.taints.flush()
         database._engine = engine
-        assert await views.taints.kept.flush()
+        assert await views.taints.taints.flush()
         assert await store.all(9)
 
 

@@ -98,17 +98,17 @@ async def attempts(connections: Connections, target: Target, cases: Sequence[Cas
             room.release()
 
     async with asyncio.TaskGroup() as group:
-        tried = []
+        tasks = []
         for case in cases:
             for door, ask in _requests_at_doors(target, case):
                 await room.acquire()
-                tried.append(group.create_task(attempt(door, ask, case)))
+                tasks.append(group.create_task(attempt(door, ask, case)))
                 await asyncio.sleep(pause)
-    found = [task.result() for task in tried]
+    results = [task.result() for task in tasks]
     async for one in _several(connections, target):
-        found.append(one)
+        results.append(one)
         await asyncio.sleep(pause)
-    return found
+    return results
 
 
 async def healthy(connections: Connections, target: Target) -> tuple[int, bool]:
@@ -157,8 +157,8 @@ def _requests_at_doors(target: Target, case: CaseData) -> list[tuple[AttackedDoo
 
 def _site_speaks(case: CaseData) -> bool:
     """Return whether an HTTP client can send the case: an unencoded request target, and headers of text."""
-    given = _arguments(case)
-    url, headers = given.get("url"), given.get("headers", {})
+    arguments = _arguments(case)
+    url, headers = arguments.get("url"), arguments.get("headers", {})
     return (
         "doors" not in case
         and isinstance(url, str)
@@ -170,9 +170,9 @@ def _site_speaks(case: CaseData) -> bool:
 
 
 def _arguments(case: CaseData) -> dict[str, Any]:
-    named = case.get("ask") or {name: case[name] for name in _NAMED if name in case}
-    url = named.get("url")
-    return {**named, "url": url.replace(_REAL, _HARMLESS)} if isinstance(url, str) else dict(named)
+    requests = case.get("ask") or {name: case[name] for name in _NAMED if name in case}
+    url = requests.get("url")
+    return {**requests, "url": url.replace(_REAL, _HARMLESS)} if isinstance(url, str) else dict(requests)
 
 
 async def _at_mcp(connections: Connections, target: Target, case: CaseData) -> Attempt:
@@ -211,14 +211,14 @@ async def _post(connections: Connections, target: Target, case: CaseData) -> tup
 
 
 async def _at_site(connections: Connections, target: Target, case: CaseData) -> Attempt:
-    given = _arguments(case)
-    headers = {"webmcp-gateway-client": "1", **target.headers, **given.get("headers", {})}
-    url = URL(f"{target.site}{given['url']}", encoded=True)
+    arguments = _arguments(case)
+    headers = {"webmcp-gateway-client": "1", **target.headers, **arguments.get("headers", {})}
+    url = URL(f"{target.site}{arguments['url']}", encoded=True)
     async with connections.open(ANYWHERE).request(
-        given.get("method", "GET"),
+        arguments.get("method", "GET"),
         url,
         headers=headers,
-        data=given.get("body"),
+        data=arguments.get("body"),
         timeout=ClientTimeout(WAIT),
         allow_redirects=False,
     ) as answer:

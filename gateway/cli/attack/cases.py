@@ -31,10 +31,10 @@ def corpus_folder(package: Path) -> Path:
 def read_family(path: Path) -> list[CaseData]:
     """Read the cases of one file, each with its `family`. Raises DocumentError."""
     try:
-        listed = yaml.safe_load(path.read_text("utf-8"))
+        entries = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise DocumentError([Problem(str(path), 1, 1, str(error))]) from error
-    return [{"family": path.stem, **case} for entry in listed for case in _spread(entry)]
+    return [{"family": path.stem, **case} for entry in entries for case in _spread(entry)]
 
 
 def read_corpus(folder: Path) -> list[CaseData]:
@@ -68,17 +68,17 @@ def expand(value: Any, it: Any) -> Any:
 
 
 _WORDS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "$repeat": lambda given: given[0] * given[1],
-    "$first": lambda given: given[0],
-    "$second": lambda given: given[1],
-    "$third": lambda given: given[2],
+    "$repeat": lambda values: values[0] * values[1],
+    "$first": lambda values: values[0],
+    "$second": lambda values: values[1],
+    "$third": lambda values: values[2],
     "$text": str,
     "$join": "".join,
-    "$chars": lambda given: "".join(map(chr, given)),
+    "$chars": lambda values: "".join(map(chr, values)),
     "$nest": lambda depth: "[" * depth + "]" * depth,
-    "$merge": lambda given: {**given[0], **given[1]},
-    "$list": lambda given: [given[0]] * given[1],
-    "$many": lambda given: {f"{given[0]}{number}": "x" for number in range(given[1])},
+    "$merge": lambda values: {**values[0], **values[1]},
+    "$list": lambda values: [values[0]] * values[1],
+    "$many": lambda values: {f"{values[0]}{number}": "x" for number in range(values[1])},
 }
 
 
@@ -104,8 +104,8 @@ def message(case: CaseData) -> tuple[dict[str, str], Any]:
     whole = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}, **case["rpc"]}
     params = whole["params"]
     if isinstance(params, dict):
-        given, own = params.get("_meta", {}), meta(shows_apps=case.get("shows_apps", True))
-        whole["params"] = {**params, "_meta": {**own, **given} if isinstance(given, dict) else given}
+        meta_values, own = params.get("_meta", {}), meta(shows_apps=case.get("shows_apps", True))
+        whole["params"] = {**params, "_meta": {**own, **meta_values} if isinstance(meta_values, dict) else meta_values}
         headers["mcp-name"] = str(params.get("name", params.get("uri", "")))
     headers["mcp-method"] = str(whole["method"])
     return headers, {name: value for name, value in whole.items() if value != "$none"}
@@ -137,8 +137,8 @@ def matches_case(case: CaseData, status: int, raw: bytes) -> bool:
     return 200 in (statuses if isinstance(statuses, list) else [statuses]) and _says_no(answer["result"])
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    return type(found) is type(wanted) and bool(found == wanted)
+def _same(actual: Any, pattern: Any) -> bool:
+    return type(actual) is type(pattern) and bool(actual == pattern)
 
 
 def _says_no(result: Any) -> bool:

@@ -26,10 +26,10 @@ def print_report(url: str, attempts: Sequence[Attempt], console: Console) -> Non
     """Print the counts for each family and door, then every attempt that did not hold."""
     table = Table("family", "door", "tried", "held", "not held", title=f"Attacks on {url}")
     for family, door in sorted({(one.family, one.door) for one in attempts}):
-        tried = [one for one in attempts if (one.family, one.door) == (family, door)]
-        held = sum(one.held for one in tried)
-        missed = Text(str(len(tried) - held), "bold red" if held < len(tried) else "green")
-        table.add_row(family, door, str(len(tried)), str(held), missed)
+        own_attempts = [one for one in attempts if (one.family, one.door) == (family, door)]
+        held = sum(one.held for one in own_attempts)
+        missed = Text(str(len(own_attempts) - held), "bold red" if held < len(own_attempts) else "green")
+        table.add_row(family, door, str(len(own_attempts)), str(held), missed)
     console.print(table)
     for one in attempts:
         if not one.held:
@@ -103,21 +103,21 @@ def attack(
     and --site only. Exit code 0 if all were refused, 1 if one succeeded, 2 if nothing could be tried.
     """
     place = gateway_address(url)
-    shown = f"{app}.localhost" if app and _is_loopback(place) else None
+    host = f"{app}.localhost" if app and _is_loopback(place) else None
     target = Target(
         mcp=f"{place}/mcp/{app}" if app else f"{place}/mcp",
-        site=gateway_address(site) if site else str(URL(place).with_host(shown)) if shown else None,
+        site=gateway_address(site) if site else str(URL(place).with_host(host)) if host else None,
         headers={**_fields(headers), **({"authorization": f"Bearer {token}"} if token else {})},
         patience=patience,
     )
     cases = safe_cases(read_corpus(corpus_folder(Path(gateway.__file__).parent)))
-    tried = asyncio.run(_all(target, cases, 1 / rate))
-    _check_reached(tried)
+    attempts = asyncio.run(_all(target, cases, 1 / rate))
+    _check_reached(attempts)
     if as_json:
-        click.echo(json_report(place, tried))
+        click.echo(json_report(place, attempts))
     else:
-        print_report(place, tried, Console(highlight=False, soft_wrap=True))
-    if not all(one.held for one in tried):
+        print_report(place, attempts, Console(highlight=False, soft_wrap=True))
+    if not all(one.held for one in attempts):
         ctx.exit(FAILED)
 
 
@@ -137,11 +137,11 @@ async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[
         return await attempts(connections, target, cases, pause)
 
 
-def _check_reached(tried: Sequence[Attempt]) -> None:
+def _check_reached(attempts: Sequence[Attempt]) -> None:
     """Refuse the result if all requests of an app failed alike: then nothing was tested. Raises `Unusable`."""
-    asked = [one for one in tried if one.family not in ("mcp", "raw")]
-    answers = {(one.status, one.reason) for one in asked}
-    if not any(one.held or 0 < one.status < 400 for one in asked) and len(answers) <= 2:
+    requests = [one for one in attempts if one.family not in ("mcp", "raw")]
+    answers = {(one.status, one.reason) for one in requests}
+    if not any(one.held or 0 < one.status < 400 for one in requests) and len(answers) <= 2:
         statuses = "; ".join(
             f"{status or 'no answer'} {reason or ''}".strip() for status, reason in sorted(answers, key=str)
         )

@@ -61,10 +61,10 @@ class RawTarget:
 class Wire(asyncio.Protocol):
     """One connection: the received bytes, and whether the other end closed it."""
 
-    gone: Callable[[asyncio.Protocol], None]
+    on_close: Callable[[asyncio.Protocol], None]
     came: bytearray = field(default_factory=bytearray)
     closed: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    change: asyncio.Event = field(default_factory=asyncio.Event)
     transport: asyncio.Transport = field(init=False)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,30 +72,30 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.came += data
-        self.changed.set()
+        self.change.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self.changed.set()
-        self.gone(self)
+        self.change.set()
+        self.on_close(self)
 
     @property
     def statuses(self) -> list[int]:
         """The statuses of the final answers."""
-        found = (int(status) for status in _STATUS.findall(self.came))
-        return [status for status in found if status not in _INTERIM]
+        codes = (int(status) for status in _STATUS.findall(self.came))
+        return [status for status in codes if status not in _INTERIM]
 
-    async def silence(self, wanted: int, seconds: float) -> None:
-        """Wait until it is closed, or silent after `wanted` answers, or `seconds` have passed."""
+    async def silence(self, count: int, seconds: float) -> None:
+        """Wait until it is closed, or silent after `count` answers, or `seconds` have passed."""
         try:
             async with asyncio.timeout(seconds):
                 while not self.closed:
-                    self.changed.clear()
+                    self.change.clear()
                     try:
                         async with asyncio.timeout(QUIET):
-                            await self.changed.wait()
+                            await self.change.wait()
                     except TimeoutError:
-                        if len(self.statuses) >= wanted:
+                        if len(self.statuses) >= count:
                             return
         except TimeoutError:
             return

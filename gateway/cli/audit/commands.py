@@ -42,10 +42,10 @@ def key(config: Path, record: str | None) -> None:
 
     Example: webmcp-gateway audit key > gateway.pub
     """
-    found = trusted_keys((), source(config, record))
-    if not found:
+    keys = trusted_keys((), source(config, record))
+    if not keys:
         raise Unusable("there is no key yet: it is made at the first start of the gateway")
-    click.echo(found[-1])
+    click.echo(keys[-1])
 
 
 @click.command()
@@ -55,16 +55,16 @@ def key(config: Path, record: str | None) -> None:
     "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of records."
 )
 @click.option("--json", "json_lines", is_flag=True, help="Write JSON.")
-def query(config: Path, record: str | None, limit: int, json_lines: bool, **given: str | None) -> None:
+def query(config: Path, record: str | None, limit: int, json_lines: bool, **options: str | None) -> None:
     """Show the newest matching records, oldest first.
 
     Example: webmcp-gateway audit query --initiator model --decision deny --since 7d
     """
-    found = newest(source(config, record), limit, filter_of(dict(given), time.time()))
+    records = newest(source(config, record), limit, filter_of(dict(options), time.time()))
     if json_lines:
-        write_json([as_json(one) for one in found])
+        write_json([as_json(one) for one in records])
     else:
-        click.echo(table(found))
+        click.echo(table(records))
 
 
 FIELDS: Final = (
@@ -84,15 +84,15 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
     "--format", type=click.Choice(("jsonl", "csv")), default="jsonl", show_default=True, help="Output format."
 )
 @click.option("--output", "-o", "place", metavar="FILE", default="-", help="Output file, readable by its owner only.")
-def export(config: Path, record: str | None, format: str, place: str, **given: str | None) -> None:
+def export(config: Path, record: str | None, format: str, place: str, **options: str | None) -> None:
     """Write all matching records: one JSON object per line, or CSV.
 
     Example: webmcp-gateway audit export --format csv --since 30d > november.csv
     """
-    found = every(source(config, record), filter_of(dict(given), time.time()))
+    records = every(source(config, record), filter_of(dict(options), time.time()))
     try:
         with output(place) as file:
-            _csv(found, file) if format == "csv" else _jsonl(found, file)
+            _csv(records, file) if format == "csv" else _jsonl(records, file)
     except BrokenPipeError:
         sys.stderr.close()  # the reader closed the pipe
 
@@ -135,24 +135,24 @@ PAUSE = 0.3
 )
 @click.option("--follow", "-f", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option("--json", "json_lines", is_flag=True, help="Write JSON, one object per line.")
-def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines: bool, **given: str | None) -> None:
+def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines: bool, **options: str | None) -> None:
     """Show the last records; with --follow also new ones as they are written.
 
     Example: webmcp-gateway audit tail --follow --app cart
     """
-    where, wanted = source(config, record), filter_of(dict(given), time.time())
+    where, record_filter = source(config, record), filter_of(dict(options), time.time())
     if where.journal is None:
         raise Unusable("audit tail reads a journal; for a database there is audit query")
     place = RecordSource(where.journal, None, where.places)
     end = max((segment.end for segment in segments_of(where.journal)), default=0)
     try:
-        last = newest(place, lines, wanted) if lines else []
+        last = newest(place, lines, record_filter) if lines else []
         for one in last:
             _write(one, json_lines)
         if lines and not last:
             click.echo(f"{where.journal}: no record matches{' yet' if follow else ''}", err=True)
         while follow:
-            for ended, behind in _ended_records(where.journal, end, wanted):
+            for ended, behind in _ended_records(where.journal, end, record_filter):
                 end = behind
                 if ended is not None:
                     _write(ended, json_lines)
@@ -161,18 +161,18 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
         raise click.exceptions.Exit(0) from None
 
 
-def _ended_records(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[StoredRecord | None, int]]:
+def _ended_records(journal: Path, start: int, record_filter: Filter) -> Iterator[tuple[StoredRecord | None, int]]:
     """Yield the records that ended in the lines from the byte `start`, each with the offset after its line."""
     for end, raw in lines_from(journal, start):
-        found: StoredRecord | None = None
+        record: StoredRecord | None = None
         try:
             line = read_line(raw).record
         except ValueError:
             line = None
         if line is not None and line.phase not in (NOTE, "intent"):
             whole = StoredRecord(line.id, line.time, line.time, line.fields)
-            found = whole if wanted.fits(whole) else None
-        yield found, end
+            record = whole if record_filter.fits(whole) else None
+        yield record, end
 
 
 def _write(record: StoredRecord, json_lines: bool) -> None:

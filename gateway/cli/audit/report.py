@@ -55,7 +55,7 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     routes: Counter[tuple[str, str]] = field(default_factory=Counter)
     answers: list[ListedRecord] = field(default_factory=list)
-    unknown: list[ListedRecord] = field(default_factory=list)
+    unfinished: list[ListedRecord] = field(default_factory=list)
     policies: list[ListedRecord] = field(default_factory=list)
     more: Counter[str] = field(default_factory=Counter)
     slices: list[Counter[str]] = field(default_factory=lambda: [Counter() for _ in range(SLICES)])
@@ -86,8 +86,8 @@ class Tally:
         self.initiators[initiator] += 1
         self.routes[(app, _word(fields.get("route")) or what(record)[:60])] += 1
         self.slices[self._slice(record.time)][initiator] += 1
-        if record.ended is None or reason == "result-unknown":
-            self._list("unknown", self.unknown, record, "route")
+        if record.ended_at is None or reason == "result-unknown":
+            self._list("unknown", self.unfinished, record, "route")
         elif reason:
             doings.refused += 1
             self.reasons[reason] += 1
@@ -153,7 +153,7 @@ def page(tally: Tally, title: str) -> str:
         _section("Who did what", _callers(tally), wide=True),
         _section("Why calls ended early", _count_table(tally.reasons.most_common(), ("reason", "times"))),
         _section("Answers to approvals", _list_table(tally.answers, "answer", tally.more["answers"]), wide=True),
-        _section("Result unknown", _list_table(tally.unknown, "route", tally.more["unknown"]), wide=True),
+        _section("Result unknown", _list_table(tally.unfinished, "route", tally.more["unknown"]), wide=True),
         _section("Changes of policies", _list_table(tally.policies, "change", tally.more["policies"]), wide=True),
         _section("Most used", _routes(tally)),
     )
@@ -172,7 +172,7 @@ def _figures(tally: Tally) -> str:
         ("by a model", tally.initiators["model"]),
         ("by a person", tally.initiators["person"]),
         ("approvals answered", len(tally.answers) + tally.more["answers"]),
-        ("result unknown", len(tally.unknown) + tally.more["unknown"]),
+        ("result unknown", len(tally.unfinished) + tally.more["unknown"]),
     )
     return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{number:,}</dd></div>" for name, number in figures) + "</dl>"
 
@@ -260,17 +260,17 @@ def _text(text: str) -> str:
 @filter_options
 @click.option("--output", "-o", "place", metavar="FILE", default="-", help="Output file, readable by its owner only.")
 @click.option("--title", default="What the gateway carried", show_default=True, help="The heading of the page.")
-def report(config: Path, record: str | None, place: str, title: str, **given: str | None) -> None:
+def report(config: Path, record: str | None, place: str, title: str, **options: str | None) -> None:
     """Write an HTML report about a period, by default the last 30 days. It needs no network.
 
     Example: webmcp-gateway audit report --since 7d --output week.html
     """
     now = time.time()
-    wanted = filter_of(dict(given), now)
-    if wanted.since is None:
-        wanted = replace(wanted, since=now - 30 * 86400)
-    tally = Tally(wanted.since or 0.0, wanted.until or now)
-    for one in every(source(config, record), wanted):
+    record_filter = filter_of(dict(options), now)
+    if record_filter.since is None:
+        record_filter = replace(record_filter, since=now - 30 * 86400)
+    tally = Tally(record_filter.since or 0.0, record_filter.until or now)
+    for one in every(source(config, record), record_filter):
         tally.take(one)
     with output(place) as file:
         file.write(page(tally, title))

@@ -38,7 +38,7 @@ COLUMNS = ("time", "app", "initiator", "door", "client", "what", "decision", "st
 
 def as_json(record: StoredRecord) -> dict[str, Json]:
     """Return a record as one object; `ended` is null if its end is unknown."""
-    return {"id": record.id, "time": when(record.time), "ended": when(record.ended), **record.fields}
+    return {"id": record.id, "time": when(record.time), "ended": when(record.ended_at), **record.fields}
 
 
 def table(records: list[StoredRecord]) -> str:
@@ -54,7 +54,7 @@ def row(record: StoredRecord) -> tuple[str, ...]:
     status, reason = fields.get("status"), fields.get("reason")
     if status == 202 and "approval" in fields and "answered_by" not in fields:  # its outcome has a separate record
         status, reason = "waits", f"approval {_text(fields['approval'])}"
-    if record.ended is None or fields.get("reason") == "result-unknown":
+    if record.ended_at is None or fields.get("reason") == "result-unknown":
         status = "unknown"
     words = (fields.get(name) for name in ("app", "initiator", "door", "client"))
     return (
@@ -153,10 +153,10 @@ def filter_options(command: F) -> F:
     return command
 
 
-def filter_of(given: dict[str, Any], now: float) -> Filter:
+def filter_of(options: dict[str, Any], now: float) -> Filter:
     """Return the filter of the options. Raises `Unusable`."""
-    since, until = (_time(given.pop(name), now) for name in ("since", "until"))
-    return Filter(**given, since=since, until=until)
+    since, until = (_time(options.pop(name), now) for name in ("since", "until"))
+    return Filter(**options, since=since, until=until)
 
 
 def source(config: Path, record: str | None) -> RecordSource:
@@ -177,18 +177,18 @@ def source(config: Path, record: str | None) -> RecordSource:
     return RecordSource(path, None, None)
 
 
-def newest(where: RecordSource, limit: int, wanted: Filter) -> list[StoredRecord]:
+def newest(where: RecordSource, limit: int, record_filter: Filter) -> list[StoredRecord]:
     """Return the newest matching records, oldest first.
 
     They come from the database and the journal's lines that were not copied yet, or from the only one there is.
     """
     if where.database is not None and (where.journal is None or has_database(where.database)):
-        return run_on(where.database, lambda records: _join(records, where.journal, limit, wanted))
-    return list(deque((one for one in every(where, wanted)), maxlen=limit))
+        return run_on(where.database, lambda records: _join(records, where.journal, limit, record_filter))
+    return list(deque((one for one in every(where, record_filter)), maxlen=limit))
 
 
-async def _join(records: Records, journal: Path | None, limit: int, wanted: Filter) -> list[StoredRecord]:
-    found = {record.id: record for record in reversed(await records.query(limit, wanted))}
+async def _join(records: Records, journal: Path | None, limit: int, record_filter: Filter) -> list[StoredRecord]:
+    joined_records = {record.id: record for record in reversed(await records.query(limit, record_filter))}
     beyond = await _beyond(records, journal) if journal is not None else []
     here = {record.id for record in beyond if record.phase == "intent"}
     known = await records.with_ids({record.id for record in beyond} - here)
@@ -197,21 +197,21 @@ async def _join(records: Records, journal: Path | None, limit: int, wanted: Filt
         time, fields = (before.time, {**before.fields, **record.fields}) if before else (record.time, record.fields)
         ended = record.time if record.phase == "outcome" else None
         whole = known[record.id] = StoredRecord(record.id, time, ended, fields)
-        found.pop(record.id, None)
-        if wanted.fits(whole):
-            found[record.id] = whole
-    return sorted(found.values(), key=lambda record: record.time)[-limit:]
+        joined_records.pop(record.id, None)
+        if record_filter.fits(whole):
+            joined_records[record.id] = whole
+    return sorted(joined_records.values(), key=lambda record: record.time)[-limit:]
 
 
 async def _beyond(records: Records, journal: Path) -> list[AuditRecord]:
     """Return the lines of a journal that were not copied yet: a busy gateway delays that."""
     chain = next((str(record.fields.get("chain")) for record in _backwards(journal) if record.phase == NOTE), "")
     position = await records.position(chain)
-    found = []
+    result = []
     for line in _lines(journal, position.end if position is not None else 0):
         if line.record.phase != NOTE and line.kept:
-            found.append(line.record)
-    return found
+            result.append(line.record)
+    return result
 
 
 def _lines(journal: Path, start: int = 0) -> Iterator[Line]:
@@ -236,11 +236,11 @@ def _backwards(journal: Path) -> Iterator[AuditRecord]:
             yield read_line(raw).record
 
 
-def every(where: RecordSource, wanted: Filter) -> Iterator[StoredRecord]:
+def every(where: RecordSource, record_filter: Filter) -> Iterator[StoredRecord]:
     """Yield every matching record in the order of their ends; unended ones last."""
     if where.journal is None:
-        found = run_on(where.database or "", lambda records: records.query(2**31 - 1, wanted))
-        yield from reversed(found)
+        from_database = run_on(where.database or "", lambda records: records.query(2**31 - 1, record_filter))
+        yield from reversed(from_database)
         return
     check_journal(where)
     intents: dict[str, AuditRecord] = {}
@@ -253,11 +253,11 @@ def every(where: RecordSource, wanted: Filter) -> Iterator[StoredRecord]:
             continue
         before = intents.pop(record.id, record)
         whole = StoredRecord(record.id, before.time, record.time, {**before.fields, **record.fields})
-        if wanted.fits(whole):
+        if record_filter.fits(whole):
             yield whole
     for record in intents.values():
         whole = StoredRecord(record.id, record.time, None, record.fields)
-        if wanted.fits(whole):
+        if record_filter.fits(whole):
             yield whole
 
 
@@ -306,11 +306,11 @@ async def open_database(url: str) -> AsyncIterator[Records]:
         raise Unusable(str(error)) from error
 
 
-def trusted_keys(given: tuple[str, ...], where: RecordSource) -> list[str] | None:
+def trusted_keys(keys: tuple[str, ...], where: RecordSource) -> list[str] | None:
     """Return the public keys that may sign heads: those given, else the known ones, oldest first; or None."""
-    if given:
+    if keys:
         try:
-            return [public for key in given for public in (known_keys(Path(key)) if os.path.exists(key) else _key(key))]
+            return [public for key in keys for public in (known_keys(Path(key)) if os.path.exists(key) else _key(key))]
         except OSError as error:
             raise Unusable(f"--key {error.filename}: cannot be read: {error.strerror}") from error
     journal = where.places.journal if where.places is not None else where.journal
@@ -326,12 +326,12 @@ def trusted_keys(given: tuple[str, ...], where: RecordSource) -> list[str] | Non
     return known or None
 
 
-def _key(given: str) -> tuple[str]:
+def _key(key: str) -> tuple[str]:
     try:
-        key_of(given)  # public and private keys have the same form
+        key_of(key)  # public and private keys have the same form
     except ValueError as error:
-        raise Unusable(f"--key {given}: neither a file nor a public key, which `audit key` prints") from error
-    return (given,)
+        raise Unusable(f"--key {key}: neither a file nor a public key, which `audit key` prints") from error
+    return (key,)
 
 
 def _key_now(places: Places | None, journal: Path) -> str | None:
@@ -349,7 +349,7 @@ def _time(text: str | None, now: float) -> float | None:
     except ValueError:
         pass
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise Unusable(f"{text!r} is not a time: write 2h, 7d, 2026-11-22 or 2026-11-22T10:00") from error
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

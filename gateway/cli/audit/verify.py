@@ -60,9 +60,9 @@ class ChainVerdict:
 class Rules:
     """The rules of verification: trusted keys, journals that may be missing, known heads."""
 
-    trusted: Sequence[str]
+    trusted_keys: Sequence[str]
     in_order: bool
-    gone: frozenset[str]
+    deleted_chains: frozenset[str]
     head: int
     begins_at: int | None
     quiet: bool
@@ -99,20 +99,20 @@ def verify(
     if trusted is None and not any_key:
         raise Unusable("no key to check the heads with: give --key, as `audit key` wrote it, or --any-key")
     rules = Rules(trusted or (), bool(trusted) and not keys, frozenset(gone), max(head, 0), begins_at, as_json)
-    judged = list(_judge(where, rules))
+    verdicts = list(_judge(where, rules))
     if as_json:
-        code = _exit_code(judged)
-        write_json({"ok": code == 0, "undecided": code == UNDECIDED, "records": [_json(one) for one in judged]})
+        code = _exit_code(verdicts)
+        write_json({"ok": code == 0, "undecided": code == UNDECIDED, "records": [_json(one) for one in verdicts]})
     else:
-        for one in judged:
+        for one in verdicts:
             _tell(one)
-    click.get_current_context().exit(_exit_code(judged))
+    click.get_current_context().exit(_exit_code(verdicts))
 
 
-def _exit_code(judged: Sequence[ChainVerdict]) -> int:
-    if not all(one.verdict.sound for one in judged):
+def _exit_code(verdicts: Sequence[ChainVerdict]) -> int:
+    if not all(one.verdict.sound for one in verdicts):
         return FAILED
-    return UNDECIDED if any(one.verdict.doubts for one in judged) else 0
+    return UNDECIDED if any(one.verdict.doubts for one in verdicts) else 0
 
 
 def _judge(where: RecordSource, rules: Rules) -> Iterator[ChainVerdict]:
@@ -132,7 +132,7 @@ def _judge(where: RecordSource, rules: Rules) -> Iterator[ChainVerdict]:
         chain: ChainVerdict(f"database, journal {chain}", copy.end(head, retained.get(chain)))
         for chain, copy in copies.items()
     }
-    found = []
+    lines = []
     if own is not None:
         known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
         head = max(rules.head, known.get(own.verdict.chain, 0))
@@ -141,12 +141,12 @@ def _judge(where: RecordSource, rules: Rules) -> Iterator[ChainVerdict]:
             own.missing_end(f", which the database has; {_LOST_HERE}")
         if filled and journal.verdict.chain in database and copied.hash is None:
             _hold_to_journal(database[journal.verdict.chain].verdict, journal.verdict)
-        found.append(journal)
-    found += database.values()
-    yield from found
+        lines.append(journal)
+    lines += database.values()
+    yield from lines
     # Nothing of it was copied yet; of an older journal that cannot be known.
     behind = {copied.chain} if copied.hash == NO_HASH or (copied.hash is None and not copies) else set[str]()
-    yield from _missing_lines(found, {*database, *rules.gone, *behind}, filled=filled)
+    yield from _missing_lines(lines, {*database, *rules.deleted_chains, *behind}, filled=filled)
 
 
 def _read_copied(path: Path) -> CopiedLine:
@@ -173,15 +173,15 @@ def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
         copy.problems.append(LineProblem(copy.last_place, say))
 
 
-def _missing_lines(judged: list[ChainVerdict], there: set[str], *, filled: bool) -> Iterator[ChainVerdict]:
+def _missing_lines(verdicts: list[ChainVerdict], there: set[str], *, filled: bool) -> Iterator[ChainVerdict]:
     """Report journals missing from the database although other heads name them, or their files exist."""
-    told: set[str] = set()
-    for one in judged:
+    chains: set[str] = set()
+    for one in verdicts:
         beside = set(one.verdict.beside)
         if filled and one.verdict.chain:
             beside.add(one.verdict.chain)
-        for chain in sorted(beside - there - told):
-            told.add(chain)
+        for chain in sorted(beside - there - chains):
+            chains.add(chain)
             mine = chain == one.verdict.chain
             who = "its own file is here" if mine else f"head {one.verdict.head} of {one.place} names it"
             say = f"of it is there, and {who}: give --gone {chain} if it was removed on purpose"
@@ -189,7 +189,7 @@ def _missing_lines(judged: list[ChainVerdict], there: set[str], *, filled: bool)
 
 
 def _check(rules: Rules, begins_at: int | None = None, reaches: Collection[str] = ()) -> Check:
-    return Check(rules.trusted or None, begins_at, in_order=rules.in_order, reaches=reaches)
+    return Check(rules.trusted_keys or None, begins_at, in_order=rules.in_order, reaches=reaches)
 
 
 def _journal(path: Path, rules: Rules, copy: Verdict | None) -> Check:
@@ -198,9 +198,9 @@ def _journal(path: Path, rules: Rules, copy: Verdict | None) -> Check:
     check = _check(rules, rules.begins_at, {copy.last_hash} if copy is not None and copy.sound and copy.lines else ())
     with _bar(f"{path.name}", sum(segment.size for segment in segments), rules.quiet) as advance:
         size = 0
-        for number, found in enumerate(found_in(path), 1):
-            check.take(found)
-            size += len(found.raw or b"") + 1
+        for number, line in enumerate(found_in(path), 1):
+            check.take(line)
+            size += len(line.raw or b"") + 1
             if number % STEP == 0:
                 advance(size)
     return check
@@ -220,8 +220,8 @@ async def _chain(records: Records, chain: str, count: int, rules: Rules, copied:
     reaches = {position.hash} if position is not None else set()
     check = _check(rules, reaches=reaches | ({copied} if copied not in (None, NO_HASH) else set()))
     with _bar(f"database, {chain}", count, rules.quiet) as advance:
-        async for found in records.lines(chain):
-            check.take(found)
+        async for line in records.lines(chain):
+            check.take(line)
             if check.verdict.lines % STEP == 0:
                 advance(check.verdict.lines)
     if check.unreached & reaches:

@@ -55,21 +55,21 @@ class _NodeReader:
         self._file = file
         self._seen: set[int] = set()
 
-    def node(self, given: yaml.Node, depth: int) -> Node:
+    def node(self, raw: yaml.Node, depth: int) -> Node:
         """Convert one value and its content."""
-        line, column = given.start_mark.line + 1, given.start_mark.column + 1
-        if isinstance(given, yaml.ScalarNode):
-            return Node(_scalar(given), self._file, line, column)
+        line, column = raw.start_mark.line + 1, raw.start_mark.column + 1
+        if isinstance(raw, yaml.ScalarNode):
+            return Node(_scalar(raw), self._file, line, column)
         if depth > MAX_DEPTH:
             raise DocumentError([Problem(self._file, line, column, f"nested deeper than {MAX_DEPTH} levels")])
-        if id(given) in self._seen:
+        if id(raw) in self._seen:
             raise DocumentError([Problem(self._file, line, column, "used by an alias: write the value out")])
-        self._seen.add(id(given))
-        if isinstance(given, yaml.SequenceNode):
-            return Node(tuple(self.node(one, depth + 1) for one in given.value), self._file, line, column)
+        self._seen.add(id(raw))
+        if isinstance(raw, yaml.SequenceNode):
+            return Node(tuple(self.node(one, depth + 1) for one in raw.value), self._file, line, column)
         values: dict[str, Node] = {}
         keys: dict[str, tuple[int, int]] = {}
-        for key, value in given.value:
+        for key, value in raw.value:
             name, place = str(key.value), (key.start_mark.line + 1, key.start_mark.column + 1)
             if name in keys:
                 raise DocumentError([Problem(self._file, *place, f'duplicate key "{name[:80]}"')])
@@ -78,9 +78,9 @@ class _NodeReader:
         return Node(values, self._file, line, column, keys)
 
 
-def _scalar(given: yaml.ScalarNode) -> str | int | float | bool | None:
-    text: str = given.value
-    if given.style in ("'", '"', "|", ">"):
+def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
+    text: str = node.value
+    if node.style in ("'", '"', "|", ">"):
         return text
     if text in _NULL:
         return None
@@ -116,7 +116,7 @@ class BodySchemas:
     def __init__(self, root: Node, *, legacy: bool) -> None:
         self._root = root
         self._legacy = legacy
-        self._dropped: Counter[str] = Counter()
+        self._dropped_keywords: Counter[str] = Counter()
 
     def convert(self, node: Node) -> Schema | str:
         """Return the schema, with referenced schemas in its `$defs`; or the reason why it is unusable."""
@@ -142,7 +142,7 @@ class BodySchemas:
         """Return the keywords omitted from all schemas."""
         return [
             LeftOut(f"{what} in body schemas", "it is not checked by policies", count)
-            for what, count in self._dropped.most_common()
+            for what, count in self._dropped_keywords.most_common()
         ]
 
     def _schema(self, node: Node, definitions: dict[str, Json], depth: int) -> Json:
@@ -152,35 +152,35 @@ class BodySchemas:
             raise UnusableSchema("it is not a schema")
         if depth > MAX_SCHEMA_DEPTH:
             raise UnusableSchema(f"it is nested deeper than {MAX_SCHEMA_DEPTH} levels")
-        found: Schema = {}
+        schema: Schema = {}
         for key, value in node.value.items():
             if key not in _UNSAID and not key.startswith("x-"):
-                self._keyword(found, key, value, definitions, depth + 1)
+                self._keyword(schema, key, value, definitions, depth + 1)
         nullable = node.value.get("nullable")
-        self._relax_required(found, node)
+        self._relax_required(schema, node)
         if self._legacy:
-            _bounds(found)
+            _bounds(schema)
             if nullable is not None and nullable.value is True:
-                found = _with_null(found)
-        return found
+                schema = _with_null(schema)
+        return schema
 
-    def _keyword(self, found: Schema, key: str, value: Node, definitions: dict[str, Json], depth: int) -> None:
+    def _keyword(self, schema: Schema, key: str, value: Node, definitions: dict[str, Json], depth: int) -> None:
         if key == "$ref":
-            found[key] = self._reference(str(value.value), definitions, depth)
+            schema[key] = self._reference(str(value.value), definitions, depth)
         elif key in UNBOUNDED or key in ("$dynamicAnchor", "$vocabulary"):
-            self._dropped[key] += 1
+            self._dropped_keywords[key] += 1
         elif key == "format" and value.value not in FORMATS:
-            self._dropped[f"format {value.value}"] += 1
+            self._dropped_keywords[f"format {value.value}"] += 1
         elif key == "pattern" and not _is_bounded(str(value.value)):
-            self._dropped[f"pattern {str(value.value)[:60]}"] += 1
+            self._dropped_keywords[f"pattern {str(value.value)[:60]}"] += 1
         elif key in _SINGLE:
-            found[key] = self._schema(value, definitions, depth)
+            schema[key] = self._schema(value, definitions, depth)
         elif key in _PLURAL and isinstance(value.value, tuple):
-            found[key] = [self._schema(one, definitions, depth) for one in value.value]
+            schema[key] = [self._schema(one, definitions, depth) for one in value.value]
         elif key in _NAMED and isinstance(value.value, Mapping):
-            found[key] = {name: self._schema(one, definitions, depth) for name, one in value.value.items()}
+            schema[key] = {name: self._schema(one, definitions, depth) for name, one in value.value.items()}
         else:
-            found[key] = value.plain()
+            schema[key] = value.plain()
 
     def _reference(self, text: str, definitions: dict[str, Json], depth: int) -> str:
         """Return the rewritten reference; its target is added to the definitions."""
@@ -193,15 +193,15 @@ class BodySchemas:
             definitions[name] = self._schema(target, definitions, depth)
         return f"#/$defs/{name}"
 
-    def _relax_required(self, found: Schema, node: Node) -> None:
+    def _relax_required(self, schema: Schema, node: Node) -> None:
         """Remove read-only properties from `required`: requests lack them (OpenAPI, Schema Object, readOnly)."""
-        required, properties = found.get("required"), found.get("properties")
+        required, properties = schema.get("required"), schema.get("properties")
         if isinstance(required, list) and isinstance(properties, dict):
             sent = [name for name in required if not _read_only(properties.get(str(name)))]
             if sent:
-                found["required"] = sent
+                schema["required"] = sent
             else:
-                del found["required"]
+                del schema["required"]
 
 
 def dereference(root: Node, node: Node) -> Node:
@@ -248,9 +248,9 @@ def _with_null(schema: Schema) -> Schema:
     kind = schema.get("type")
     if not isinstance(kind, str):
         return {"anyOf": [schema, {"type": "null"}]}
-    listed = schema.get("enum")
-    if isinstance(listed, list) and None not in listed:
-        schema["enum"] = [*listed, None]
+    values = schema.get("enum")
+    if isinstance(values, list) and None not in values:
+        schema["enum"] = [*values, None]
     return {**schema, "type": [kind, "null"]}
 
 
@@ -273,8 +273,8 @@ def learn_openapi(path: Path, backend: str | None, *, deprecated: bool) -> Findi
     prefix = reading.prefix(backend)
     for name, item in _entries(_at(root, "paths")):
         reading.path(prefix + name, name, dereference(root, item))
-    reading.found.left_out += reading.schemas.notes()
-    return reading.found
+    reading.findings.left_out += reading.schemas.notes()
+    return reading.findings
 
 
 @dataclass(slots=True)
@@ -284,7 +284,7 @@ class _OpenApiReading:
     root: Node
     schemas: BodySchemas
     deprecated: bool
-    found: Findings = field(default_factory=Findings)
+    findings: Findings = field(default_factory=Findings)
     names: set[str] = field(default_factory=set)
 
     def prefix(self, backend: str | None) -> str:
@@ -298,8 +298,8 @@ class _OpenApiReading:
             )
             return ""
         if backend is None:
-            self.found.backend = url.rstrip("/") if "://" in url else None
-            return "" if self.found.backend is not None else urlsplit(url).path.rstrip("/")
+            self.findings.backend = url.rstrip("/") if "://" in url else None
+            return "" if self.findings.backend is not None else urlsplit(url).path.rstrip("/")
         base, own = urlsplit(backend).path.rstrip("/"), urlsplit(url).path.rstrip("/")
         return own[len(base) :] if (own + "/").startswith(base + "/") else own
 
@@ -324,22 +324,22 @@ class _OpenApiReading:
                 self._leave(operation, f"{method} {path}", f"the method {method} is never let through")
 
     def _operation(self, method: str, path: str, operation: Node) -> None:
-        shown = f"{method} {path}"
+        label = f"{method} {path}"
         if (mark := _at(operation, "deprecated")) is not None and mark.value is True and not self.deprecated:
-            self._leave(operation, shown, "it is deprecated: --deprecated takes it")
+            self._leave(operation, label, "it is deprecated: --deprecated takes it")
             return
         if _at(operation, "servers") is not None:
-            self._leave(operation, shown, "it has separate servers: write a backend for it")
+            self._leave(operation, label, "it has separate servers: write a backend for it")
             return
         id = _text(_at(operation, "operationId"))
         why = f"operation {id}" if id is not None and id.isprintable() and len(id) <= 100 else "from the API"
-        self.found.learned.append(RouteProposal(method, path, why, body=self._body(method, path, operation, id)))
+        self.findings.proposals.append(RouteProposal(method, path, why, body=self._body(method, path, operation, id)))
 
     def _body(self, method: str, path: str, operation: Node, id: str | None) -> ProposedSchema | None:
-        given = _at(operation, "requestBody")
-        if given is None or method in ("GET", "HEAD", "OPTIONS"):
+        request_body = _at(operation, "requestBody")
+        if request_body is None or method in ("GET", "HEAD", "OPTIONS"):
             return None
-        body = dereference(self.root, given)
+        body = dereference(self.root, request_body)
         kinds = dict(_entries(_at(body, "content")))
         json_kinds = [kind for kind in kinds if _JSON.fullmatch(kind.partition(";")[0].strip())]
         if not json_kinds:
@@ -367,7 +367,7 @@ class _OpenApiReading:
         return ProposedSchema(name, converted)
 
     def _leave(self, node: Node, what: str, why: str) -> None:
-        self.found.left_out.append(LeftOut(what, why, place=f"{node.file}:{node.line}:{node.column}"))
+        self.findings.left_out.append(LeftOut(what, why, place=f"{node.file}:{node.line}:{node.column}"))
 
 
 def _rename(path: str) -> str:

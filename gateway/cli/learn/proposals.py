@@ -42,7 +42,7 @@ class RouteProposal:
     body: ProposedSchema | None = None
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """The route in one line."""
         return f"{self.method} {self.path}"
 
@@ -66,7 +66,7 @@ class LeftOut:
 class Findings:
     """The results of one source. `backend` is the URL that it declares for the API."""
 
-    learned: list[RouteProposal] = field(default_factory=list)
+    proposals: list[RouteProposal] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     backend: str | None = None
 
@@ -83,8 +83,8 @@ def singular(word: str) -> str:
 
 def unique(name: str, used: Iterable[str]) -> str:
     """Return `name`, with a number if it is already used."""
-    taken, number, free = set(used), 2, name
-    while free in taken:
+    names, number, free = set(used), 2, name
+    while free in names:
         free, number = f"{name}{number}", number + 1
     return free
 
@@ -139,7 +139,7 @@ class LearnedRoute:
         return not SAFE_METHODS.union({WEBSOCKET}).issuperset(self.methods)  # messages of a model are refused
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """The route in one line."""
         asks = "; a model's call asks a person" if self.unsafe else ""
         checked = f"; bodies as in {self.schema}" if self.schema is not None else ""
@@ -151,11 +151,11 @@ def new_policy(backend: str) -> str:
     return NEW.format(url=yaml_text(backend), network=network_of(backend))
 
 
-def undecided_routes(policy: Policy, learned: Iterable[RouteProposal]) -> tuple[list[RouteProposal], list[LeftOut]]:
+def undecided_routes(policy: Policy, proposals: Iterable[RouteProposal]) -> tuple[list[RouteProposal], list[LeftOut]]:
     """Return the routes that the policy does not decide yet, and the others with reasons: an explicit denial stays."""
     fresh: list[RouteProposal] = []
     left: list[LeftOut] = []
-    for one in learned:
+    for one in proposals:
         backend = one.backend if one.backend in policy.backends else None
         template = parse_template(one.path)
         path = region(template, template, len(template.segments)).witnesses[-1]
@@ -163,19 +163,19 @@ def undecided_routes(policy: Policy, learned: Iterable[RouteProposal]) -> tuple[
         route = policy.routes.find("GET" if opens_socket else one.method, path, backend)
         if route is None:
             fresh.append(one)
-        elif opens_socket and route.deny is None and route.decided.obligations.socket is None:
-            left.append(LeftOut(one.shown, f"line {route.line} decides it: add `websocket: true` there"))
+        elif opens_socket and route.deny is None and route.decision.obligations.socket is None:
+            left.append(LeftOut(one.description, f"line {route.line} decides it: add `websocket: true` there"))
         elif route.deny is None:
-            left.append(LeftOut(one.shown, f"line {route.line} allows it already"))
+            left.append(LeftOut(one.description, f"line {route.line} allows it already"))
         else:
-            left.append(LeftOut(one.shown, f"line {route.line} denies it on purpose: {route.deny}"))
+            left.append(LeftOut(one.description, f"line {route.line} denies it on purpose: {route.deny}"))
     return fresh, left
 
 
-def group_routes(learned: Sequence[RouteProposal], several_backends: bool, folder: str | None) -> list[LearnedRoute]:
+def group_routes(proposals: Sequence[RouteProposal], several_backends: bool, folder: str | None) -> list[LearnedRoute]:
     """Return the routes to add: safe and unsafe methods apart, each method with a schema separately."""
     groups: dict[tuple[str, str | None, bool, str | None], list[RouteProposal]] = {}
-    for one in learned:
+    for one in proposals:
         name = one.body.name if one.body is not None else None
         groups.setdefault((one.path, one.backend, one.method in (*SAFE_METHODS, WEBSOCKET), name), []).append(one)
     return [
@@ -195,12 +195,12 @@ def add_routes(text: str, routes: Sequence[LearnedRoute], origin: str) -> str:
     """Append `routes`, and a test for each, to the policy `text`; `origin` names their source in a comment."""
     yaml = _yaml(text)
     document = yaml.load(text)
-    listed = _list(document, "routes")
-    begin = len(listed)
+    entries = _list(document, "routes")
+    begin = len(entries)
     for route in routes:
-        listed.append(_route(route))
-        listed.yaml_add_eol_comment(f"# {_plain(route.why)}", len(listed) - 1)
-    _heading(listed, begin, f"Learned {origin}:")
+        entries.append(_route(route))
+        entries.yaml_add_eol_comment(f"# {_plain(route.why)}", len(entries) - 1)
+    _heading(entries, begin, f"Learned {origin}:")
     tests = _list(document, "tests")
     for route in routes:
         for test in _tests(route):
@@ -231,12 +231,12 @@ def _yaml(text: str) -> YAML:
 
 def _list(document: Any, key: str) -> CommentedSeq:
     """Return the list under `key`, created if missing, in block style so that each entry has a line."""
-    found = document.get(key)
-    if not isinstance(found, CommentedSeq):
-        found = CommentedSeq()
-        document[key] = found
-    found.fa.set_block_style()  # in a flow list a comment would swallow what follows
-    return found
+    node = document.get(key)
+    if not isinstance(node, CommentedSeq):
+        node = CommentedSeq()
+        document[key] = node
+    node.fa.set_block_style()  # in a flow list a comment would swallow what follows
+    return node
 
 
 def _route(route: LearnedRoute) -> CommentedMap:
@@ -268,9 +268,9 @@ def _tests(route: LearnedRoute) -> list[CommentedMap]:
     ]
 
 
-def _heading(listed: CommentedSeq, place: int, text: str) -> None:
-    indent = (listed.lc.col if getattr(listed.lc, "col", None) is not None and place else 2) or 0
-    listed.yaml_set_comment_before_after_key(place, before=_plain(text), indent=indent)
+def _heading(entries: CommentedSeq, place: int, text: str) -> None:
+    indent = (entries.lc.col if getattr(entries.lc, "col", None) is not None and place else 2) or 0
+    entries.yaml_set_comment_before_after_key(place, before=_plain(text), indent=indent)
 
 
 def _plain(text: str) -> str:
@@ -293,11 +293,11 @@ def _flow_map(**entries: str) -> CommentedMap:
     return mapping
 
 
-def sort_routes(learned: Iterable[RouteProposal]) -> list[RouteProposal]:
+def sort_routes(proposals: Iterable[RouteProposal]) -> list[RouteProposal]:
     """Sort by path; literal segments before parameters, since the first matching route decides."""
     methods = sorted((*METHODS, WEBSOCKET), key=lambda method: (method not in SAFE_METHODS, method))
 
     def place(one: RouteProposal) -> tuple[list[tuple[bool, str]], int]:
         return [(part.startswith("{"), part) for part in one.path.split("/")], methods.index(one.method)
 
-    return sorted(learned, key=place)
+    return sorted(proposals, key=place)

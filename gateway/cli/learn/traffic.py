@@ -53,7 +53,7 @@ class Traffic:
 
     app: str | None = None
     pages: bool | None = None
-    seen: dict[tuple[str, str, str | None], TrafficCount] = field(default_factory=dict)
+    counts: dict[tuple[str, str, str | None], TrafficCount] = field(default_factory=dict)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
     apps: set[str] = field(default_factory=set)
     sockets: dict[str, AuditRecord] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class Traffic:
     def add(self, record: AuditRecord) -> None:
         """Count the outcome of a request; ignore other records."""
         fields = record.fields
-        opened = self.sockets.pop(record.id, None)
+        socket = self.sockets.pop(record.id, None)
         if record.phase == "intent":
-            if opened is None and fields.get("method") == WEBSOCKET and len(self.sockets) < MOST:
+            if socket is None and fields.get("method") == WEBSOCKET and len(self.sockets) < MOST:
                 self.sockets[record.id] = record
             return
         if fields.get("kind") != "http" or (self.app is not None and fields.get("app") != self.app):
@@ -79,14 +79,14 @@ class Traffic:
         if why == _CHANGES and method == "POST" and isinstance(url, str) and fields.get("decision") == "allow":
             self._keep_post(generalise(url.partition("?")[0]), fields)
         if why is not None or not isinstance(method, str) or not isinstance(url, str):
-            self._leave(*_left(why or "without URL"))
+            self._leave(*_omission(why or "without URL"))
             return
         backend = fields.get("backend")
         key = (method, generalise(url.partition("?")[0]), backend if isinstance(backend, str) else None)
-        if key not in self.seen and len(self.seen) >= MOST:
+        if key not in self.counts and len(self.counts) >= MOST:
             self._leave("requests to further paths", f"more than {MOST} different ones were seen")
             return
-        one = self.seen.setdefault(key, TrafficCount())
+        one = self.counts.setdefault(key, TrafficCount())
         one.count += 1
         one.reported += bool(fields.get("reported"))
 
@@ -95,21 +95,21 @@ class Traffic:
         for record in list(self.sockets.values()):
             self.add(AuditRecord(record.id, "outcome", record.time, {**record.fields, "status": OPENED}))
         for (path, backend), post in self.posts.items():
-            if (WEBSOCKET, path, backend) in self.seen:  # which carries the same
-                self.seen.setdefault(("POST", path, backend), post)
-                self.left_out[_left(_CHANGES)] -= post.count
+            if (WEBSOCKET, path, backend) in self.counts:  # which carries the same
+                self.counts.setdefault(("POST", path, backend), post)
+                self.left_out[_omission(_CHANGES)] -= post.count
         self.left_out = +self.left_out
-        found = Findings(left_out=[LeftOut(what, why, count) for (what, why), count in self.left_out.most_common()])
-        for (method, path, backend), seen in sorted(_join(self.seen).items(), key=_order):
+        result = Findings(left_out=[LeftOut(what, why, count) for (what, why), count in self.left_out.most_common()])
+        for (method, path, backend), seen in sorted(_join(self.counts).items(), key=_order):
             problem = path_problem(path)
             if problem is not None:
-                found.left_out.append(LeftOut(f"{method} {path}", problem, seen.count))
+                result.left_out.append(LeftOut(f"{method} {path}", problem, seen.count))
                 continue
             times = "once" if seen.count == 1 else f"{seen.count} times"
             mode = f", {seen.reported} in report mode" if seen.reported else ""
-            found.learned.append(RouteProposal(method, path, f"{times}{mode}", backend))
-        found.left_out += _words(self.seen)
-        return found
+            result.proposals.append(RouteProposal(method, path, f"{times}{mode}", backend))
+        result.left_out += _words(self.counts)
+        return result
 
     def _keep_post(self, path: str, fields: Mapping[str, Json]) -> None:
         backend = fields.get("backend")
@@ -123,7 +123,7 @@ class Traffic:
         self.left_out[(what, why)] += 1
 
 
-def _left(which: str) -> tuple[str, str]:
+def _omission(which: str) -> tuple[str, str]:
     """Return what is left out, and why."""
     return f"requests {which}", "only what persons did or pages read, and what worked, is learned"
 

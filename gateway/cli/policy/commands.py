@@ -51,17 +51,17 @@ def check(ctx: click.Context, files: tuple[Path, ...], config: Path, strict: boo
     Example: webmcp-gateway policy check policies/ --strict
     """
     with problems_as_json(as_json):
-        found = [(suite, warnings(suite.policy)) for suite in suites(files, config)]
+        results = [(suite, warnings(suite.policy)) for suite in suites(files, config)]
         alone = others(files, config)
-    fails = strict and any(strange for _, strange in found)
+    fails = strict and any(strange for _, strange in results)
     if as_json:
-        told: list[Json] = [problem_json(problem) for _, strange in found for problem in strange]
+        problems: list[Json] = [problem_json(problem) for _, strange in results for problem in strange]
         parts: list[Json] = [{"file": str(file), "holds": holds} for file, holds in alone]
-        policies: list[Json] = [_suite_json(suite) for suite, _ in found]
-        write_json({"ok": not fails, "policies": policies, "parts": parts, "warnings": told})
+        policies: list[Json] = [_suite_json(suite) for suite, _ in results]
+        write_json({"ok": not fails, "policies": policies, "parts": parts, "warnings": problems})
     else:
         out = console()
-        for suite, strange in found:
+        for suite, strange in results:
             for problem in strange:
                 place = f"{problem.file}:{problem.line}:{problem.column}: "
                 out.print(Text.assemble(place, ("warning: ", "yellow"), problem.message))
@@ -116,37 +116,37 @@ def diff(ctx: click.Context, old: Path, new: Path, fail_on: str, as_json: bool) 
     """
     with problems_as_json(as_json):
         before, after = load(old), load(new)
-    found = differences(before, after)
-    fails = any(change.turn in FAILS[fail_on] for change in found)
+    changes = differences(before, after)
+    fails = any(change.turn in FAILS[fail_on] for change in changes)
     if as_json:
-        write_json({"ok": not fails, "old": before.version, "new": after.version, "changes": _changes_json(found)})
+        write_json({"ok": not fails, "old": before.version, "new": after.version, "changes": _changes_json(changes)})
     else:
-        _print(found)
+        _print(changes)
     if fails:
         ctx.exit(FAILED)
 
 
-def _print(found: Sequence[Change]) -> None:
+def _print(changes: Sequence[Change]) -> None:
     out = console()
-    for change in found:
+    for change in changes:
         place = f" ({change.place})" if change.place is not None else ""
         out.print(
             Text.assemble((f"{change.turn:8}", STYLES[change.turn]), _subjects(change), f": {change.detail}{place}")
         )
-    counts = ", ".join(f"{sum(change.turn is turn for change in found)} {turn}" for turn in Turn)
-    out.print(counts if found else "Both are equal.")
+    counts = ", ".join(f"{sum(change.turn is turn for change in changes)} {turn}" for turn in Turn)
+    out.print(counts if changes else "Both are equal.")
 
 
 def _subjects(change: Change) -> str:
     if not change.subjects:
         return "the policy"
     more = len(change.subjects) - SHOWN
-    named = "; ".join(change.subjects[:SHOWN])
+    subjects = "; ".join(change.subjects[:SHOWN])
     kind = "" if change.kind == "route" else f"{change.kind} "
-    return f"{kind}{named}" + (f" and {more} more" if more > 0 else "")
+    return f"{kind}{subjects}" + (f" and {more} more" if more > 0 else "")
 
 
-def _changes_json(found: Sequence[Change]) -> list[Json]:
+def _changes_json(changes: Sequence[Change]) -> list[Json]:
     return [
         {
             "turn": change.turn,
@@ -156,5 +156,5 @@ def _changes_json(found: Sequence[Change]) -> list[Json]:
             "line": change.line,
             "file": change.file or None,
         }
-        for change in found
+        for change in changes
     ]

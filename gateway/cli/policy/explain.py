@@ -97,17 +97,17 @@ def explain(
         view=None if unproven else "policy-explain",
         proven=not unproven,
     )
-    found = (
+    explanation = (
         explain_request(policy, call.request, caller, time.time())
         if call.tool is None
         else explain_tool(policy, call.tool, caller, call.arguments, time.time())
     )
     access = [(rule, rule.exclusion(caller.principal)) for rule in rules]
     if as_json:
-        write_json({**_json(policy, found), "access": [_access_json(rule, why) for rule, why in access]})
+        write_json({**_json(policy, explanation), "access": [_access_json(rule, why) for rule, why in access]})
     else:
-        _print(policy, found, access)
-    if found.effect == "deny" or any(why is not None for _, why in access):
+        _print(policy, explanation, access)
+    if explanation.effect == "deny" or any(why is not None for _, why in access):
         ctx.exit(FAILED)
 
 
@@ -173,17 +173,17 @@ def _object(text: str, option: str) -> dict[str, Json]:
     return value
 
 
-def _print(policy: Policy, found: Explanation, access: Sequence[tuple[AccessRule, Exclusion | None]]) -> None:
+def _print(policy: Policy, explanation: Explanation, access: Sequence[tuple[AccessRule, Exclusion | None]]) -> None:
     rows = [("access", _access(rule, why)) for rule, why in access]
     rows.append(("policy", Text(f"{policy.file} ({policy.version})")))
-    rows += [(step.name, Text(step.value)) for step in found.steps]
-    rows += [(tried.place, Text(f"{tried.route}: {tried.outcome}")) for tried in found.tried]
-    rows += [("saw", Text(f"{step.name}: {step.value}")) for step in found.facts]
-    rows.append(("outcome", Text(found.effect, STYLES[found.effect])))
-    rows += [("because", Text(reason)) for reason in found.reasons]
-    rows += [(name, Text(value)) for name, value in _duties(found)]
-    if found.remedy is not None:
-        rows.append(("remedy", Text(found.remedy, "cyan")))
+    rows += [(step.name, Text(step.value)) for step in explanation.steps]
+    rows += [(candidate.place, Text(f"{candidate.route}: {candidate.outcome}")) for candidate in explanation.candidates]
+    rows += [("saw", Text(f"{step.name}: {step.value}")) for step in explanation.facts]
+    rows.append(("outcome", Text(explanation.effect, STYLES[explanation.effect])))
+    rows += [("because", Text(reason)) for reason in explanation.reasons]
+    rows += [(name, Text(value)) for name, value in _duties(explanation)]
+    if explanation.remedy is not None:
+        rows.append(("remedy", Text(explanation.remedy, "cyan")))
     out = console()
     if out.is_terminal:
         table = Table.grid(padding=(0, 2))
@@ -202,7 +202,7 @@ def _access(rule: AccessRule, why: Exclusion | None) -> Text:
     """Return whether an access rule lets the caller in, and where it is written."""
     place = f"{rule.file}:{rule.line}: "
     if why is None:
-        return Text.assemble(place, ("admitted", STYLES["allow"]), f" ({rule.shown})")
+        return Text.assemble(place, ("admitted", STYLES["allow"]), f" ({rule.description})")
     return Text.assemble(place, ("excluded", STYLES["deny"]), f": {why.why}")
 
 
@@ -210,32 +210,32 @@ def _access_json(rule: AccessRule, why: Exclusion | None) -> Json:
     return {
         "file": rule.file,
         "line": rule.line,
-        "rule": rule.shown,
+        "rule": rule.description,
         "admitted": why is None,
         "why": why.why if why is not None else None,
     }
 
 
-def _duties(found: Explanation) -> list[tuple[str, str]]:
-    if found.decision is None or found.effect == "deny":
+def _duties(explanation: Explanation) -> list[tuple[str, str]]:
+    if explanation.decision is None or explanation.effect == "deny":
         return []
-    duties = found.decision.obligations
+    duties = explanation.decision.obligations
     rows = [("question", duties.confirm)] if duties.confirm is not None else []
     rows += [("rate", f"{limit.rate.count} in {limit.rate.period:g} s per {limit.per}") for limit in duties.limits]
     rows += [("quota", f"{quota.count} in each {quota.window} per {quota.per}") for quota in duties.quotas]
-    if found.request is None:
+    if explanation.request is None:
         return rows
     sizes = f"request {duties.request_limit} bytes, response {duties.response_limit} bytes, {duties.timeout:g} s"
-    if found.request.opens_socket and duties.socket is not None:
+    if explanation.request.opens_socket and duties.socket is not None:
         rows += _socket(duties.socket)
     return [*rows, ("at most", sizes), *_flags(duties)]
 
 
 def _socket(rule: SocketRule) -> list[tuple[str, str]]:
-    asked = ", ".join(rule.protocols) if rule.protocols is not None else "any subprotocol"
+    protocols = ", ".join(rule.protocols) if rule.protocols is not None else "any subprotocol"
     model = "also while the page acts for the model" if rule.model else "none while the page acts for the model"
     rates = [f"{limit.rate.count} in {limit.rate.period:g} s per {limit.per}" for limit in rule.limits]
-    return [("WebSocket", "; ".join([asked, f"messages of up to {rule.message} bytes", model, *rates]))]
+    return [("WebSocket", "; ".join([protocols, f"messages of up to {rule.message} bytes", model, *rates]))]
 
 
 def _flags(duties: Obligations) -> list[tuple[str, str]]:
@@ -251,19 +251,24 @@ def _flags(duties: Obligations) -> list[tuple[str, str]]:
     return [*rows, ("in the vault", ", ".join(path.text for path in duties.vault))] if duties.vault else rows
 
 
-def _json(policy: Policy, found: Explanation) -> dict[str, Json]:
-    decision = found.decision
+def _json(policy: Policy, explanation: Explanation) -> dict[str, Json]:
+    decision = explanation.decision
     return {
         "policy": {"file": policy.file, "version": policy.version},
-        "steps": [{"name": step.name, "value": step.value} for step in found.steps],
+        "steps": [{"name": step.name, "value": step.value} for step in explanation.steps],
         "tried": [
-            {"route": tried.route, "line": tried.line, "file": tried.file or None, "outcome": tried.outcome}
-            for tried in found.tried
+            {
+                "route": candidate.route,
+                "line": candidate.line,
+                "file": candidate.file or None,
+                "outcome": candidate.outcome,
+            }
+            for candidate in explanation.candidates
         ],
-        "facts": [{"name": step.name, "value": step.value} for step in found.facts],
-        "outcome": found.effect,
-        "reasons": list(found.reasons),
-        "remedy": found.remedy,
+        "facts": [{"name": step.name, "value": step.value} for step in explanation.facts],
+        "outcome": explanation.effect,
+        "reasons": list(explanation.reasons),
+        "remedy": explanation.remedy,
         "route": decision.route if decision is not None else None,
         "confirm": decision.obligations.confirm if decision is not None else None,
         "reported": decision.obligations.reported if decision is not None else False,

@@ -44,7 +44,7 @@ class Result:
 
     text: str
     files: dict[Path, str]
-    added: Sequence[LearnedRoute]
+    routes: Sequence[LearnedRoute]
     left_out: Sequence[LeftOut]
 
 
@@ -94,16 +94,16 @@ def learn(
     """
     with problems_as_json(as_json):
         policy = load_policy(into) if into is not None and into.exists() else None
-        found = _findings(source, policy, backend, app, pages=pages, deprecated=deprecated, quiet=as_json)
-        result = _result(source, into, policy, backend, found)
-    writes = into is not None and not dry_run and not check and bool(result.added)
+        findings = _findings(source, policy, backend, app, pages=pages, deprecated=deprecated, quiet=as_json)
+        result = _result(source, into, policy, backend, findings)
+    writes = into is not None and not dry_run and not check and bool(result.routes)
     if writes and into is not None:
         _write({**result.files, into: result.text})
     if as_json:
         write_json(_json(result, into if writes else None))
     else:
         _print(result, into, writes=writes, dry=dry_run or check)
-    if check and result.added:
+    if check and result.routes:
         ctx.exit(FAILED)
 
 
@@ -128,10 +128,10 @@ def _findings(
             traffic.add(read.record)
         if len(traffic.apps) > 1:
             raise Unusable(f"{source} holds requests of several apps: name one with --app, such as {min(traffic.apps)}")
-    found = traffic.findings()
+    findings = traffic.findings()
     if damaged:
-        found.left_out.append(LeftOut("damaged lines of the record", "their hashes do not fit", damaged))
-    return found
+        findings.left_out.append(LeftOut("damaged lines of the record", "their hashes do not fit", damaged))
+    return findings
 
 
 def _base(policy: Policy | None, backend: str | None) -> str | None:
@@ -156,42 +156,44 @@ def _names(policy: Policy) -> str:
 
 
 def _result(
-    source: RecordPlace, into: Path | None, policy: Policy | None, backend: str | None, found: Findings
+    source: RecordPlace, into: Path | None, policy: Policy | None, backend: str | None, findings: Findings
 ) -> Result:
-    text = into.read_text("utf-8") if into is not None and policy is not None else _new(source, backend, found)
+    text = into.read_text("utf-8") if into is not None and policy is not None else _new(source, backend, findings)
     present = policy or parse_policy(text, "the new policy")
     learned, left = undecided_routes(
-        present, sort_routes(_place(present, backend if policy is not None else None, found.learned))
+        present, sort_routes(_place(present, backend if policy is not None else None, findings.proposals))
     )
     folder = f"{into.name.removesuffix('.yaml')}.schemas" if into is not None else None
     routes = group_routes(learned, len(present.backends) > 1, folder)
     if into is None:
         left += [
-            LeftOut(f"the body schema of {one.shown}", "it needs a file: use --into") for one in learned if one.body
+            LeftOut(f"the body schema of {one.description}", "it needs a file: use --into")
+            for one in learned
+            if one.body
         ]
     parent = into.parent if into is not None else Path()
     files = {parent / name: content for name, content in schema_files(routes).items()}
     whole = add_routes(text, routes, f"from {source.name}") if routes else text
     _check(present, whole, into, files)
-    return Result(whole, files, routes, [*left, *found.left_out])
+    return Result(whole, files, routes, [*left, *findings.left_out])
 
 
-def _new(source: RecordPlace, backend: str | None, found: Findings) -> str:
-    url = backend or found.backend
+def _new(source: RecordPlace, backend: str | None, findings: Findings) -> str:
+    url = backend or findings.backend
     if url is None:
         known = "use --into with a policy that contains it, or name it, such as --backend https://api.example.com"
         raise Unusable(f"{source} does not say the API's URL: {known}")
     return new_policy(url)
 
 
-def _place(policy: Policy, backend: str | None, learned: Iterable[RouteProposal]) -> list[RouteProposal]:
+def _place(policy: Policy, backend: str | None, proposals: Iterable[RouteProposal]) -> list[RouteProposal]:
     """Return each route with its backend, if the policy has several. Raises `Unusable` if one is unclear."""
     if len(policy.backends) <= 1:
-        return [replace(one, backend=None) for one in learned]
-    placed = [one if one.backend in policy.backends else replace(one, backend=backend) for one in learned]
-    if any(one.backend is None for one in placed):
+        return [replace(one, backend=None) for one in proposals]
+    proposals_here = [one if one.backend in policy.backends else replace(one, backend=backend) for one in proposals]
+    if any(one.backend is None for one in proposals_here):
         raise Unusable(f"name one of the policy's backends with --backend: {_names(policy)}")
-    return placed
+    return proposals_here
 
 
 class _LearnedFiles(PolicyFiles):
@@ -210,9 +212,9 @@ class _LearnedFiles(PolicyFiles):
 
 def _check(present: Policy, text: str, into: Path | None, files: Mapping[Path, str]) -> None:
     """Check that the new text is a valid policy which only opens more. Raises `Unusable`."""
-    found = _LearnedFiles(into, files) if into is not None else None
+    files_read = _LearnedFiles(into, files) if into is not None else None
     try:
-        new = parse_policy(text, present.file if into is None else str(into), files=found)
+        new = parse_policy(text, present.file if into is None else str(into), files=files_read)
     except DocumentError as error:
         raise Unusable(f"what was learned makes no policy, and nothing is written: {error}") from error
     others = [change for change in diff(present, new) if change.turn is not Turn.OPENED]
@@ -239,20 +241,20 @@ def _print(result: Result, into: Path | None, *, writes: bool, dry: bool) -> Non
     if into is None and not dry:
         click.echo(result.text, nl=False)
     out = console(err=into is None and not dry)
-    for route in result.added:
-        out.print(Text.assemble(("added     ", "green"), route.shown))
+    for route in result.routes:
+        out.print(Text.assemble(("added     ", "green"), route.description))
     for one in result.left_out[:SHOWN]:
         place, count = f"{one.place}: " if one.place else "", f"{one.count} " if one.count > 1 else ""
         out.print(Text.assemble(("left out  ", "yellow"), f"{place}{count}{one.what}: {one.why}"))
     if len(result.left_out) > SHOWN:
         out.print(f"          and {len(result.left_out) - SHOWN} more; --json names all")
     where = f" to {into}" if writes else " (nothing is written)" if into is not None or dry else ""
-    out.print(f"routes added{where}: {len(result.added)}; left out: {len(result.left_out)}")
+    out.print(f"routes added{where}: {len(result.routes)}; left out: {len(result.left_out)}")
 
 
-def _json(result: Result, written: Path | None) -> Json:
+def _json(result: Result, target: Path | None) -> Json:
     added: list[Json] = [
-        {"path": one.path, "methods": list(one.methods), "why": one.why, "schema": one.schema} for one in result.added
+        {"path": one.path, "methods": list(one.methods), "why": one.why, "schema": one.schema} for one in result.routes
     ]
     left: list[Json] = [
         {"what": one.what, "why": one.why, "count": one.count, "place": one.place or None} for one in result.left_out
@@ -261,6 +263,6 @@ def _json(result: Result, written: Path | None) -> Json:
         "ok": True,
         "added": added,
         "left_out": left,
-        "written": str(written) if written is not None else None,
+        "written": str(target) if target is not None else None,
         "policy": result.text,
     }

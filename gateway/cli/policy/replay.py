@@ -78,7 +78,7 @@ class ReplayResult:
             self.groups.setdefault(group_key, Group()).add(one)
 
     @property
-    def changed(self) -> int:
+    def changes(self) -> int:
         """Number of requests with a different decision."""
         return self.replayed - self.same
 
@@ -110,22 +110,22 @@ def replay(ctx: click.Context, audit: RecordPlace, file: Path, app: str | None, 
     """
     with problems_as_json(as_json):
         policy = load(file)
-    found = _replay(audit, policy, app, quiet=as_json)
-    fails = any(would in FAILS[fail_on] for _, would, *_ in found.groups) or (found.beyond > 0 and fail_on != "never")
+    result = _replay(audit, policy, app, quiet=as_json)
+    fails = any(would in FAILS[fail_on] for _, would, *_ in result.groups) or (result.beyond > 0 and fail_on != "never")
     if as_json:
-        write_json(_json(found, policy, ok=not fails))
+        write_json(_json(result, policy, ok=not fails))
     else:
-        _print(found)
+        _print(result)
     if fails:
         ctx.exit(FAILED)
 
 
 def _replay(audit: RecordPlace, policy: Policy, app: str | None, *, quiet: bool) -> ReplayResult:
-    found = ReplayResult()
+    result = ReplayResult()
     apps: set[str] = set()
     for read in shown_outcomes(audit, f"Replaying {audit.name}", quiet=quiet):
         if read.record is None:
-            found.damaged += 1
+            result.damaged += 1
             continue
         fields = read.record.fields
         name = fields.get("app")
@@ -137,17 +137,17 @@ def _replay(audit: RecordPlace, policy: Policy, app: str | None, *, quiet: bool)
         apps.add(str(name))
         if len(apps) > 1:
             raise Unusable(f"{audit} holds requests of several apps: name one with --app, such as {min(apps)}")
-        found.add(one)
-    return found
+        result.add(one)
+    return result
 
 
 def _was(one: ReplayedCall) -> str:
     return "reported" if one.reported else one.was
 
 
-def _print(found: ReplayResult) -> None:
+def _print(result: ReplayResult) -> None:
     out = console()
-    for (was, would, method, rule_was, rule), group in _sort(found):
+    for (was, would, method, rule_was, rule), group in _sort(result):
         who = ", ".join(f"{count} by the {name}" for name, count in group.initiators.most_common())
         out.print(
             Text.assemble(f"{was} -> ", (would, STYLES[would]), f"  {method} {rule_was or rule or '(no route)'}: {who}")
@@ -156,33 +156,33 @@ def _print(found: ReplayResult) -> None:
             out.print(Text(f"    the rule was {rule_was or '(none)'}, it would be {rule or '(none)'}"))
         out.print(Text(f"    such as {', '.join(group.examples)}"))
         out.print(Text(f"    because {'; '.join(group.reasons)}"))
-    if found.beyond:
-        out.print(f"{found.beyond} more changes of further kinds.")
-    for (what, where), count in found.lacking.most_common():
+    if result.beyond:
+        out.print(f"{result.beyond} more changes of further kinds.")
+    for (what, where), count in result.lacking.most_common():
         out.print(
             Text(
                 f"not replayed: {count} of {where}: the rule asks for {what}, which the record does not hold", "yellow"
             )
         )
-    if found.damaged:
-        out.print(Text(f"not replayed: {found.damaged} damaged lines of the record", "bold red"))
-    out.print(_summary(found))
+    if result.damaged:
+        out.print(Text(f"not replayed: {result.damaged} damaged lines of the record", "bold red"))
+    out.print(_summary(result))
 
 
-def _summary(found: ReplayResult) -> str:
-    lacking = sum(found.lacking.values())
-    covered = f" ({found.covered} of them were let through by report mode)" if found.covered else ""
+def _summary(result: ReplayResult) -> str:
+    lacking = sum(result.lacking.values())
+    covered = f" ({result.covered} of them were let through by report mode)" if result.covered else ""
     return (
-        f"{found.replayed} replayed, {found.changed} would change, {found.same} would not{covered}, "
+        f"{result.replayed} replayed, {result.changes} would change, {result.same} would not{covered}, "
         f"{lacking} cannot be replayed"
     )
 
 
-def _sort(found: ReplayResult) -> list[tuple[Key, Group]]:
-    return sorted(found.groups.items(), key=lambda item: -item[1].count)
+def _sort(result: ReplayResult) -> list[tuple[Key, Group]]:
+    return sorted(result.groups.items(), key=lambda item: -item[1].count)
 
 
-def _json(found: ReplayResult, policy: Policy, *, ok: bool) -> Json:
+def _json(result: ReplayResult, policy: Policy, *, ok: bool) -> Json:
     changes: list[Json] = [
         {
             "was": was,
@@ -195,20 +195,20 @@ def _json(found: ReplayResult, policy: Policy, *, ok: bool) -> Json:
             "examples": list(group.examples),
             "reasons": list(group.reasons),
         }
-        for (was, would, method, rule_was, rule), group in _sort(found)
+        for (was, would, method, rule_was, rule), group in _sort(result)
     ]
     lacking: list[Json] = [
-        {"lacks": what, "rule": where, "count": count} for (what, where), count in found.lacking.most_common()
+        {"lacks": what, "rule": where, "count": count} for (what, where), count in result.lacking.most_common()
     ]
     return {
         "ok": ok,
         "policy": {"file": policy.file, "version": policy.version},
-        "replayed": found.replayed,
-        "changed": found.changed,
-        "same": found.same,
-        "covered_reports": found.covered,
+        "replayed": result.replayed,
+        "changed": result.changes,
+        "same": result.same,
+        "covered_reports": result.covered,
         "changes": changes,
-        "not_told": found.beyond,
+        "not_told": result.beyond,
         "not_replayed": lacking,
-        "damaged": found.damaged,
+        "damaged": result.damaged,
     }

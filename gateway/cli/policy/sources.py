@@ -54,12 +54,12 @@ def suites(files: Sequence[Path], config: Path) -> list[Suite]:
     """
     reading = _PolicyReading()
     if files:
-        found = [suite for file in files for suite in reading.suites(file)]
+        all_suites = [suite for file in files for suite in reading.suites(file)]
     else:
-        found = [reading.suite(f"{policy.file} ({name})", policy) for name, policy in _policies_of(config).items()]
+        all_suites = [reading.suite(f"{policy.file} ({name})", policy) for name, policy in _policies_of(config).items()]
     if reading.problems:
         raise DocumentError(list(dict.fromkeys(reading.problems)))
-    return found
+    return all_suites
 
 
 def is_test_file(path: Path) -> bool:
@@ -99,20 +99,22 @@ class _PolicyReading:
             yield from self.suites(file)
         seen = {file.resolve() for file in own}
         for file in sorted(file for file in files if is_test_file(file)):
-            found = self._test_file(file)
+            test_file = self._test_file(file)
             # Tests in the folder of their policy are already included.
-            if found is not None and not (found.policy.resolve() in seen and found.policy.parent == file.parent):
+            if test_file is not None and not (
+                test_file.policy.resolve() in seen and test_file.policy.parent == file.parent
+            ):
                 yield from self._alone(file)
 
     def _alone(self, file: Path) -> Iterator[Suite]:
-        found = self._test_file(file)
-        if found is None:
+        test_file = self._test_file(file)
+        if test_file is None:
             return
-        if not found.policy.is_file():
-            message = f"its policy {found.policy} is not there: name it as `policy`"
+        if not test_file.policy.is_file():
+            message = f"its policy {test_file.policy} is not there: name it as `policy`"
             self.problems.append(Problem(str(file), 1, 1, message))
-        elif (policy := self._try_load(load, found.policy)) is not None:
-            yield Suite(str(file), policy, found.tests)
+        elif (policy := self._try_load(load, test_file.policy)) is not None:
+            yield Suite(str(file), policy, test_file.tests)
 
     def _test_file(self, file: Path) -> TestFile | None:
         if file not in self._tests:
@@ -139,12 +141,12 @@ def one_policy(file: Path | None, config: Path, name: str | None) -> tuple[str, 
     """
     if file is not None:
         return name or file.stem, load(file)
-    found = _policies_of(config)
-    if name is None and len(found) == 1:
-        name = next(iter(found))
-    if name is None or name not in found:
-        raise Unusable(f"name one of the policies of {config} with --app: {', '.join(found)}")
-    return name, found[name]
+    policies = _policies_of(config)
+    if name is None and len(policies) == 1:
+        name = next(iter(policies))
+    if name is None or name not in policies:
+        raise Unusable(f"name one of the policies of {config} with --app: {', '.join(policies)}")
+    return name, policies[name]
 
 
 def load(file: Path) -> Policy:
@@ -162,10 +164,10 @@ def organisation_file(file: Path) -> Path | None:
     if folder is None:
         return None
     try:
-        found = read_nodes((folder / "gateway.yaml").read_text("utf-8"), "gateway.yaml").plain()
+        document = read_nodes((folder / "gateway.yaml").read_text("utf-8"), "gateway.yaml").plain()
     except (OSError, UnicodeDecodeError, DocumentError):
         return None  # a policy can be checked beside a broken configuration
-    section = found.get("policy") if isinstance(found, dict) else None
+    section = document.get("policy") if isinstance(document, dict) else None
     name = section.get("organisation") if isinstance(section, dict) else None
     return folder / name if isinstance(name, str) and name else None
 
@@ -188,20 +190,25 @@ def others(files: Sequence[Path], config: Path) -> list[tuple[Path, str]]:
     DocumentError.
     """
     folders = [file for folder in files if folder.is_dir() for file in sorted(folder.rglob("*.y*ml"))]
-    given = [*(file for file in files if not file.is_dir()), *(one for one in folders if _is_ours(one, one.parent))]
+    candidates = [
+        *(file for file in files if not file.is_dir()),
+        *(one for one in folders if _is_ours(one, one.parent)),
+    ]
     whole = [suite.policy for suite in suites(files, config)]
-    named = [Path(part) for policy in whole for part in policy.parts]
+    parts = [Path(part) for policy in whole for part in policy.parts]
     above = [Path(one.organisation.file) for one in whole if one.organisation is not None]
     problems: list[Problem] = []
-    found: list[tuple[Path, str]] = []
-    for file in dict.fromkeys([*(one for one in given if not is_test_file(one) and not is_whole(one)), *named, *above]):
+    policies: list[tuple[Path, str]] = []
+    for file in dict.fromkeys(
+        [*(one for one in candidates if not is_test_file(one) and not is_whole(one)), *parts, *above]
+    ):
         try:
-            found.append((file, _check(file, file in above or is_organisation(file))))
+            policies.append((file, _check(file, file in above or is_organisation(file))))
         except DocumentError as error:
             problems += error.problems
     if problems:
         raise DocumentError(list(dict.fromkeys(problems)))
-    return found
+    return policies
 
 
 def _check(file: Path, organisation: bool) -> str:
@@ -215,10 +222,10 @@ def _check(file: Path, organisation: bool) -> str:
 
 def access_rules(config: Path, name: str) -> tuple[AccessRule, ...]:
     """Return the access rules of an app or upstream of gateway.yaml; an app of an upstream has those of both."""
-    found = load_config(config, LenientEnvironment())
-    app, upstream = found.apps.get(name), found.upstreams.get(name)
+    config_read = load_config(config, LenientEnvironment())
+    app, upstream = config_read.apps.get(name), config_read.upstreams.get(name)
     if app is not None and isinstance(app.source, UpstreamApp):
-        upstream = found.upstreams.get(app.source.upstream)
+        upstream = config_read.upstreams.get(app.source.upstream)
     rules = (app.access if app is not None else None, upstream.access if upstream is not None else None)
     return tuple(rule for rule in rules if rule is not None)
 
@@ -227,6 +234,6 @@ def _policies_of(config: Path) -> dict[str, Policy]:
     """Return the policies of gateway.yaml by app or upstream. Raises `Unusable` and DocumentError."""
     if not config.exists():
         raise Unusable(f"there is no {config} here: name a policy file, or the configuration with --config")
-    found = load_config(config, LenientEnvironment())
-    behind = {name: one.policy for name, one in found.upstreams.items() if one.policy is not None}
-    return {name: app.policy for name, app in found.apps.items()} | behind
+    config_read = load_config(config, LenientEnvironment())
+    behind = {name: one.policy for name, one in config_read.upstreams.items() if one.policy is not None}
+    return {name: app.policy for name, app in config_read.apps.items()} | behind

@@ -20,11 +20,11 @@ from gateway.policy import Coverage, Route, TestResult, coverage, run_tests
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write_junit(path: Path, found: Iterable[tuple[Suite, Sequence[TestResult]]]) -> None:
+def write_junit(path: Path, runs: Iterable[tuple[Suite, Sequence[TestResult]]]) -> None:
     """Write a report: a suite for each policy, a case for each test. Raises `Unusable` if it cannot be written."""
     root = ElementTree.Element("testsuites", name="webmcp-gateway policy test")
     failed = total = 0
-    for suite, results in found:
+    for suite, results in runs:
         bad = sum(not result.passed for result in results) if results else 1
         cases = ElementTree.SubElement(
             root, "testsuite", name=_text(suite.name), tests=str(len(results) or 1), failures=str(bad), errors="0"
@@ -107,16 +107,16 @@ def test(
     Example: webmcp-gateway policy test policies/ --fail-under 100 --junit policies.xml
     """
     with problems_as_json(as_json):
-        found = [_run(suite) for suite in suites(files, config)]
-    percent = _percent(found)
+        runs = [_run(suite) for suite in suites(files, config)]
+    percent = _percent(runs)
     under = fail_under is not None and percent < fail_under
-    good = all(ran.good for ran in found) and not under
+    good = all(ran.good for ran in runs) and not under
     if junit is not None:
-        write_junit(junit, [(ran.suite, ran.results) for ran in found])
+        write_junit(junit, [(ran.suite, ran.results) for ran in runs])
     if as_json:
-        write_json({"ok": good, "coverage": round(percent, 2), "policies": [_json(ran) for ran in found]})
+        write_json({"ok": good, "coverage": round(percent, 2), "policies": [_json(ran) for ran in runs]})
     else:
-        _print(found, covered=covered or fail_under is not None)
+        _print(runs, covered=covered or fail_under is not None)
         if under:
             console().print(Text(f"route coverage is {percent:.1f} %, less than {fail_under:g} %", "bold red"))
     if not good:
@@ -128,10 +128,10 @@ def _run(suite: Suite) -> TestRun:
     return TestRun(suite, results, coverage(suite.policy, results))
 
 
-def _percent(found: Sequence[TestRun]) -> float:
+def _percent(runs: Sequence[TestRun]) -> float:
     """Return the percentage of routes that decide some test; each route counts once."""
     routes: dict[tuple[str, int], bool] = {}
-    for ran in found:
+    for ran in runs:
         missed = {route.index for route in ran.coverage.routes}
         for route in ran.suite.policy.routes.all:
             key = (str(Path(ran.suite.policy.file).resolve()), route.index)
@@ -139,9 +139,9 @@ def _percent(found: Sequence[TestRun]) -> float:
     return 100 * sum(routes.values()) / len(routes) if routes else 100.0
 
 
-def _print(found: Sequence[TestRun], *, covered: bool) -> None:
+def _print(runs: Sequence[TestRun], *, covered: bool) -> None:
     out = console()
-    for ran in found:
+    for ran in runs:
         for result in ran.results:
             out.print(_line(result))
         if not ran.results:
@@ -149,17 +149,17 @@ def _print(found: Sequence[TestRun], *, covered: bool) -> None:
         if covered:
             for line in _list_uncovered(ran):
                 out.print(line)
-    results = [result for ran in found for result in ran.results]
+    results = [result for ran in runs for result in ran.results]
     failed = sum(not result.passed for result in results)
     summary = f"{len(results) - failed} passed, {failed} failed"
-    out.print(f"{summary}, {_percent(found):.1f} % of the routes covered" if covered else summary)
+    out.print(f"{summary}, {_percent(runs):.1f} % of the routes covered" if covered else summary)
 
 
 def _list_uncovered(ran: TestRun) -> list[Text]:
-    missed, file = ran.coverage, ran.suite.policy.file
-    rules = [(route.file or file, route.line, f"route {_route(route)}") for route in missed.routes]
-    rules += [(rule.file or file, rule.line, f"tool {rule.name}") for rule in missed.tools]
-    return [Text.assemble(("no test ", "yellow"), f"{place}:{line}  {shown}") for place, line, shown in sorted(rules)]
+    uncovered, file = ran.coverage, ran.suite.policy.file
+    rules = [(route.file or file, route.line, f"route {_route(route)}") for route in uncovered.routes]
+    rules += [(rule.file or file, rule.line, f"tool {rule.name}") for rule in uncovered.tools]
+    return [Text.assemble(("no test ", "yellow"), f"{place}:{line}  {label}") for place, line, label in sorted(rules)]
 
 
 def _route(route: Route) -> str:
@@ -192,19 +192,19 @@ def _json(ran: TestRun) -> Json:
         }
         for result in ran.results
     ]
-    missed = ran.coverage
+    uncovered = ran.coverage
     return {
         "file": ran.suite.policy.file,
         "version": ran.suite.policy.version,
         "tests": tests,
         "coverage": {
-            "routes": round(100 * missed.of_routes, 2),
-            "tools": round(100 * missed.of_tools, 2),
+            "routes": round(100 * uncovered.of_routes, 2),
+            "tools": round(100 * uncovered.of_tools, 2),
             "missed_routes": [
-                {"file": route.file or None, "line": route.line, "route": _route(route)} for route in missed.routes
+                {"file": route.file or None, "line": route.line, "route": _route(route)} for route in uncovered.routes
             ],
             "missed_tools": [
-                {"file": rule.file or None, "line": rule.line, "tool": rule.name} for rule in missed.tools
+                {"file": rule.file or None, "line": rule.line, "tool": rule.name} for rule in uncovered.tools
             ],
         },
     }

@@ -87,9 +87,9 @@ def _start_gateway(path: Path, state: Path) -> str:
             stderr=file,
             start_new_session=True,  # it outlives this client, and serves others
         )
-    ended = threading.Event()
-    waited = 0.0
-    while waited < STARTED_WITHIN:
+    end = threading.Event()
+    seconds = 0.0
+    while seconds < STARTED_WITHIN:
         url = lock.running_url(state)
         if url is not None:
             if lock.process(state) == process.pid:
@@ -100,8 +100,8 @@ def _start_gateway(path: Path, state: Path) -> str:
         if process.poll() is not None and not lock.is_starting(state):
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
             raise StartError(f"no gateway runs, and none could be started: {''.join(last) or 'see ' + str(log)}")
-        ended.wait(0.05)
-        waited += 0.05
+        end.wait(0.05)
+        seconds += 0.05
     raise StartError(f"the gateway did not start within {STARTED_WITHIN:g} seconds; see {log}")
 
 
@@ -138,22 +138,22 @@ async def _lines(loop: asyncio.AbstractEventLoop) -> AsyncIterator[bytes]:
                 asyncio.run_coroutine_threadsafe(queue.put(data), loop).result()
 
     threading.Thread(target=read, daemon=True, name="standard input").start()
-    kept, cut = bytearray(), False
+    buffer, cut = bytearray(), False
     while data := await queue.get():
         *lines, rest = data.split(b"\n")
         for line in lines:
-            kept += line
+            buffer += line
             if not cut:
-                yield bytes(kept)
-            kept, cut = bytearray(), False
-        kept += rest
-        if len(kept) > LONGEST and not cut:
-            yield bytes(kept)
+                yield bytes(buffer)
+            buffer, cut = bytearray(), False
+        buffer += rest
+        if len(buffer) > LONGEST and not cut:
+            yield bytes(buffer)
             cut = True
         if cut:
-            kept.clear()
-    if kept:
-        yield bytes(kept)
+            buffer.clear()
+    if buffer:
+        yield bytes(buffer)
 
 
 def _write(data: bytes) -> None:

@@ -55,7 +55,7 @@ class PipeSession:
     id: str = ""
     version: str = ""
     opening: bytes = b""
-    _said: dict[str, bytes] = field(default_factory=dict)
+    _answers: dict[str, bytes] = field(default_factory=dict)
 
     def keep(self, message: Message, line: bytes) -> None:
         """Keep the client's messages that change the session's state."""
@@ -63,19 +63,19 @@ class PipeSession:
         match message.get("method"):
             case "initialize":
                 self.opening = line
-                self._said.clear()
+                self._answers.clear()
             case "logging/setLevel" | "notifications/initialized" as method:
-                self._said[method] = line
+                self._answers[method] = line
             case "resources/subscribe" if isinstance(params, dict):
-                self._said[f"resource {params.get('uri')}"] = line
+                self._answers[f"resource {params.get('uri')}"] = line
             case "resources/unsubscribe" if isinstance(params, dict):
-                self._said.pop(f"resource {params.get('uri')}", None)
+                self._answers.pop(f"resource {params.get('uri')}", None)
             case _:
                 pass
 
     def again(self) -> Iterator[tuple[Message, bytes]]:
         """Yield the messages to replay after the opening of a new session."""
-        for line in list(self._said.values()):
+        for line in list(self._answers.values()):
             yield parse_json(line), line
 
     def take_opening(self, id: str, text: str) -> bool:
@@ -100,11 +100,11 @@ def changes(text: str) -> Iterator[str]:
 def missed_changes(acknowledged: Message) -> Iterator[str]:
     """Yield the notifications for changes that a client may have missed while its stream was closed."""
     match acknowledged.get("params"):
-        case {"_meta": meta, "notifications": {**told}}:
+        case {"_meta": meta, "notifications": {**content}}:
             for kind in _CHANGED:
-                if told.get(f"{kind}ListChanged") is True:
+                if content.get(f"{kind}ListChanged") is True:
                     yield _notification(f"notifications/{kind}/list_changed", {"_meta": meta})
-            uris = told.get("resourceSubscriptions")
+            uris = content.get("resourceSubscriptions")
             for uri in uris if isinstance(uris, list) else ():
                 yield _notification("notifications/resources/updated", {"uri": uri, "_meta": meta})
         case _:
@@ -330,8 +330,8 @@ class Pipe:
                     async for text in _messages(answer):
                         received = parse_json(text) if _is_message(text) else {}
                         if begun and received.get("method") == ACKNOWLEDGED:
-                            for missed in missed_changes(received):
-                                await self._say(missed)
+                            for change in missed_changes(received):
+                                await self._say(change)
                         elif begun and received.get("id") == id and "result" in received:
                             break  # the gateway is stopping, and may start again
                         else:
@@ -360,9 +360,9 @@ class Pipe:
         if version is not None:
             params = message["params"]
             headers |= {"mcp-protocol-version": version, "mcp-method": _field(str(message.get("method", "")))}
-            named = params.get(_NAMED.get(str(message.get("method")), ""))
-            if isinstance(named, str):
-                headers["mcp-name"] = _field(named)
+            name = params.get(_NAMED.get(str(message.get("method")), ""))
+            if isinstance(name, str):
+                headers["mcp-name"] = _field(name)
         elif message.get("method") != "initialize" and self._session.id:
             headers |= {"mcp-session-id": self._session.id, "mcp-protocol-version": self._session.version}
         return headers
@@ -378,16 +378,16 @@ class Pipe:
 
     async def _refusal(self, answer: aiohttp.ClientResponse) -> str:
         """Describe an answer that is not MCP: its own detail, and a remedy."""
-        received = f"{self._url} answered with the status {answer.status}."
+        problem = f"{self._url} answered with the status {answer.status}."
         if answer.content_type == "application/problem+json":
             with suppress(ValueError, KeyError, TypeError):  # the body is not such an object
-                received += f" {str((await answer.json(content_type=None))['detail'])[:500]}"
+                problem += f" {str((await answer.json(content_type=None))['detail'])[:500]}"
         place = _MOUNT.search(urlsplit(self._url).path)
         if place is None:
-            return f"{received} The address of a gateway ends with /mcp, as in --url http://localhost:8080/mcp."
+            return f"{problem} The address of a gateway ends with /mcp, as in --url http://localhost:8080/mcp."
         if answer.status == 404 and place[1]:
-            return f"{received} This gateway has no app or upstream {place[1]!r}: correct --app, or leave it out."
-        return received
+            return f"{problem} This gateway has no app or upstream {place[1]!r}: correct --app, or leave it out."
+        return problem
 
     async def _unreachable(self, id: Id, error: Exception) -> None:
         self._complain(f"{self._url}: {_words(error)}")

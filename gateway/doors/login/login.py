@@ -78,8 +78,8 @@ class LoginDoor:
     @property
     def _issuers(self) -> dict[str, tuple[OAuthIssuer, Issuer]]:
         """The issuers at which people log in, by the names of their redirect URIs."""
-        found = [(spec, issuer) for spec, issuer in self._rules().issuers.items() if spec.client_id is not None]
-        return dict(zip(issuer_names(spec.issuer for spec, _ in found), found, strict=True))
+        issuers = [(spec, issuer) for spec, issuer in self._rules().issuers.items() if spec.client_id is not None]
+        return dict(zip(issuer_names(spec.issuer for spec, _ in issuers), issuers, strict=True))
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes for the console's site; none of them needs a login."""
@@ -200,11 +200,11 @@ class LoginDoor:
 
     async def _enter(self, person: Principal, until: float, to: str, **more: str) -> web.Response:
         now = self._clock()
-        shown = await self._sessions.put(
+        secret = await self._sessions.put(
             SessionKind.CONSOLE, person, now=now, life=until - now, origin=self._console, **more
         )
         answer = onwards(to)
-        self._cookies.keep(answer, "session", shown.reveal(), until - now)
+        self._cookies.keep(answer, "session", secret.reveal(), until - now)
         return answer
 
     async def _to_site(self, request: web.Request) -> web.Response:
@@ -294,12 +294,12 @@ class SiteLogins:
         if session is None or not _is_for(session.more, app, origin, state):
             return page("Not logged in", "This login is over already. Open the app again.", 403)
         ends = float(session.more["until"])
-        shown = await self._sessions.put(
+        secret = await self._sessions.put(
             SessionKind.SITE, session.principal, now=now, life=ends - now, family=session.family, origin=origin, app=app
         )
         answer = onwards(session.more["to"])
         cookies.drop(answer, "state")
-        cookies.keep(answer, "session", shown.reveal(), ends - now)
+        cookies.keep(answer, "session", secret.reveal(), ends - now)
         return answer
 
 

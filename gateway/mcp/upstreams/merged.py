@@ -133,8 +133,8 @@ class MergedUpstreams:
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the input schema of an upstream's tool, if it was listed to the current caller."""
-        named = self._names.tools(current_principal()).get(name)
-        return named.thing["inputSchema"] if named is not None else None
+        thing = self._names.tools(current_principal()).get(name)
+        return thing.thing["inputSchema"] if thing is not None else None
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> None:
         """Return None: the fast path of the common mount serves the apps."""
@@ -145,19 +145,19 @@ class MergedUpstreams:
 
     def _announce(self, method: str) -> None:
         if method != "tools/list":
-            self._gathering.changed(method)
+            self._gathering.notify(method)
         elif self._mount is not None:
             self._mount.tools_changed()
 
     def _is_own_tool(self, name: str) -> bool:
         return self._mount is not None and self._mount.catalog.owns(name)
 
-    def ended(self, session: str) -> None:
+    def forget_session(self, session: str) -> None:
         """Forget a session of the handshake protocols that has ended."""
         self._levels.pop(session, None)
-        self._gathering.ended(session)
+        self._gathering.forget_session(session)
         for proxy in self._proxies().values():
-            proxy.ended(session)
+            proxy.forget_session(session)
 
     async def _set_level(self, client: UpstreamClient, params: Message) -> Message:
         """Store a session's log level; each upstream receives it at its next call."""
@@ -168,49 +168,49 @@ class MergedUpstreams:
         """Return the gateway's own list; it has no prompts."""
         if ctx.method == "prompts/list":
             results.no_further_page((ctx.params or {}).get("cursor"))
-            made: Message = {"prompts": []}
+            result: Message = {"prompts": []}
             modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-            return made | modern if client_of(ctx, {}).modern else made
-        found = await call_next(ctx)
-        return found if isinstance(found, dict) else {}
+            return result | modern if client_of(ctx, {}).modern else result
+        listing = await call_next(ctx)
+        return listing if isinstance(listing, dict) else {}
 
     async def _list(self, ctx: Context, client: UpstreamClient, own: Message) -> Message:
         method, key = ctx.method, KEYS[ctx.method]
         mine = own.get(key)
-        merged = list(mine) if isinstance(mine, list) else []
+        tools = list(mine) if isinstance(mine, list) else []
         await self._lists.refresh(client, "tools/list")
         if method == "tools/list":
-            return {**own, key: merged + await self._shown_tools(client)}
+            return {**own, key: tools + await self._shown_tools(client)}
         await self._lists.refresh(client, method)
         if method == "prompts/list":
             prompts = self._names.prompts(client.principal).items()
             return {**own, key: [{**one.thing, "name": name} for name, one in prompts]}
         apps = self._apps(client)
-        awaited = self._names.find_earlier(method, client.principal)
-        seen = {str(one.get("uri", one.get("uriTemplate"))) for one in merged}
+        earlier_name = self._names.find_earlier(method, client.principal)
+        seen = {str(one.get("uri", one.get("uriTemplate"))) for one in tools}
         for name, things in self._lists.known_lists(method, client.principal).items():
             async for thing in by_turns(things):
                 address = "uri" if "uri" in thing else "uriTemplate"
                 uri = str(thing.get(address))
                 public = merging.public_uri(name, uri)
-                if public in seen or (public != uri and not apps) or awaited(name, uri, uri) is not None:
+                if public in seen or (public != uri and not apps) or earlier_name(name, uri, uri) is not None:
                     continue
                 seen.add(public)
-                merged.append({**thing, address: public})
-        return {**own, key: merged}
+                tools.append({**thing, address: public})
+        return {**own, key: tools}
 
     async def _shown_tools(self, client: UpstreamClient) -> list[Message]:
         apps = self._apps(client)
         proxies = self._open_to(client.principal)
-        shown: list[Message] = []
-        async for name, named in by_turns(self._names.tools(client.principal).items()):
-            tool = merging.public_tool(name, named, apps=apps)
+        tools_shown: list[Message] = []
+        async for name, thing in by_turns(self._names.tools(client.principal).items()):
+            tool = merging.public_tool(name, thing, apps=apps)
             seen = visibility(tool, frozenset(("model",)))
-            if not is_for(proxies[named.upstream].upstream.spec, named.original, client.principal):
+            if not is_for(proxies[thing.upstream].upstream.spec, thing.original, client.principal):
                 continue
             if "model" in seen or (client.is_app and "app" in seen):
-                shown.append(describe(proxies[named.upstream].upstream.spec, named.thing) | _without_name(tool))
-        return await readable("tools/list", shown, client.version)
+                tools_shown.append(describe(proxies[thing.upstream].upstream.spec, thing.thing) | _without_name(tool))
+        return await readable("tools/list", tools_shown, client.version)
 
     def _apps(self, client: UpstreamClient) -> bool:
         """Return whether apps of upstreams may be offered here."""
@@ -223,26 +223,28 @@ class MergedUpstreams:
         public = str(params.get("name"))
         if self._is_own_tool(public):
             return None
-        heard = self._lists.known_lists("tools/list", client.principal)
-        if public not in self._names.tools(client.principal) and len(heard) < len(self._open_to(client.principal)):
+        known_lists = self._lists.known_lists("tools/list", client.principal)
+        if public not in self._names.tools(client.principal) and len(known_lists) < len(
+            self._open_to(client.principal)
+        ):
             await self._lists.refresh(client, "tools/list")
         try:
-            named = await self._wait_for_name("tools/list", client, public, self._names.tools)
-            if named is None and client.is_app:
-                named = await self._of_page(client, public)
+            thing = await self._wait_for_name("tools/list", client, public, self._names.tools)
+            if thing is None and client.is_app:
+                thing = await self._of_page(client, public)
         except Refusal as refusal:
             return complete(client, refusal_result(refusal))
-        if named is None:
+        if thing is None:
             return None
-        if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
+        if not self._apps(client) and "model" not in visibility(thing.thing, frozenset(("model",))):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {public[:128]}")
-        proxy = self._proxies()[named.upstream]
+        proxy = self._proxies()[thing.upstream]
         with suppress(MCPError):  # an upstream may not support logging
             await proxy.keep_level(client)
-        result = await proxy.call_tool(client, {**params, "name": named.original}, ctx)
-        if named.original == CONNECT:
+        result = await proxy.call_tool(client, {**params, "name": thing.original}, ctx)
+        if thing.original == CONNECT:
             await self._lists.refresh(client, "tools/list")  # followers are notified of the upstream's tools
-        return merging.public_content(named.upstream, result)
+        return merging.public_content(thing.upstream, result)
 
     async def _of_page(self, client: UpstreamClient, name: str) -> NamedThing | None:
         """Return the tool that a page calls by `name`, the upstream's own name of it, which hosts pass on.
@@ -252,12 +254,12 @@ class MergedUpstreams:
         had = self._names.had_tool(client.principal, name)
         await self._lists.hear(client, ("tools/list",), had, lambda: False)
         tools = self._names.tools(client.principal).values() if self._apps(client) else ()
-        found = [one for one in tools if one.original == name]
-        if not found:
+        matches = [one for one in tools if one.original == name]
+        if not matches:
             return None
-        for_apps = [one for one in found if "app" in visibility(one.thing, frozenset(("model",)))]
+        for_apps = [one for one in matches if "app" in visibility(one.thing, frozenset(("model",)))]
         if len(for_apps) != 1:
-            those = ", ".join(one.upstream for one in for_apps or found)
+            those = ", ".join(one.upstream for one in for_apps or matches)
             why = "several upstreams have it for apps" if for_apps else "its upstream does not say that it is for apps"
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}: {why} ({those}); take /mcp/<upstream>")
         return for_apps[0]
@@ -279,51 +281,51 @@ class MergedUpstreams:
         return find()
 
     async def _read_resource(self, client: UpstreamClient, params: Message) -> Message | None:
-        found = await self._owner(client, str(params.get("uri")))
-        if found is None:
+        owner = await self._owner(client, str(params.get("uri")))
+        if owner is None:
             return None
-        name, original = found
+        name, original = owner
         result = await self._proxies()[name].read_resource(client, {**params, "uri": original})
         return merging.public_content(name, result)
 
     async def _owner(self, client: UpstreamClient, uri: str) -> tuple[str, str] | None:
         """Return the upstream of a resource, and its own address of it; None if no upstream has it."""
-        found = merging.original_uri(uri, self._open_to(client.principal))
-        if found is not None:
+        owners = merging.original_uri(uri, self._open_to(client.principal))
+        if owners is not None:
             await self._request_list(client, "tools/list")
             if not self._apps(client):
                 raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
-            return found
+            return owners
         if merging.names_app(uri):
             return None  # an app of the gateway itself: no upstream answers for it, whatever it lists
-        owner, kept = self._lister(client, uri)
+        owner, holder = self._lister(client, uri)
         if owner is None:
             for method in _MEANS:
                 await self._lists.refresh(client, method)
             await self._lists.remember(client.principal, *_MEANS)
-            owner, kept = self._lister(client, uri)
-        while owner is None and (silent := self._silent(client, uri, kept)):
+            owner, holder = self._lister(client, uri)
+        while owner is None and (silent := self._silent(client, uri, holder)):
             await self._lists.hear(client, _MEANS, silent, lambda: self._lister(client, uri)[0] is not None)
-            owner, kept = self._lister(client, uri)
+            owner, holder = self._lister(client, uri)
         return (owner, uri) if owner is not None else None
 
-    def _silent(self, client: UpstreamClient, uri: str, kept: str | None) -> list[str]:
-        """Return the upstreams to wait for to find an address: the one that it is `kept` for, or any possible one."""
-        if kept is not None:
-            return [kept]
+    def _silent(self, client: UpstreamClient, uri: str, holder: str | None) -> list[str]:
+        """Return the upstreams to wait for to find an address: its `holder`, or any possible one."""
+        if holder is not None:
+            return [holder]
         return list(dict.fromkeys(one for means in _MEANS for one in self._names.silent(means, client.principal, uri)))
 
     def _lister(self, client: UpstreamClient, uri: str) -> tuple[str | None, str | None]:
         """Return the upstream that lists an address, or else the one that the address is reserved for."""
-        kept: str | None = None
+        holder: str | None = None
         for method, means in _MEANS.items():
-            awaited = self._names.find_earlier(method, client.principal)
-            for name, listed in self._lists.known_lists(method, client.principal).items():
-                if (address := means(listed, uri)) is not None:
-                    kept = awaited(name, address, address)
-                    if kept is None:
+            earlier_name = self._names.find_earlier(method, client.principal)
+            for name, template in self._lists.known_lists(method, client.principal).items():
+                if (address := means(template, uri)) is not None:
+                    holder = earlier_name(name, address, address)
+                    if holder is None:
                         return name, None
-        return None, kept
+        return None, holder
 
     async def _request_list(self, client: UpstreamClient, method: str) -> None:
         """Request a list that no upstream has sent yet."""
@@ -331,21 +333,21 @@ class MergedUpstreams:
             await self._lists.refresh(client, method)
 
     async def _get_prompt(self, client: UpstreamClient, params: Message) -> Message | None:
-        found = await self._prompt(client, str(params.get("name")))
-        if found is None:
+        prompt = await self._prompt(client, str(params.get("name")))
+        if prompt is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
-        proxy = self._proxies()[found.upstream]
-        result = await proxy.relay.forward(client, "prompts/get", {**params, "name": found.original})
-        return merging.public_content(found.upstream, result)
+        proxy = self._proxies()[prompt.upstream]
+        result = await proxy.relay.forward(client, "prompts/get", {**params, "name": prompt.original})
+        return merging.public_content(prompt.upstream, result)
 
     async def _complete(self, client: UpstreamClient, params: Message) -> Message | None:
         ref = params.get("ref")
         name, uri = (ref.get("name"), ref.get("uri")) if isinstance(ref, dict) else (None, None)
         if isinstance(name, str) and isinstance(ref, dict):
-            found = await self._prompt(client, name)
-            if found is not None:
-                out = {**params, "ref": {**ref, "name": found.original}}
-                return await self._proxies()[found.upstream].relay.forward(client, "completion/complete", out)
+            prompt = await self._prompt(client, name)
+            if prompt is not None:
+                out = {**params, "ref": {**ref, "name": prompt.original}}
+                return await self._proxies()[prompt.upstream].relay.forward(client, "completion/complete", out)
         if isinstance(uri, str):
             await self._lists.refresh(client, "resources/templates/list")
             owner = await self._wait_for_name("resources/templates/list", client, uri, self._templates)
@@ -356,8 +358,8 @@ class MergedUpstreams:
     def _templates(self, principal: Principal) -> dict[str, str]:
         """Return the upstreams by the templates that they list; the first that lists one has it."""
         known = self._lists.known_lists("resources/templates/list", principal)
-        listed = ((str(one.get("uriTemplate")), owner) for owner, things in known.items() for one in things)
-        return dict(reversed(list(listed)))
+        templates = ((str(one.get("uriTemplate")), owner) for owner, things in known.items() for one in things)
+        return dict(reversed(list(templates)))
 
     async def _prompt(self, client: UpstreamClient, public: str) -> NamedThing | None:
         if public not in self._names.prompts(client.principal):
@@ -370,11 +372,17 @@ def _introduce(result: HandlerResult) -> HandlerResult:
     if not isinstance(result, dict):
         return result
     capabilities = result.get("capabilities")
-    declared = capabilities if isinstance(capabilities, dict) else {}
+    declared_capabilities = capabilities if isinstance(capabilities, dict) else {}
     lists, resources = {"listChanged": True}, {"listChanged": True, "subscribe": True}
     return {
         **result,
-        "capabilities": {**declared, "prompts": lists, "resources": resources, "completions": {}, "logging": {}},
+        "capabilities": {
+            **declared_capabilities,
+            "prompts": lists,
+            "resources": resources,
+            "completions": {},
+            "logging": {},
+        },
     }
 
 

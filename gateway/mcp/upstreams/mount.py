@@ -50,8 +50,8 @@ def with_runtime(result: Message, runtime: str) -> Message:
 def page_with_runtime(html: str, runtime: str) -> str:
     """Return a page with the script first in its head."""
     script = "<script>" + runtime.replace("</script", "<\\/script") + "</script>"
-    for found in (_HEAD.search(html), _HTML.search(html), _DOCTYPE.match(html)):
-        if found is not None and (end := html.find(">", found.end()) + 1):
+    for head_tag in (_HEAD.search(html), _HTML.search(html), _DOCTYPE.match(html)):
+        if head_tag is not None and (end := html.find(">", head_tag.end()) + 1):
             return html[:end] + script + html[end:]
     return script + html
 
@@ -185,8 +185,8 @@ class Proxy:
         offer = self.upstream.offer(client.principal)
         tools = await offer.take(result, offer.before(params.get("cursor")))
         offer.page(tools, params.get("cursor"), result.get("nextCursor"))
-        shown = listing.visible_tools(self.upstream.spec, tools, client.principal, to_app=client.is_app)
-        return await self._readable(client, "tools/list", {**result, "tools": shown})
+        tools_shown = listing.visible_tools(self.upstream.spec, tools, client.principal, to_app=client.is_app)
+        return await self._readable(client, "tools/list", {**result, "tools": tools_shown})
 
     async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
         """Return the result of a call; the gateway's refusals are results, too.
@@ -249,10 +249,10 @@ class Proxy:
     async def _readable(self, client: UpstreamClient, method: str, result: Message) -> Message:
         """Return one page of a list without the entries that the client cannot parse."""
         key = listing.KEYS[method]
-        made = {**result, key: await readable(method, result[key], client.version)}
-        if not isinstance(made.get("nextCursor", ""), str):
-            del made["nextCursor"]
-        return made
+        result_now = {**result, key: await readable(method, result[key], client.version)}
+        if not isinstance(result_now.get("nextCursor", ""), str):
+            del result_now["nextCursor"]
+        return result_now
 
     def _without_account(self, client: UpstreamClient, method: str, refusal: Refusal) -> Message:
         """Return the list for a principal without an account there. Raises any other `refusal`."""
@@ -277,36 +277,36 @@ class Proxy:
         declared = meta.get(types.CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, dict) else None
         capabilities = declared if modern else params.get("capabilities")
         client = client_of(context, self._levels)
-        asked = UpstreamClient(
+        request_client = UpstreamClient(
             client.principal,
             client.who,
             context.protocol_version,
             able(capabilities) if isinstance(capabilities, dict) else {},
         )
         try:
-            _, session = await self.upstream.session(asked)
+            _, session = await self.upstream.session(request_client)
         except Refusal as refusal:
             if account_is_missing(refusal):
                 return {**result, "instructions": instructions_without_account(self.upstream.spec)}
             if modern:  # clients take an error here for another protocol version; the next request reports it
                 return {key: value for key, value in result.items() if key != "instructions"}
             raise as_error(refusal) from refusal
-        made = {**result, **_introduction(session.terms)}
+        result_now = {**result, **_introduction(session.terms)}
         if not modern and session.terms.info is not None:
-            made["serverInfo"] = session.terms.info
+            result_now["serverInfo"] = session.terms.info
         if "instructions" in result and session.terms.instructions is None:
-            del made["instructions"]
+            del result_now["instructions"]
         if modern and session.terms.info is not None:
-            made["_meta"] = {**result.get("_meta", {}), types.SERVER_INFO_META_KEY: session.terms.info}
-        return made
+            result_now["_meta"] = {**result.get("_meta", {}), types.SERVER_INFO_META_KEY: session.terms.info}
+        return result_now
 
     def _stamp(self, client: UpstreamClient, result: Message) -> Message:
         """Return a modern answer with the name of the server that made it."""
         if not client.modern:
             return result
         meta = result.get("_meta")
-        joined = self.upstream.find_link(client)
-        session = joined.link.now if joined is not None else None
+        joined_link = self.upstream.find_link(client)
+        session = joined_link.link.now if joined_link is not None else None
         info = session.terms.info if session is not None else None
         if info is None or (isinstance(meta, dict) and types.SERVER_INFO_META_KEY in meta):
             return result
@@ -316,11 +316,11 @@ class Proxy:
         """Set a session's log level; the upstream receives the most verbose of all."""
         levels = {**self._levels, client.who: str(params["level"])}
         known = [level for level in levels.values() if level in LEVELS]
-        joined, session = await self.upstream.session(client)
+        joined_link, session = await self.upstream.session(client)
         if not session.terms.modern:
-            wanted = min(known, key=LEVELS.index) if params["level"] in LEVELS else params["level"]
-            await self.relay.forward(client, "logging/setLevel", {**params, "level": wanted})
-            joined.feed.level = wanted
+            lowest = min(known, key=LEVELS.index) if params["level"] in LEVELS else params["level"]
+            await self.relay.forward(client, "logging/setLevel", {**params, "level": lowest})
+            joined_link.feed.level = lowest
         self._levels[client.who] = str(params["level"])
         return {}
 
@@ -329,15 +329,15 @@ class Proxy:
         if not client.modern and client.level is not None and self._levels.get(client.who) != client.level:
             await self.set_level(client, {"level": client.level})
 
-    def ended(self, session: str) -> None:
+    def forget_session(self, session: str) -> None:
         """Forget a session of the handshake protocols that has ended."""
         self._levels.pop(session, None)
-        self._following.ended(session)
+        self._following.forget_session(session)
 
     async def tell_roots(self, client: UpstreamClient) -> None:
         """Notify the upstream that the client's roots changed."""
-        joined = self.upstream.find_link(client)
-        session = joined.link.now if joined is not None else None
+        joined_link = self.upstream.find_link(client)
+        session = joined_link.link.now if joined_link is not None else None
         if session is not None and not session.terms.modern:
             await session.conversation.notify("notifications/roots/list_changed", {})
 
@@ -345,8 +345,8 @@ class Proxy:
 def said_trace(context: Context) -> Mapping[str, Any]:
     """Return the carrier of a request's trace context: its `_meta`, else the header fields."""
     meta = (context.params or {}).get("_meta")
-    declared = meta if isinstance(meta, dict) else {}
-    return declared if "traceparent" in declared or context.request is None else context.request.headers
+    meta_members = meta if isinstance(meta, dict) else {}
+    return meta_members if "traceparent" in meta_members or context.request is None else context.request.headers
 
 
 def as_error(refusal: Refusal) -> MCPError:
@@ -359,7 +359,7 @@ def as_error(refusal: Refusal) -> MCPError:
 
 def _introduction(terms: HandshakeResult) -> Message:
     """Return the upstream's description of itself."""
-    made: Message = {"capabilities": able(terms.capabilities)}
+    result: Message = {"capabilities": able(terms.capabilities)}
     if terms.instructions is not None:
-        made["instructions"] = terms.instructions
-    return made
+        result["instructions"] = terms.instructions
+    return result

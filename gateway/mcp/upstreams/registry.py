@@ -90,69 +90,69 @@ class Upstreams:
         self._room = room
         self._shown_in = shown_in
         self._services = CallServices(calls, authenticator, absences, RepeatedCalls(), self._spec, revocation)
-        self.mounted: dict[str, MountedUpstream] = {name: self._mount(spec) for name, spec in specs.items()}
+        self.mounts: dict[str, MountedUpstream] = {name: self._mount(spec) for name, spec in specs.items()}
 
     @property
     def faces(self) -> Mapping[str, McpMount]:
         """The current mounts by name."""
-        return {name: one.face for name, one in self.mounted.items()}
+        return {name: one.face for name, one in self.mounts.items()}
 
     @property
     def proxies(self) -> Mapping[str, Proxy]:
         """The proxies before the mounts, in the order of the configuration."""
-        return {name: one.proxy for name, one in self.mounted.items()}
+        return {name: one.proxy for name, one in self.mounts.items()}
 
     @property
     def specs(self) -> Mapping[str, Spec]:
         """The current settings by name."""
-        return {name: one.upstream.spec for name, one in self.mounted.items()}
+        return {name: one.upstream.spec for name, one in self.mounts.items()}
 
     def get(self, name: str) -> McpMount | None:
         """Return the mount of the upstream `name`."""
-        one = self.mounted.get(name)
+        one = self.mounts.get(name)
         return one.face if one is not None else None
 
     def states(self) -> Mapping[str, tuple[LinkState, str | None]]:
         """Return the state of each, and its problem if there is one."""
-        return {name: one.upstream.state for name, one in self.mounted.items()}
+        return {name: one.upstream.state for name, one in self.mounts.items()}
 
     def say(self) -> None:
         """Report failing upstreams and changed tools on the console."""
-        failed = [
+        failures = [
             f"{name}: {problem}"
             for name, (state, problem) in self.states().items()
             if state is LinkState.FAILED and problem
         ]
-        changed = [
-            f"{name}: the tool {tool[:128]} changed from {accepted} to {now}: check it, and pin it in its policy"
-            for name, one in self.mounted.items()
+        changes = [
+            f"{name}: the tool {tool[:128]} changed from {pin} to {now}: check it, and pin it in its policy"
+            for name, one in self.mounts.items()
             for offer in one.upstream.offers.all()
-            for tool, (accepted, now) in offer.fingerprints.flagged.items()
+            for tool, (pin, now) in offer.fingerprints.changes.items()
         ]
-        held = [
+        waiting_tools = [
             f"{name}: the tool {tool[:128]} is new, and held back: there were {MOST_THINGS} before; "
             "pin it in its policy"
-            for name, one in self.mounted.items()
+            for name, one in self.mounts.items()
             for offer in one.upstream.offers.all()
             if (tool := offer.fingerprints.held_back) is not None
         ]
         large = [
             f"{name}: the tool {tool} is left out: the list of tools has more than {LARGEST} bytes"
-            for name, one in self.mounted.items()
+            for name, one in self.mounts.items()
             for offer in one.upstream.offers.all()
             for tool in list(offer.left_out.values())[:1]
         ]
         full = [
             f"{name}: its lists for all persons have more than {ROOM} bytes: it is requested again more often"
-            for name, one in self.mounted.items()
+            for name, one in self.mounts.items()
             if one.upstream.offers.full
         ]
         unknown = [
             f"{name}: its policy names tools that it does not have: {', '.join(missing)[:200]}"
-            for name, one in self.mounted.items()
+            for name, one in self.mounts.items()
             if (missing := _unknown_names(one.upstream))
         ]
-        texts = dict.fromkeys((*failed, *changed, *held, *large, *full, *unknown))
+        texts = dict.fromkeys((*failures, *changes, *waiting_tools, *large, *full, *unknown))
         problems = [Problem(self._file, 1, 1, text[:500]) for text in texts]
         self._notices.say([Notice(NoticeKind.UPSTREAM, problem) for problem in problems], "upstreams")
 
@@ -171,7 +171,7 @@ class Upstreams:
 
     def start(self) -> None:
         """Start those that are not lazy."""
-        for one in self.mounted.values():
+        for one in self.mounts.values():
             self._wake_early(one)
 
     async def prepare(
@@ -180,7 +180,7 @@ class Upstreams:
         """Return the upstreams for `replace`; those with an unchanged connection keep it. `enter` opens a new mount."""
         now = {}
         for name, spec in specs.items():
-            old = self.mounted.get(name)
+            old = self.mounts.get(name)
             if old is not None and same_connection(old.upstream.spec, spec):
                 now[name] = old
             else:
@@ -192,29 +192,29 @@ class Upstreams:
         self, specs: Mapping[str, Spec], now: dict[str, MountedUpstream], leave: Callable[[McpMount], Awaitable[None]]
     ) -> None:
         """Replace the upstreams, at once. Removed ones end in the background, as they may take their time."""
-        before = self.mounted
-        gone = [one for name, one in before.items() if now.get(name) is not one]
-        self.mounted = now
+        before = self.mounts
+        stale = [one for name, one in before.items() if now.get(name) is not one]
+        self.mounts = now
         for name, one in now.items():
             if before.get(name) is not one:
                 self._wake_early(one)
             elif not same_upstream(one.upstream.spec, specs[name]):
                 one.upstream.spec = specs[name]
                 one.upstream.tools_changed()
-        for one in gone:
+        for one in stale:
             self._tasks.create_task(_end(one, leave))
         self.say()
 
     def credentials_changed(self, names: Collection[str]) -> None:
         """Use the new credentials of these names also where a connection carries the one that it began with."""
-        for one in self.mounted.values():
+        for one in self.mounts.values():
             if one.upstream.spec.credential in names:
                 one.upstream.credential_changed()
 
     async def close(self) -> None:
         """End all connections concurrently: a slow or failing one keeps no other open."""
-        ending = [_close(one) for one in self.mounted.values()]
-        for name, failure in zip(self.mounted, await asyncio.gather(*ending, return_exceptions=True), strict=True):
+        ending = [_close(one) for one in self.mounts.values()]
+        for name, failure in zip(self.mounts, await asyncio.gather(*ending, return_exceptions=True), strict=True):
             if isinstance(failure, BaseException):
                 log.error("the connections of upstream %s did not end as they should: %r", name, failure)
 
@@ -226,37 +226,37 @@ class Upstreams:
         await one.upstream.session(UpstreamClient(GATEWAY, "", "2025-11-25"))
 
     def _spec(self, name: str) -> Spec | None:
-        one = self.mounted.get(name)
+        one = self.mounts.get(name)
         return one.upstream.spec if one is not None else None
 
     def _mount(self, spec: Spec) -> MountedUpstream:
         self._recorder.metrics.upstream_changes.labels(spec.name)  # from 0 on, so that the first one is an increase
 
-        def echoed(principal: Principal, first: bool) -> None:
+        def on_echo(principal: Principal, first: bool) -> None:
             self._recorder.metrics.secrets_masked.labels(str(spec.credential)).inc()
             if first:
                 log.warning("upstream %s echoed what was injected of %s; it is masked", spec.name, spec.credential)
                 upstream.spawn(self._record_echo(spec, principal if spec.personal else GATEWAY))
 
-        def pinned(tool: str) -> str | None:
+        def pin(tool: str) -> str | None:
             rule = rule_of(upstream.spec, tool)
             return rule.pin if rule is not None else None
 
         def fingerprints(principal: Principal | None) -> Fingerprints:
-            def changed(tool: str, before: str, now: str) -> None:
+            def on_change(tool: str, before: str, now: str) -> None:
                 self._recorder.metrics.upstream_changes.labels(spec.name).inc()
                 log.warning("upstream %s: the tool %s has changed: %s, now %s", spec.name, tool, before, now)
                 upstream.spawn(self._record_change(spec.name, principal or GATEWAY, tool, before, now))
 
             name = spec.name if principal is None else f"{spec.name} {key_of(principal.person)}"
-            return Fingerprints(name, store=self._tools, pinned=pinned, changed=changed)
+            return Fingerprints(name, store=self._tools, pin=pin, on_change=on_change)
 
         upstream = Upstream(
             spec,
             connections=self._connections,
             authenticator=self._authenticator,
             tasks=self._tasks,
-            echoed=echoed,
+            echoed=on_echo,
             fingerprints=fingerprints,
         )
         proxy = Proxy(

@@ -69,14 +69,14 @@ class JoinedLink:
         self.spawn = spawn
         self.link = make(self)
 
-    def renewed(self, session: LinkSession) -> None:
+    def reconnected(self, session: LinkSession) -> None:
         """Notify followers of a new connection; they may have missed changes before it."""
         self.spawn(self.feed.restore(session, again=self.link.attempts > 1))
 
 
 class Upstream:
     """The connections to the upstream of `spec`.
-    `echoed` is called with the principal for whom the upstream echoed an injected secret, now masked, and whether that
+    `on_echo` is called with the principal for whom the upstream echoed an injected secret, now masked, and whether that
     is the first time on a connection. `fingerprints` creates those of its offer.
     """
 
@@ -96,7 +96,7 @@ class Upstream:
         self._connections = connections
         self._authenticator = authenticator
         self._tasks = tasks
-        self._echoed = echoed
+        self._on_echo = echoed
         self._links: dict[LinkKey, JoinedLink] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._only: bool | None = None
@@ -105,14 +105,16 @@ class Upstream:
     @property
     def state(self) -> tuple[LinkState, str | None]:
         """The state of its connections, and the problem if there is one."""
-        links = [joined.link for joined in self._links.values()]
-        gone = max((link.gone for link in links), default=-math.inf)
+        links = [one.link for one in self._links.values()]
+        lost_at = max((link.lost_at for link in links), default=-math.inf)
         for state in (LinkState.READY, LinkState.CONNECTING, LinkState.FAILED):
             # A ready link unused since another one found no server may be out of date.
-            known = [link for link in links if state is not LinkState.READY or max(link.used, link.made) > gone]
-            found = next((link for link in known if link.state is state), None)
-            if found is not None:
-                return state, found.trouble
+            known = [
+                link for link in links if state is not LinkState.READY or max(link.used_at, link.connected_at) > lost_at
+            ]
+            link_in_state = next((link for link in known if link.state is state), None)
+            if link_in_state is not None:
+                return state, link_in_state.trouble
         return LinkState.IDLE, None
 
     def offer(self, principal: Principal | None) -> OfferedTools:
@@ -125,27 +127,29 @@ class Upstream:
         it declares once. Raises `Refusal` if there are too many busy links, or if the upstream was removed.
         """
         key = self._key(client)
-        joined = self._links.get(key)
-        if joined is None:
+        joined_link = self._links.get(key)
+        if joined_link is None:
             if self.closed:  # a new link would never be closed
                 raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {self.spec.name} is gone, or another now.")
             self._make_room(client.principal.id)
-            joined = self._links[key] = JoinedLink(client.principal.id, self.spawn, partial(self._link, key, client))
-            joined.task = self.spawn(joined.link.run())
-        return joined
+            joined_link = self._links[key] = JoinedLink(
+                client.principal.id, self.spawn, partial(self._link, key, client)
+            )
+            joined_link.task = self.spawn(joined_link.link.run())
+        return joined_link
 
     def find_link(self, client: UpstreamClient) -> JoinedLink | None:
         """Return the existing link for `client`, or None."""
         return self._links.get(self._key(client))
 
-    def has(self, joined: JoinedLink) -> bool:
+    def has(self, joined_link: JoinedLink) -> bool:
         """Return whether this link is still in use."""
-        return any(other is joined for other in self._links.values())
+        return any(other is joined_link for other in self._links.values())
 
     async def session(self, client: UpstreamClient) -> tuple[JoinedLink, LinkSession]:
         """Return the connection for `client`, made if necessary. Raises `Refusal`."""
-        joined = self.link(client)
-        return joined, await joined.link.session()
+        joined_link = self.link(client)
+        return joined_link, await joined_link.link.session()
 
     @contextmanager
     def turn(self, principal: Principal) -> Iterator[None]:
@@ -179,23 +183,23 @@ class Upstream:
         Other requests take the new one.
         """
         if self.spec.kind in REMOTE:
-            for joined in set(self._links.values()):
-                joined.link.renew("its credential changed")
+            for joined_link in set(self._links.values()):
+                joined_link.link.renew("its credential changed")
 
     def tools_changed(self, principal: Principal | None = None) -> None:
         """Notify the followers, or those of `principal`, that they are offered other tools."""
-        for joined in set(self._links.values()):
+        for joined_link in set(self._links.values()):
             if principal is None:
-                joined.feed.pass_on(KINDS["toolsListChanged"], {})
+                joined_link.feed.pass_on(KINDS["toolsListChanged"], {})
             else:
-                joined.feed.tell_owner(principal.id, KINDS["toolsListChanged"])
+                joined_link.feed.tell_owner(principal.id, KINDS["toolsListChanged"])
 
     async def close(self) -> None:
         """End every connection, and notify followers that everything may have changed."""
         self.closed = True
-        for joined in set(self._links.values()):
+        for joined_link in set(self._links.values()):
             for method in KINDS.values():
-                joined.feed.pass_on(method, {})
+                joined_link.feed.pass_on(method, {})
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -209,12 +213,12 @@ class Upstream:
             return _FOR_ALL
         return LinkKey(owner, "" if modern else client.key, modern)
 
-    def _link(self, key: LinkKey, client: UpstreamClient, joined: JoinedLink) -> Link:
-        def renewed(session: LinkSession) -> None:
+    def _link(self, key: LinkKey, client: UpstreamClient, joined_link: JoinedLink) -> Link:
+        def on_reconnect(session: LinkSession) -> None:
             if session.terms.modern is not key.modern:  # the upstream does not speak the requested era
                 self._only = session.terms.modern
-                self._links.setdefault(self._key(client), joined)
-            joined.renewed(session)
+                self._links.setdefault(self._key(client), joined_link)
+            joined_link.reconnected(session)
 
         return Link(
             self.spec.name,
@@ -224,30 +228,30 @@ class Upstream:
             start=self.spec.start,
             timeout=self.spec.timeout,
             most=self.spec.calls,
-            heard=joined.feed.pass_on,
-            prepare=joined.feed.log_again,
-            renewed=renewed,
-            wanted=lambda: bool(joined.feed.followers),
+            on_notification=joined_link.feed.pass_on,
+            prepare=joined_link.feed.log_again,
+            on_reconnect=on_reconnect,
+            is_wanted=lambda: bool(joined_link.feed.followers),
         )
 
     def _make_room(self, owner: str) -> None:
         """Evict an idle connection at the limit, one of `owner` at its own limit. Raises `Refusal` if none is idle."""
         most = self.spec.connections
-        mine = sum(joined.owner == owner for joined in set(self._links.values()))
+        mine = sum(one.owner == owner for one in set(self._links.values()))
         greedy = mine >= max(1, most // SHARE)
         if len(self._links) < most and not greedy:
             return
         _CALLS.report(owner)
         resting = [
             key
-            for key, joined in self._links.items()
-            if not joined.link.busy and not joined.feed.followers and (not greedy or joined.owner == owner)
+            for key, one in self._links.items()
+            if not one.link.busy and not one.feed.followers and (not greedy or one.owner == owner)
         ]
         if not resting:
             whose = " of yours" if greedy else ""
             detail = f"The upstream {self.spec.name} has {mine if greedy else most} busy connections{whose} already."
             raise Refusal(Reason.RATE_LIMITED if greedy else Reason.BACKEND_UNAVAILABLE, detail)
-        oldest = self._links.pop(min(resting, key=lambda key: self._links[key].link.used))
+        oldest = self._links.pop(min(resting, key=lambda key: self._links[key].link.used_at))
         if oldest.task is not None and oldest not in self._links.values():
             oldest.task.cancel()
 
@@ -283,17 +287,17 @@ class Upstream:
         async def inject(method: str, url: str) -> InjectedFields:
             return await authenticator.inject(name, principal, method, url)
 
-        async def take_response(injected: InjectedFields, url: str, status: int, headers: Headers) -> bool:
-            return await authenticator.take_response(name, principal, injected, url, status, headers)
+        async def take_response(credential_fields: InjectedFields, url: str, status: int, headers: Headers) -> bool:
+            return await authenticator.take_response(name, principal, credential_fields, url, status, headers)
 
-        heard = False
+        echoed_before = False
 
-        def echoed() -> None:
-            nonlocal heard
-            first, heard = not heard, True
-            self._echoed(principal, first)
+        def on_echo() -> None:
+            nonlocal echoed_before
+            first, echoed_before = not echoed_before, True
+            self._on_echo(principal, first)
 
-        return Credentials(inject, take_response, echoed)
+        return Credentials(inject, take_response, on_echo)
 
 
 async def _contain(name: str, job: Coroutine[Any, Any, None]) -> None:

@@ -45,7 +45,7 @@ class Deaf:
 async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
     """Pings beyond the bound of pending answers get none."""
     upstream = Deaf()
-    async with UpstreamConversation(upstream, timeout=1, most=1, heard=lambda *_: None):
+    async with UpstreamConversation(upstream, timeout=1, most=1, on_notification=lambda *_: None):
         await upstream.asked.wait()
         assert upstream.begun == MAX_REPLIES
 
@@ -54,7 +54,9 @@ async def test_of_a_large_change_is_told_what_changed() -> None:
     """The rest of it would be written to every follower."""
     told: list[Message] = []
     method, params = "notifications/resources/updated", {"uri": "a://b", "more": 1}
-    async with UpstreamConversation(Deaf(), timeout=1, most=1, heard=lambda _, said: told.append(said)) as conversation:
+    async with UpstreamConversation(
+        Deaf(), timeout=1, most=1, on_notification=lambda _, said: told.append(said)
+    ) as conversation:
         for size in (LARGEST_CHANGE, LARGEST_CHANGE + 1):
             conversation.receive({"jsonrpc": "2.0", "method": method, "params": params}, None, size)
         listed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"more": 1}}
@@ -78,8 +80,8 @@ async def test_who_asks_is_cut_off_sooner_than_who_tells(monkeypatch: pytest.Mon
     """Each request costs the gateway an answer."""
     monkeypatch.setattr(conversations, "Flood", partial(Flood, lambda: 0.0))  # in passing time, more are allowed
     upstream = Asking()
-    async with UpstreamConversation(upstream, timeout=1, most=1, heard=lambda *_: None) as conversation:
-        assert "too many unsolicited messages" in await conversation.ended
+    async with UpstreamConversation(upstream, timeout=1, most=1, on_notification=lambda *_: None) as conversation:
+        assert "too many unsolicited messages" in await conversation.end
     assert upstream.asks == MESSAGES / ASKED
 
 
@@ -132,7 +134,7 @@ async def test_who_can_answer_is_asked() -> None:
     """Of one client's calls, if the request does not name one: the newest that accepts it."""
     upstream, more = Near(), ("roots/list", "sampling/createMessage")
     async with (
-        UpstreamConversation(upstream, timeout=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, timeout=60, most=9, on_notification=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -151,7 +153,7 @@ async def test_nobody_is_asked_on_account_of_another_client() -> None:
     upstream, other = Near(), Client("roots/list")
     other.who = "other"
     async with (
-        UpstreamConversation(upstream, timeout=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, timeout=60, most=9, on_notification=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -187,7 +189,7 @@ async def test_a_client_is_asked_so_much_at_a_time() -> None:
     """Requests beyond the bound are refused at once."""
     upstream, client = Near(), Slow()
     async with (
-        UpstreamConversation(upstream, timeout=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, timeout=60, most=9, on_notification=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -225,7 +227,7 @@ async def test_a_client_has_heard_what_it_was_told_before_it_is_asked() -> None:
     """Its stream may end with the request; notifications after the answer reach it as well."""
     upstream, client, progress = Near(), Late(), "notifications/progress"
     async with (
-        UpstreamConversation(upstream, timeout=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, timeout=60, most=9, on_notification=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -246,7 +248,7 @@ async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
     """A similar value does not match; `1.0` is the same number."""
     upstream = Near()
     async with (
-        UpstreamConversation(upstream, timeout=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, timeout=60, most=9, on_notification=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -264,7 +266,7 @@ async def test_who_tells_of_its_progress_has_more_time() -> None:
     """For any request, also a list: the timeout restarts with each sign of progress."""
     upstream, timeout = Near(), 1.0
     async with (
-        UpstreamConversation(upstream, timeout=timeout, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, timeout=timeout, most=9, on_notification=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):

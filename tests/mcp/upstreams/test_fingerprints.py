@@ -41,12 +41,12 @@ OLD, NEW, OTHER = tool("pay", "Pays."), tool("pay", "Pays, and tells somebody.")
 async def test_a_change_during_an_outage_is_found_afterwards() -> None:
     """The accepted form is not overwritten while it could not be compared."""
     store, changes = Store(OLD), list[str]()
-    seen = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda name, *_: changes.append(name))
+    seen = Fingerprints("shop", store=store, pin=lambda _: None, on_change=lambda name, *_: changes.append(name))
     await seen.look([NEW, OTHER])
     assert store.tools[key_of("pay")].accepted == pin_of(OLD)
     store.down = False
     await seen.look([NEW, OTHER])
-    assert (changes, seen.flagged) == (["pay"], {"pay": (pin_of(OLD), pin_of(NEW))})
+    assert (changes, seen.changes) == (["pay"], {"pay": (pin_of(OLD), pin_of(NEW))})
     assert store.tools == {
         key_of("pay"): KnownTool(pin_of(OLD), pin_of(NEW)),
         key_of("wait"): KnownTool(pin_of(OTHER), pin_of(OTHER)),
@@ -66,7 +66,7 @@ async def test_ever_new_prompts_push_out_none_that_were_there(monkeypatch: pytes
     monkeypatch.setattr(offers, "MOST_FINGERPRINTS", 2)
     store = Store()
     store.down = False
-    known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
+    known = Fingerprints("shop", store=store, pin=lambda _: None, on_change=lambda *_: None)
     await known.meet("prompts/list", ["a", "b", "c"])
     await known.meet("prompts/list", ["c", "d", "a"])
     assert [known.had("prompts/list", name) for name in "abcd"] == [True, True, False, False]
@@ -96,7 +96,7 @@ async def test_others_have_their_turn_while_tools_are_looked_at(monkeypatch: pyt
     monkeypatch.setattr(offers, "size_of", counting(size_of))
     store = Store()
     store.down = False
-    known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
+    known = Fingerprints("shop", store=store, pin=lambda _: None, on_change=lambda *_: None)
     beside = asyncio.create_task(others())
     taken = await OfferedTools(known, lambda: None).take({"tools": [tool(f"t{number}", "") for number in range(20)]})
     beside.cancel()
@@ -108,7 +108,7 @@ async def test_of_two_tools_with_one_name_the_first_counts() -> None:
     """Two forms of one name would count as a change at each list."""
     store, told = Store(), list[object]()
     store.down = False
-    known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *given: told.append(given))
+    known = Fingerprints("shop", store=store, pin=lambda _: None, on_change=lambda *given: told.append(given))
     offer = OfferedTools(known, lambda: None)
     both = {"tools": [tool("add", "one"), tool("get", ""), tool("add", "another")]}
     assert await offer.take(both) == await offer.take(both) == both["tools"][:2]

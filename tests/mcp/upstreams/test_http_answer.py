@@ -35,6 +35,6 @@ async def test_many_events_that_nobody_asked_for_are_taken_in_turn() -> None:
     answer = HttpAnswer("POST", 2**20, StreamPosition(None), take, credentials, TimeSlices(in_turn))
     answer.reading.feed(HEAD + b"".join(b"data: %d\n\n" % number for number in range(COUNT)))
     assert answer.reading.paused
-    await answer.ended()
+    await answer.wait_for_end()
     assert taken == [*range(COUNT)]
     assert in_turn.times > 5

@@ -27,7 +27,7 @@ def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most:
 
 def test_one_that_answered_is_waited_for_a_little() -> None:
     """Less if it answered that list before, and not at all if the last wait was in vain."""
-    heard = KnownLists(known={TOOLS: []})
+    heard = KnownLists(lists={TOOLS: []})
     assert heard.timeout(TOOLS, starts=True) == LATER
     assert NEW - 0.1 < heard.timeout(PROMPTS, starts=True) <= NEW
     heard.slow.add(TOOLS)

@@ -161,8 +161,8 @@ def _declaration(
     context: Context, meta: Mapping[str, Any], *, modern: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     if modern:
-        given = context.params.get("_meta") if context.params is not None else None
-        raw = given if isinstance(given, Mapping) else meta
+        client_meta = context.params.get("_meta") if context.params is not None else None
+        raw = client_meta if isinstance(client_meta, Mapping) else meta
         capabilities, info = raw.get(types.CLIENT_CAPABILITIES_META_KEY), raw.get(types.CLIENT_INFO_META_KEY)
     else:
         params = context.session.client_params
@@ -225,20 +225,20 @@ def legacy_request(params: Message) -> Message:
 
 def modern_result(method: str, result: Message) -> Message:
     """Return an answer of the handshake era in the form for a modern client."""
-    made: Message = {"resultType": "complete"}
+    answer: Message = {"resultType": "complete"}
     if method in CACHEABLE_METHODS:
-        made |= {"ttlMs": 0, "cacheScope": "private"}
-    return {**result, **made}
+        answer |= {"ttlMs": 0, "cacheScope": "private"}
+    return {**result, **answer}
 
 
 def cacheable(method: str, result: Message) -> Message:
     """Return a modern answer with its cache lifetime; without a valid one, it must not be cached."""
     if method not in CACHEABLE_METHODS or needs_input(result):
         return result
-    made = result if isinstance(result.get("resultType"), str) else {**result, "resultType": "complete"}
+    answer = result if isinstance(result.get("resultType"), str) else {**result, "resultType": "complete"}
     lasts, scope = result.get("ttlMs"), result.get("cacheScope")
     valid = type(lasts) is int and lasts >= 0 and scope in ("private", "public")
-    return made if valid else {**made, "ttlMs": 0, "cacheScope": "private"}
+    return answer if valid else {**answer, "ttlMs": 0, "cacheScope": "private"}
 
 
 def legacy_tool(tool: Message) -> Message:

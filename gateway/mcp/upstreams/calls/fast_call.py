@@ -124,16 +124,16 @@ class UpstreamFast:
             if not isinstance(result, WrittenObject) and is_large(result):
                 return await asyncio.to_thread(_pieces, id, result), 200
         except MCPError as error:
-            failed = error.error
+            error_data = error.error
         except Exception:  # as in the SDK: internal errors are only logged
             log.exception("a call of a tool of an upstream failed")
-            failed = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
+            error_data = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
         else:
             text = result.text if isinstance(result, WrittenObject) else compact_json(result)
             return f'{{"jsonrpc":"2.0","id":{id},"result":{text}}}', 200
-        members = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
+        members = error_data.model_dump(mode="json", by_alias=True, exclude_none=True)
         text = f'{{"jsonrpc":"2.0","id":{id},"error":{compact_json(members)}}}'
-        return text, ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
+        return text, ERROR_CODE_HTTP_STATUS.get(error_data.code, 200)
 
     def _client(self, meta: Message) -> _Client | None:
         """Return the client that `meta` describes; None if the SDK has to judge that."""
@@ -159,5 +159,5 @@ def _describe_client(meta: Message) -> _Client | None:
     capabilities, info = meta.get(types.CLIENT_CAPABILITIES_META_KEY), meta.get(types.CLIENT_INFO_META_KEY)
     if declared is None or not isinstance(capabilities, dict) or len(plain_json(capabilities)) > LONGEST_CAPABILITIES:
         return None
-    shown = info if isinstance(info, dict) else None
-    return _Client(capabilities, shown, sorted_json(shown), shows_apps(declared))
+    client_info = info if isinstance(info, dict) else None
+    return _Client(capabilities, client_info, sorted_json(client_info), shows_apps(declared))

@@ -64,7 +64,7 @@ class _WaitingCall:
     owner: str
     task: asyncio.Task[Message]
     asker: _ParkingAsker
-    bound: str = ""
+    call_digest: str = ""
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -91,8 +91,8 @@ class _ParkingAsker:
         self.open[key] = (method, params, answer)
         self.news.set()
         try:
-            given: Message = await answer
-            return given
+            client_answer: Message = await answer
+            return client_answer
         finally:
             self.open.pop(key, None)
 
@@ -122,7 +122,7 @@ class UpstreamRelay:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._mirrors = Mirrors()
-        self._parked: dict[str, _WaitingCall] = {}
+        self._waiting: dict[str, _WaitingCall] = {}
 
     async def forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         """Return the upstream's result, in the client's era. Raises the upstream's `MCPError`, and `Refusal`."""
@@ -148,8 +148,8 @@ class UpstreamRelay:
 
     async def _forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         state = params.get("requestState")
-        if client.modern and isinstance(state, str) and state in self._parked:
-            return await self._take_up(self._parked[state], client, method, params)
+        if client.modern and isinstance(state, str) and state in self._waiting:
+            return await self._take_up(self._waiting[state], client, method, params)
         _, session = await self._upstream.session(client)
         try:
             return await self._once(session, client, method, params)
@@ -226,64 +226,66 @@ class UpstreamRelay:
         """Carry a call of a modern client to a handshake upstream; a repeated call brings the requested input."""
         asker = _ParkingAsker(client.who, client, client)
         call = asyncio.create_task(self._legacy(session, asker, method, params))  # `_until` ends it, or parks it
-        parked = _WaitingCall(secrets.token_urlsafe(32), client.principal.id, call, asker)
-        return await self._until(parked, client, method, params)
+        waiting = _WaitingCall(secrets.token_urlsafe(32), client.principal.id, call, asker)
+        return await self._until(waiting, client, method, params)
 
     async def _take_up(
-        self, parked: _WaitingCall, client: UpstreamClient, method: str, params: Mapping[str, Any]
+        self, waiting: _WaitingCall, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
-        if (parked.owner, parked.bound) != (client.principal.id, _call_digest(method, params)):
+        if (waiting.owner, waiting.call_digest) != (client.principal.id, _call_digest(method, params)):
             raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState")
-        del self._parked[parked.id]
-        if parked.expiry is not None:
-            parked.expiry.cancel()
-        parked.id = secrets.token_urlsafe(32)  # each is used once
-        parked.asker.client = client
-        parked.asker.answer(params.get("inputResponses"))
-        return await self._until(parked, client, method, params)
+        del self._waiting[waiting.id]
+        if waiting.expiry is not None:
+            waiting.expiry.cancel()
+        waiting.id = secrets.token_urlsafe(32)  # each is used once
+        waiting.asker.client = client
+        waiting.asker.answer(params.get("inputResponses"))
+        return await self._until(waiting, client, method, params)
 
     async def _until(
-        self, parked: _WaitingCall, client: UpstreamClient, method: str, params: Mapping[str, Any]
+        self, waiting: _WaitingCall, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
         """Wait until the upstream answers or asks for input."""
-        asker = parked.asker
+        asker = waiting.asker
         try:
-            while not parked.task.done() and not asker.open:
+            while not waiting.task.done() and not asker.open:
                 asker.news.clear()
                 news = asyncio.ensure_future(asker.news.wait())
                 try:
-                    await asyncio.wait({parked.task, news}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({waiting.task, news}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     news.cancel()
-            if parked.task.done():
-                return modern_result(method, parked.task.result())
-            mine = [other for other in self._parked.values() if other.owner == parked.owner]
+            if waiting.task.done():
+                return modern_result(method, waiting.task.result())
+            mine = [other for other in self._waiting.values() if other.owner == waiting.owner]
             if len(mine) >= MAX_PARKED:
-                _PARKED_CALLS.report(parked.owner)
+                _PARKED_CALLS.report(waiting.owner)
                 raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
-            parked.bound = _call_digest(method, params)  # only now: hashing may be slow, and most calls never park
-            self._park(parked)
+            waiting.call_digest = _call_digest(
+                method, params
+            )  # only now: hashing may be slow, and most calls never park
+            self._park(waiting)
         except BaseException as given_up:  # on cancellation too
-            for note in await _end(parked.task):
+            for note in await _end(waiting.task):
                 given_up.add_note(note)
             raise
         finally:
             asker.client = None
-        return {"resultType": INPUT_REQUIRED, "inputRequests": asker.requests(), "requestState": parked.id}
+        return {"resultType": INPUT_REQUIRED, "inputRequests": asker.requests(), "requestState": waiting.id}
 
-    def _park(self, parked: _WaitingCall) -> None:
+    def _park(self, waiting: _WaitingCall) -> None:
         def expire() -> None:
-            self._parked.pop(parked.id, None)
-            parked.task.cancel()
+            self._waiting.pop(waiting.id, None)
+            waiting.task.cancel()
 
-        self._parked[parked.id] = parked
-        parked.expiry = asyncio.get_running_loop().call_later(LONGEST_PARK, expire)
-        parked.task.add_done_callback(_retrieve)
+        self._waiting[waiting.id] = waiting
+        waiting.expiry = asyncio.get_running_loop().call_later(LONGEST_PARK, expire)
+        waiting.task.add_done_callback(_retrieve)
 
     async def close(self) -> None:
         """End the parked calls."""
-        parked, self._parked = list(self._parked.values()), {}
-        for one in parked:
+        waiting, self._waiting = list(self._waiting.values()), {}
+        for one in waiting:
             if one.expiry is not None:
                 one.expiry.cancel()
             await _end(one.task)
@@ -303,8 +305,8 @@ async def _end(task: asyncio.Task[Message]) -> Sequence[str]:
     try:
         if task.done():
             task.exception()  # marks the exception as retrieved
-    except asyncio.CancelledError as cancelled:
-        return getattr(cancelled, "__notes__", ())
+    except asyncio.CancelledError as error:
+        return getattr(error, "__notes__", ())
     return ()
 
 

@@ -96,7 +96,7 @@ class CallServices:
     calls: ToolCalls
     authenticator: Authenticator
     absences: MissingAccounts
-    repeated: RepeatedCalls
+    repetition: RepeatedCalls
     settings: Callable[[str], UpstreamSettings | None]
     revocation: RevocationWatch
 
@@ -147,10 +147,10 @@ class UpstreamCaller:
         asks = context is not None and self._eliciting.can_ask(context.session.client_capabilities, client.principal)
         if context is None or not asks or not (ours or self.may_ask(name)):
             return complete(client, await self.services.calls.call(call))
-        echoed = {key: params[key] for key in ("requestState", "inputResponses") if ours and key in params}
-        repeated = types.CallToolRequestParams.model_validate({"name": name, **echoed}, by_name=False)
+        state_members = {key: params[key] for key in ("requestState", "inputResponses") if ours and key in params}
+        request_params = types.CallToolRequestParams.model_validate({"name": name, **state_members}, by_name=False)
         work = partial(self.services.calls.call, call)
-        answer = await self._eliciting.carry(context, repeated, client.principal, work, call.move)
+        answer = await self._eliciting.carry(context, request_params, client.principal, work, call.move)
         if isinstance(answer, types.InputRequiredResult):
             return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
         return complete(client, answer)
@@ -165,12 +165,12 @@ class UpstreamCaller:
         A client that shows apps shows this one itself; for another client it may be in a host page of the gateway.
         """
         uri = listing.app_of(tool) if tool is not None and client.caller is None and not client.is_app else None
-        shown = self._shown_in(client.principal, uri) if uri is not None else None
-        if shown is None:
+        view_shown = self._shown_in(client.principal, uri) if uri is not None else None
+        if view_shown is None:
             return await self._relay.forward(client, "tools/call", params)
         arguments = params.get("arguments")
         if "requestState" not in params and "inputResponses" not in params:
-            await shown.input(arguments if isinstance(arguments, dict) else {})
+            await view_shown.input(arguments if isinstance(arguments, dict) else {})
         result: Message | None = None
         why = "the call was cancelled"
         try:
@@ -183,9 +183,9 @@ class UpstreamCaller:
             raise
         finally:
             if result is None:
-                self.upstream.spawn(shown.cancel(why))
+                self.upstream.spawn(view_shown.cancel(why))
         if not needs_input(result):
-            await shown.result({key: value for key, value in result.items() if key != "resultType"})
+            await view_shown.result({key: value for key, value in result.items() if key != "resultType"})
         return result
 
 
@@ -240,7 +240,7 @@ class UpstreamToolCall:
         """Decide under the policy of the upstream; a repetition that it asked for has no obligations left."""
         policy = self.spec.policy
         decision = self._decision()
-        if decision.effect is Effect.ALLOW and self.owner.services.repeated.take(self.caller, self.params):
+        if decision.effect is Effect.ALLOW and self.owner.services.repetition.take(self.caller, self.params):
             self.repeated, decision = True, replace(decision, obligations=Obligations())
         return decision, policy.version if policy is not None else None
 
@@ -268,9 +268,9 @@ class UpstreamToolCall:
             await self._connect_account(record)
         if not self.own:
             await self._check_offered()
-        if (pinned := self._denied_by_pin()) is not None:
-            record.note(decision=pinned.effect, reasons=list(pinned.reasons))
-            raise pinned.refusal()
+        if (pin := self._denied_by_pin()) is not None:
+            record.note(decision=pin.effect, reasons=list(pin.reasons))
+            raise pin.refusal()
 
     async def _connect_account(self, record: Record) -> None:
         """Return once the caller's account is connected, to which a capable client sends its person."""
@@ -347,7 +347,7 @@ class UpstreamToolCall:
 
     async def _forward(self, params: Message) -> Message:
         result = await self.owner.forward(self.client, self._listed_tool(), params)
-        self.owner.services.repeated.remember(self.caller, self.params, result)
+        self.owner.services.repetition.remember(self.caller, self.params, result)
         return result
 
     def status(self, result: Message) -> int:
@@ -382,8 +382,8 @@ def complete(client: UpstreamClient, result: Message) -> Message:
 def _with_trace(params: Message, trace: Trace) -> Message:
     """Return a call with its trace context, as in MCP (`_meta`, W3C Trace Context)."""
     meta = params.get("_meta")
-    kept = {key: value for key, value in meta.items() if key != "tracestate"} if isinstance(meta, dict) else {}
-    return {**params, "_meta": {**kept, **dict(trace.headers())}}
+    kept_meta = {key: value for key, value in meta.items() if key != "tracestate"} if isinstance(meta, dict) else {}
+    return {**params, "_meta": {**kept_meta, **dict(trace.headers())}}
 
 
 def _round(caller: Caller, params: Message, state: str) -> str:

@@ -119,17 +119,17 @@ class UpstreamAnswers:
             if proxy is None or proxy.upstream.closed:
                 return  # the app ends with its upstream or with the gateway
             follower = ChangeListener(news.tell)
-            joined = proxy.upstream.link(_client(speaker))
-            joined.feed.add(follower)
+            joined_link = proxy.upstream.link(_client(speaker))
+            joined_link.feed.add(follower)
             try:
-                if (session := joined.link.now) is not None:
-                    await joined.feed.listen(session)
+                if (session := joined_link.link.now) is not None:
+                    await joined_link.feed.listen(session)
                 while not proxy.upstream.closed:
                     method, _ = await news.get()
                     if method in KINDS.values():
                         await speaker.notify(method, {})
             finally:
-                proxy.upstream.spawn(joined.feed.remove(joined.link, follower))
+                proxy.upstream.spawn(joined_link.feed.remove(joined_link.link, follower))
 
     async def _ask(self, proxy: Proxy, method: str, params: Message, speaker: Speaker) -> Message:
         client = _client(speaker, params.get("_meta"))
@@ -159,21 +159,21 @@ class UpstreamAnswers:
         first = contents[0] if isinstance(contents, list) and contents else None
         ui = ui_of(first if isinstance(first, dict) else None)
         if not ui:
-            listed = await _list_resources(proxy, client)
-            ui = ui_of(next((one for one in listed if one.get("uri") == self._source.resource), None))
-        shown: Message = {"sandbox": self._sandbox(ui, page), "ui": dict(ui)}
+            resources = await _list_resources(proxy, client)
+            ui = ui_of(next((one for one in resources if one.get("uri") == self._source.resource), None))
+        meta_shown: Message = {"sandbox": self._sandbox(ui, page), "ui": dict(ui)}
         html = text_of(first) if principal is not None else None
         if self._show is not None and principal is not None and isinstance(first, dict) and html is not None:
             try:
-                shown |= self._show(principal, html, ui, page)
+                meta_shown |= self._show(principal, html, ui, page)
             except Refusal as refusal:
                 raise MCPError(BUSY, refusal.detail) from refusal
             whole = {key: value for key, value in first.items() if key != "blob"} | {"text": ""}
             result = {**result, "contents": [whole]}
         if self._source.tool is not None:
-            shown["tool"] = self._source.tool
+            meta_shown["tool"] = self._source.tool
         meta = result.get("_meta")
-        return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), SHOWN: shown}}
+        return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), SHOWN: meta_shown}}
 
 
 async def _list_resources(proxy: Proxy, client: UpstreamClient) -> list[Message]:

@@ -56,17 +56,17 @@ Proxies: TypeAlias = Callable[[Principal | None], Mapping[str, Proxy]]
 @dataclass(eq=False, slots=True)
 class KnownLists:
     """The known lists of one upstream for one offer, by method, the running requests, and the last refusals.
-    `since` is the time of each list's first request. `missed` are those without which clients were answered, and `slow`
-    those that are not awaited until they arrive.
+    `since` is the time of each list's first request. `omissions` are those without which clients were answered, and
+    `slow` those that are not awaited until they arrive.
     """
 
-    known: dict[str, list[Message]] = field(default_factory=dict)
+    lists: dict[str, list[Message]] = field(default_factory=dict)
     asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    refused: dict[str, Refusal] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
     since: dict[str, float] = field(default_factory=dict)
-    missed: set[str] = field(default_factory=set)
+    omissions: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
-    watched: JoinedLink | None = None
+    watched_link: JoinedLink | None = None
 
     def timeout(self, method: str, *, starts: bool) -> float:
         """Return the seconds to wait for this list now; `starts` means that the gateway itself starts the upstream."""
@@ -74,31 +74,31 @@ class KnownLists:
         self.since.setdefault(method, now)
         if method in self.slow:
             return 0.0
-        if method in self.known:
+        if method in self.lists:
             return LATER
-        if self.known:
+        if self.lists:
             return self.since[method] + NEW - now
         return min(self.since.values()) + (FIRST if starts else NEW) - now
 
 
 class Lists:
     """The lists of all upstreams. `proxies` returns the current ones that a caller may use; all for None.
-    `changed` is called for each list that differs from what clients received.
+    `on_change` is called for each list that differs from what clients received.
     """
 
-    def __init__(self, proxies: Proxies, changed: Callable[[str], None]) -> None:
+    def __init__(self, proxies: Proxies, on_change: Callable[[str], None]) -> None:
         self._proxies = proxies
-        self._changed = changed
-        self._heard: WeakKeyDictionary[OfferedTools, KnownLists] = WeakKeyDictionary()
+        self._on_change = on_change
+        self._by_offer: WeakKeyDictionary[OfferedTools, KnownLists] = WeakKeyDictionary()
 
     def known_lists(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
         """Return what each upstream lists to `principal`, in the order of the configuration."""
-        found: dict[str, list[Message]] = {}
+        lists: dict[str, list[Message]] = {}
         for name, proxy in self._proxies(principal).items():
-            heard = self._heard.get(proxy.upstream.offer(principal))
-            if heard is not None and (listed := heard.known.get(method)) is not None:
-                found[name] = listed
-        return found
+            heard = self._by_offer.get(proxy.upstream.offer(principal))
+            if heard is not None and (things := heard.lists.get(method)) is not None:
+                lists[name] = things
+        return lists
 
     async def refresh(self, client: UpstreamClient, method: str) -> None:
         """Request every upstream's list concurrently, and wait for each no longer than `Heard.timeout` allows."""
@@ -106,14 +106,14 @@ class Lists:
         await asyncio.gather(*waiting)
 
     async def _refresh(self, proxy: Proxy, client: UpstreamClient, method: str) -> None:
-        heard, task = self._request_list(proxy, client, method)
-        timeout = heard.timeout(method, starts=proxy.upstream.spec.kind in STARTED)
+        known_lists, task = self._request_list(proxy, client, method)
+        timeout = known_lists.timeout(method, starts=proxy.upstream.spec.kind in STARTED)
         if timeout > 0:
             await asyncio.wait({task}, timeout=timeout)
         if not task.done():
-            heard.slow.add(method)
-        if method not in heard.known:
-            heard.missed.add(method)
+            known_lists.slow.add(method)
+        if method not in known_lists.lists:
+            known_lists.omissions.add(method)
 
     async def hear(
         self, client: UpstreamClient, methods: Iterable[str], names: Iterable[str], enough: Callable[[], bool]
@@ -130,16 +130,16 @@ class Lists:
         finally:
             for one in pending:
                 one.cancel()
-        if not enough() and (refused := [refusal for one in hearing if (refusal := one.result()) is not None]):
-            raise refused[0]
+        if not enough() and (refusals := [refusal for one in hearing if (refusal := one.result()) is not None]):
+            raise refusals[0]
 
     async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str, proxy: Proxy) -> Refusal | None:
         """Wait for lists of one upstream, each as long as one of its calls may take; return the refusal, if any."""
         for method in methods:
-            heard, task = self._request_list(proxy, client, method)
+            known_lists, task = self._request_list(proxy, client, method)
             await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
             if name not in self.known_lists(method, client.principal):
-                return heard.refused.get(method) or unreachable(name, "it has not answered yet")
+                return known_lists.refusals.get(method) or unreachable(name, "it has not answered yet")
         return None
 
     async def remember(self, principal: Principal | None, *methods: str) -> None:
@@ -149,34 +149,34 @@ class Lists:
 
     def _request_list(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[KnownLists, asyncio.Task[None]]:
         """Return what is known of an upstream, and the task that requests a list now."""
-        heard = self._heard.setdefault(proxy.upstream.offer(client.principal), KnownLists())
-        task = heard.asking.get(method)
+        known_lists = self._by_offer.setdefault(proxy.upstream.offer(client.principal), KnownLists())
+        task = known_lists.asking.get(method)
         if task is None or task.done():
-            task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
-        return heard, task
+            task = known_lists.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, known_lists))
+        return known_lists, task
 
-    async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: KnownLists) -> None:
-        heard.refused.pop(method, None)
+    async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, known_lists: KnownLists) -> None:
+        known_lists.refusals.pop(method, None)
         try:
-            await self._read(proxy, client, method, heard)
+            await self._read(proxy, client, method, known_lists)
         except Refusal as refusal:
-            heard.refused[method] = refusal
+            known_lists.refusals[method] = refusal
             raise
 
-    async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: KnownLists) -> None:
+    async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, known_lists: KnownLists) -> None:
         alone = UpstreamClient(client.principal, "", client.version, client.capabilities, client.info)
         fingerprints = proxy.upstream.offer(client.principal).fingerprints
         await self.remember(client.principal, method)  # otherwise its names would go to a faster upstream
         try:
-            joined, session = await proxy.upstream.session(alone)
+            joined_link, session = await proxy.upstream.session(alone)
         except Refusal as refusal:
             if not account_is_missing(refusal):
                 raise
-            heard.known[method] = list_without_account(proxy.upstream.spec, method)[KEYS[method]]
-            heard.slow.discard(method)
+            known_lists.lists[method] = list_without_account(proxy.upstream.spec, method)[KEYS[method]]
+            known_lists.slow.discard(method)
             return
-        await self._watch(proxy, joined, heard)
-        before = heard.known.get(method)
+        await self._watch(proxy, joined_link, known_lists)
+        before = known_lists.lists.get(method)
         now: list[Message] = []
         if session.terms.can(NEEDS[method]):
             try:
@@ -185,27 +185,27 @@ class Lists:
             except MCPError:
                 now = []  # the upstream has none
         if before != now:  # keep the known list if it is equal, so that caches made from it stay valid
-            heard.known[method] = now
-        told = method in heard.missed or (method == "tools/list" and before is not None)
-        heard.missed.discard(method)
-        heard.slow.discard(method)
+            known_lists.lists[method] = now
+        has_news = method in known_lists.omissions or (method == "tools/list" and before is not None)
+        known_lists.omissions.discard(method)
+        known_lists.slow.discard(method)
         if method != "tools/list":
             await fingerprints.meet(method, (name for one in now if isinstance(name := one.get(NAMES[method]), str)))
         else:
             proxy.upstream.offer(client.principal).keep(now)
-        if told and before != now:
-            self._changed(method)
+        if has_news and before != now:
+            self._on_change(method)
 
-    async def _watch(self, proxy: Proxy, joined: JoinedLink, heard: KnownLists) -> None:
+    async def _watch(self, proxy: Proxy, joined_link: JoinedLink, known_lists: KnownLists) -> None:
         """Follow its changes on one of its connections, as the others may be closed."""
-        if heard.watched is not None and proxy.upstream.has(heard.watched):
+        if known_lists.watched_link is not None and proxy.upstream.has(known_lists.watched_link):
             return
-        heard.watched = joined
+        known_lists.watched_link = joined_link
 
         def tell(method: str, _: Message) -> None:
             if method == feed.KINDS["toolsListChanged"]:
-                self._changed("tools/list")
+                self._on_change("tools/list")
 
-        joined.feed.add(ChangeListener(tell))
-        if joined.link.now is not None:
-            await joined.feed.listen(joined.link.now)
+        joined_link.feed.add(ChangeListener(tell))
+        if joined_link.link.now is not None:
+            await joined_link.feed.listen(joined_link.link.now)

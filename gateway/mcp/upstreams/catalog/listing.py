@@ -35,11 +35,11 @@ VISIBILITY = "ui/visibility"
 APP_SCHEMES = ("ui://", "mcp-app://")
 
 
-def tools_of(listed: object) -> Iterator[Message]:
+def tools_of(listing: object) -> Iterator[Message]:
     """Yield the tools in a result of `tools/list`; an invalid one is left out, so that it never spoils the list.
     So is a repeated name: two forms of one name would count as a change each time.
     """
-    tools = listed.get("tools") if isinstance(listed, dict) else None
+    tools = listing.get("tools") if isinstance(listing, dict) else None
     names = set[str]()
     for tool in tools if isinstance(tools, list) else ():
         if _is_tool(tool) and tool["name"] not in names:
@@ -114,8 +114,8 @@ def visible_tools(
 ) -> list[Message]:
     """Return the tools that a client may see; `to_app` means that it shows MCP Apps, whose calls come through it."""
     callers = BOTH if to_app else MODEL
-    offered = (tool for tool in tools if is_offered(spec, tool) and is_for(spec, str(tool["name"]), principal))
-    return [describe(spec, _nest(tool)) for tool in offered if visibility(tool) & callers]
+    offers = (tool for tool in tools if is_offered(spec, tool) and is_for(spec, str(tool["name"]), principal))
+    return [describe(spec, _nest(tool)) for tool in offers if visibility(tool) & callers]
 
 
 def is_for(spec: UpstreamSettings, name: str, principal: Principal) -> bool:

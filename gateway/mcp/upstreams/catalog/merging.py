@@ -58,55 +58,55 @@ class NamedThing:
 
 
 class Names:
-    """Public names of one kind of things. `taken` tells whether the gateway itself uses a name.
+    """Public names of one kind of things. `is_reserved` returns whether the gateway itself uses a name.
     If several upstreams want a name, the first in the configuration has it, also before it answers, if it had the name
     before the gateway started. A name once listed to a client stays with its upstream while that exists, also if an
     earlier one answers later: no call may reach another upstream than intended.
     """
 
-    def __init__(self, taken: Callable[[str], bool] = lambda _: False) -> None:
-        self._taken = taken
-        self._given: dict[str, tuple[str, str]] = {}
-        self._kept = Counter[str]()
+    def __init__(self, is_reserved: Callable[[str], bool] = lambda _: False) -> None:
+        self._taken = is_reserved
+        self._names: dict[str, tuple[str, str]] = {}
+        self._counts = Counter[str]()
 
     def of(
         self,
         is_offered: Iterable[tuple[UpstreamSettings, Sequence[Message]]],
-        awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
+        earlier_name: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
     ) -> dict[str, NamedThing]:
         """Return the things by their public names.
-        `awaited` returns the earlier upstream, not listed yet, for which a public name is reserved.
+        `earlier_name` returns the earlier upstream, not listed yet, for which a public name is reserved.
         """
-        found: dict[str, NamedThing] = {}
+        result: dict[str, NamedThing] = {}
         for spec, things in is_offered:
             for thing in things:
                 name = str(thing["name"])
                 for public in _names(spec, name):
-                    if awaited(spec.name, public, name) is None and self._free(public, spec.name, name):
+                    if earlier_name(spec.name, public, name) is None and self._free(public, spec.name, name):
                         break
                 else:
                     continue
-                if public not in found:
-                    found[public] = NamedThing(spec.name, name, thing)
+                if public not in result:
+                    result[public] = NamedThing(spec.name, name, thing)
                     self._keep(public, spec.name, name)
-        return found
+        return result
 
     def forget(self, upstreams: Collection[str]) -> None:
         """Forget the names of these upstreams, which were replaced or removed."""
-        self._given = {public: owner for public, owner in self._given.items() if owner[0] not in upstreams}
-        self._kept = Counter(owner for owner, _ in self._given.values())
+        self._names = {public: owner for public, owner in self._names.items() if owner[0] not in upstreams}
+        self._counts = Counter(owner for owner, _ in self._names.values())
 
     def _keep(self, public: str, upstream: str, name: str) -> None:
-        if public in self._given:
+        if public in self._names:
             return
-        if self._kept[upstream] >= MOST_NAMES:
+        if self._counts[upstream] >= MOST_NAMES:
             _NAMES_KEPT.report()
             return
-        self._given[public] = (upstream, name)
-        self._kept[upstream] += 1
+        self._names[public] = (upstream, name)
+        self._counts[upstream] += 1
 
     def _free(self, public: str, upstream: str, name: str) -> bool:
-        return not self._taken(public) and self._given.get(public, (upstream, name)) == (upstream, name)
+        return not self._taken(public) and self._names.get(public, (upstream, name)) == (upstream, name)
 
 
 def _names(spec: UpstreamSettings, name: str) -> Iterator[str]:
@@ -159,16 +159,16 @@ def apps_may_stand(specs: Iterable[UpstreamSettings]) -> bool:
     return len(groups) < 2 or (None not in groups and len(set(groups)) == 1)
 
 
-def public_tool(name: str, named: NamedThing, *, apps: bool) -> Message:
+def public_tool(name: str, thing: NamedThing, *, apps: bool) -> Message:
     """Return a tool as offered on `/mcp`; by default it is for the model alone."""
-    tool = named.thing
-    meta: Message = _readdress(named.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
+    tool = thing.thing
+    meta: Message = _readdress(thing.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
     ui, uri = dict(ui_of(tool)), app_of(tool)
     ui.pop("resourceUri", None)
     meta.pop(RESOURCE_URI, None)
     flat = meta.pop(VISIBILITY, None)
     if uri is not None and apps:
-        ui["resourceUri"] = meta[RESOURCE_URI] = public_uri(named.upstream, uri)
+        ui["resourceUri"] = meta[RESOURCE_URI] = public_uri(thing.upstream, uri)
     seen = visibility(tool, MODEL) if apps else visibility(tool, MODEL) & MODEL
     if ui or uri is not None or flat is not None:
         meta["ui"] = {**ui, "visibility": sorted(seen, reverse=True)}
@@ -177,17 +177,17 @@ def public_tool(name: str, named: NamedThing, *, apps: bool) -> Message:
 
 def public_content(upstream: str, result: Message) -> Message:
     """Return a result with the app addresses of `/mcp`, so that it refers to no other upstream's apps."""
-    made = _readdress(upstream, result)
+    result_now = _readdress(upstream, result)
     for key in ("content", "contents"):
         if key in result:
-            made[key] = _blocks(upstream, result[key])
+            result_now[key] = _blocks(upstream, result[key])
     messages = result.get("messages")
     if isinstance(messages, list):
-        made["messages"] = [
+        result_now["messages"] = [
             {**one, "content": _blocks(upstream, one["content"])} if isinstance(one, dict) and "content" in one else one
             for one in messages
         ]
-    return made
+    return result_now
 
 
 def bears_apps(tools: Iterable[Mapping[str, Any]]) -> bool:
@@ -201,20 +201,20 @@ def _blocks(upstream: str, blocks: object) -> object:
         return [_blocks(upstream, block) if isinstance(block, dict) else block for block in blocks]
     if not isinstance(blocks, dict):
         return blocks
-    made = _readdress(upstream, blocks)
+    blocks_now = _readdress(upstream, blocks)
     if isinstance(inner := blocks.get("resource"), dict):
-        made["resource"] = _readdress(upstream, inner)
-    return made
+        blocks_now["resource"] = _readdress(upstream, inner)
+    return blocks_now
 
 
 def _readdress(upstream: str, thing: Message) -> Message:
     """Return `thing` with its address and those in its `_meta` made public."""
-    made, meta = dict(thing), thing.get("_meta")
+    thing_now, meta = dict(thing), thing.get("_meta")
     if isinstance(uri := thing.get("uri"), str):
-        made["uri"] = public_uri(upstream, uri)
+        thing_now["uri"] = public_uri(upstream, uri)
     if isinstance(meta, dict):
-        made["_meta"] = {key: _addresses(upstream, value) for key, value in meta.items()}
-    return made
+        thing_now["_meta"] = {key: _addresses(upstream, value) for key, value in meta.items()}
+    return thing_now
 
 
 def _addresses(upstream: str, value: object) -> object:
@@ -233,22 +233,22 @@ class _MergedList:
     """The things by their public names, and the lists that they were made from."""
 
     made_of: list[tuple[object, list[Message]]]
-    named: dict[str, NamedThing]
+    things: dict[str, NamedThing]
     offers: list[ReferenceType[OfferedTools]]
 
 
 class Naming:
-    """The names of tools and prompts. `taken` returns whether the gateway itself uses a name."""
+    """The names of tools and prompts. `is_reserved` returns whether the gateway itself uses a name."""
 
-    def __init__(self, proxies: Proxies, lists: Lists, taken: Callable[[str], bool]) -> None:
+    def __init__(self, proxies: Proxies, lists: Lists, is_reserved: Callable[[str], bool]) -> None:
         self._proxies = proxies
         self._lists = lists
-        self._tools, self._prompts = Names(taken), Names()
-        self._made: dict[tuple[str, ...], _MergedList] = {}
+        self._tools, self._prompts = Names(is_reserved), Names()
+        self._merged_lists: dict[tuple[str, ...], _MergedList] = {}
 
     def forget(self, upstreams: Collection[str]) -> None:
         """Forget the names of these upstreams, which were replaced or removed."""
-        self._made = {}
+        self._merged_lists = {}
         self._tools.forget(upstreams)
         self._prompts.forget(upstreams)
 
@@ -270,19 +270,21 @@ class Naming:
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
         personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
         key = (method, principal.id if principal is not None and personal else "", *proxies)
-        made = self._made.get(key)
-        if made is not None and len(made.made_of) == len(made_of):
-            pairs = zip(made.made_of, made_of, strict=True)
-            if all(spec is now and listed is heard for (spec, listed), (now, heard) in pairs):
-                return made.named
+        merged_list = self._merged_lists.get(key)
+        if merged_list is not None and len(merged_list.made_of) == len(made_of):
+            pairs = zip(merged_list.made_of, made_of, strict=True)
+            if all(spec is now and listed is lists for (spec, listed), (now, lists) in pairs):
+                return merged_list.things
         specs = {name: proxies[name].upstream.spec for name in known}
         listed = [(specs[name], [one for one in known[name] if is_offered(specs[name], one)]) for name in known]
-        named = names.of(listed, self.find_earlier(method, principal))
-        if key in self._made or len(self._made) < MOST_MADE:
+        things = names.of(listed, self.find_earlier(method, principal))
+        if key in self._merged_lists or len(self._merged_lists) < MOST_MADE:
             # A cached list of a principal's offer lives no longer than the offer.
             offers = [proxies[name].upstream.offer(principal) for name in known]
-            self._made[key] = _MergedList(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
-        return named
+            self._merged_lists[key] = _MergedList(
+                made_of, things, [ref(one, lambda _: self._unmake(key)) for one in offers]
+            )
+        return things
 
     def find_earlier(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:
         """Return a function that finds the earlier upstream, not listed yet, that had a public name or an address.
@@ -291,11 +293,11 @@ class Naming:
         places = {name: place for place, name in enumerate(self._proxies(principal))}
         silent = self._silent(method, principal)
 
-        def awaited(upstream: str, public: str, name: str) -> str | None:
+        def earlier_name(upstream: str, public: str, name: str) -> str | None:
             before = (name for name in silent if places[name] < places[upstream])
             return next((one for one in before if _had(silent[one], method, principal, public, name)), None)
 
-        return awaited
+        return earlier_name
 
     def silent(self, method: str, principal: Principal | None, public: str) -> list[str]:
         """Return the upstreams that may have `public`, and have not listed theirs yet.
@@ -322,7 +324,7 @@ class Naming:
         return {name: proxy for name, proxy in self._proxies(principal).items() if name not in known}
 
     def _unmake(self, key: tuple[str, ...]) -> None:
-        self._made.pop(key, None)
+        self._merged_lists.pop(key, None)
 
 
 def _had(proxy: Proxy, method: str, principal: Principal | None, public: str, name: str) -> bool:

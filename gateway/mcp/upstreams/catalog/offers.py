@@ -27,23 +27,23 @@ log = logging.getLogger(__name__)
 
 
 class RememberedTools:
-    """Stored in `store` under the name of `upstream`; `known` has them by `key_of` their names."""
+    """Stored in `store` under the name of `upstream`; `tools` has them by `key_of` their names."""
 
     def __init__(self, upstream: str, store: UpstreamTools) -> None:
         self._upstream = upstream
         self._store = store
         self._loaded = False
         self._reading: asyncio.Task[None] | None = None
-        self.known: dict[str, KnownTool] = {}
+        self.tools: dict[str, KnownTool] = {}
 
     @property
     def full(self) -> bool:
         """True if there is no room for another one."""
-        return len(self.known) >= MOST_FINGERPRINTS
+        return len(self.tools) >= MOST_FINGERPRINTS
 
     def knew(self, name: str) -> bool:
         """Return whether one of this name was listed before."""
-        return key_of(name) in self.known
+        return key_of(name) in self.tools
 
     async def meet(self, names: Iterable[str]) -> None:
         """Remember names that are listed now, without a fingerprint."""
@@ -51,8 +51,8 @@ class RememberedTools:
         news: dict[str, KnownTool] = {}
         async for name in by_turns(names):
             key = key_of(name)
-            if key not in self.known and not self.full:
-                self.known[key] = news[key] = KnownTool("", "")
+            if key not in self.tools and not self.full:
+                self.tools[key] = news[key] = KnownTool("", "")
         await self.keep(news)
 
     async def load(self) -> None:
@@ -69,10 +69,10 @@ class RememberedTools:
         except OSError as error:
             log.warning("what %s listed before cannot be read: %s", self._upstream, error)
             return
-        met = {key: known for key, known in self.known.items() if key not in before}
-        self.known |= before
+        new_tools = {key: known for key, known in self.tools.items() if key not in before}
+        self.tools |= before
         self._loaded = True
-        await self.keep(met)
+        await self.keep(new_tools)
 
     async def keep(self, news: Mapping[str, KnownTool]) -> None:
         """Store these."""
@@ -86,8 +86,8 @@ class RememberedTools:
 
 class Fingerprints:
     """The tools of one upstream, and the names of its other things.
-    `changed` is called with a changed tool's name, its former and its present form. The first form of a tool is
-    accepted, and every form that the policy pins, by `pinned`. `held_back` is the last tool beyond the limit.
+    `on_change` is called with a changed tool's name, its former and its present form. The first form of a tool is
+    accepted, and every form that the policy pins, by `pin`. `held_back` is the last tool beyond the limit.
     """
 
     def __init__(
@@ -95,38 +95,38 @@ class Fingerprints:
         upstream: str,
         *,
         store: UpstreamTools,
-        pinned: Callable[[str], str | None],
-        changed: Callable[[str, str, str], None],
+        pin: Callable[[str], str | None],
+        on_change: Callable[[str, str, str], None],
     ) -> None:
         self._tools = RememberedTools(upstream, store)
         self._others = {
             method: RememberedTools(f"{upstream} {method}", store) for method in KEYS.keys() - {"tools/list"}
         }
-        self._pinned = pinned
-        self._changed = changed
-        self.flagged: dict[str, tuple[str, str]] = {}
+        self._pin = pin
+        self._on_change = on_change
+        self.changes: dict[str, tuple[str, str]] = {}
         self.held_back: str | None = None
 
     async def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Compare `tools` with their former forms; `flagged` are those that differ, with both forms."""
+        """Compare `tools` with their former forms; `changes` are those that differ, with both forms."""
         await self._tools.load()
         news: dict[str, KnownTool] = {}
         async for tool in by_turns(tools):
             name, now = str(tool["name"]), pin_of(tool)
             key = key_of(name)
-            known = self._tools.known.get(key)
+            known = self._tools.tools.get(key)
             if known is None and self._tools.full:
                 self.held_back = name if self.holds_back(name) else self.held_back
                 continue
-            accepted = now if known is None or self._pinned(name) == now else known.accepted
-            if known is not None and now not in (known.latest, accepted):
-                self._changed(name, known.latest, now)
-            if accepted != now:
-                self.flagged[name] = (accepted, now)
+            accepted_now = now if known is None or self._pin(name) == now else known.accepted
+            if known is not None and now not in (known.latest, accepted_now):
+                self._on_change(name, known.latest, now)
+            if accepted_now != now:
+                self.changes[name] = (accepted_now, now)
             else:
-                self.flagged.pop(name, None)
-            if known != (found := KnownTool(accepted, now)):
-                self._tools.known[key] = news[key] = found
+                self.changes.pop(name, None)
+            if known != (tool_found := KnownTool(accepted_now, now)):
+                self._tools.tools[key] = news[key] = tool_found
         await self._tools.keep(news)
 
     async def meet(self, method: str, names: Iterable[str]) -> None:
@@ -139,11 +139,11 @@ class Fingerprints:
 
     def may_have(self, method: str, name: str) -> bool:
         """Return whether an unknown list may have such a thing: it had, or nothing of it is remembered."""
-        return self._of(method).knew(name) or not self._of(method).known
+        return self._of(method).knew(name) or not self._of(method).tools
 
     def holds_back(self, name: str) -> bool:
         """Return whether a change of the tool would go unnoticed, for lack of room to remember it."""
-        return self._tools.full and not self._tools.knew(name) and self._pinned(name) is None
+        return self._tools.full and not self._tools.knew(name) and self._pin(name) is None
 
     async def load(self, method: str) -> None:
         """Load what was listed before the gateway started."""
@@ -167,7 +167,7 @@ async def whole(page: Page, what: str) -> tuple[list[Message], int]:
     """Return the entries of the list `what`, within the limits, and their bytes.
     Raises what `page` does.
     """
-    found: list[Message] = []
+    tools: list[Message] = []
     size, params, cursors = 0, Message(), set[str]()
     for _ in range(PAGES):
         things, cursor = await page(params)
@@ -175,14 +175,14 @@ async def whole(page: Page, what: str) -> tuple[list[Message], int]:
             more = size_of(thing)
             if size + more > LARGEST:
                 log.warning("%s: what has more than %d bytes together is left out", what, LARGEST)
-                return found, size
-            found.append(thing)
+                return tools, size
+            tools.append(thing)
             size += more
-        if not isinstance(cursor, str) or cursor in cursors or len(found) > MOST_THINGS:
+        if not isinstance(cursor, str) or cursor in cursors or len(tools) > MOST_THINGS:
             break
         cursors.add(cursor)
         params = {"cursor": cursor}
-    return found[:MOST_THINGS], size
+    return tools[:MOST_THINGS], size
 
 
 def size_of(thing: Message) -> int:
@@ -214,11 +214,12 @@ BOUNDS: Final = (
 class OfferedTools:
     """The tools by name, as listed last; `asked` means that all were requested once, `whole` that all were received.
     `left_out` are the keys of those beyond the limits: their definition and audience are unknown. Code that caches more
-    of the lists reports its size with `holds`, and keeps it no longer than this. `grown` is called when the size grows.
+    of the lists reports its size with `holds`, and keeps it no longer than this. `on_growth` is called when the size
+    grows.
     """
 
     fingerprints: Fingerprints
-    grown: Callable[[], None]
+    on_growth: Callable[[], None]
     tools: dict[str, Message] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     asked: bool = False
@@ -236,21 +237,21 @@ class OfferedTools:
     def holds(self, method: str, size: int) -> None:
         """Account for the size of another list than that of the tools."""
         self._others[method] = size
-        self.grown()
+        self.on_growth()
 
     async def take(self, result: Message, before: Collection[str] = ()) -> list[Message]:
         """Store and return the tools of one page, without those held back because a change would go unnoticed, those
         beyond the limits, and those whose names were on the pages `before`.
         """
-        listed = list(islice((tool for tool in tools_of(result) if tool["name"] not in before), MOST_THINGS))
-        await self.fingerprints.look(listed)
-        taken = [
+        tools_listed = list(islice((tool for tool in tools_of(result) if tool["name"] not in before), MOST_THINGS))
+        await self.fingerprints.look(tools_listed)
+        tools_taken = [
             tool
-            async for tool in by_turns(listed)
+            async for tool in by_turns(tools_listed)
             if not self.fingerprints.holds_back(tool["name"]) and self._take(tool)
         ]
-        self.grown()
-        return taken
+        self.on_growth()
+        return tools_taken
 
     def _take(self, tool: Message) -> bool:
         """Store the tool; return whether there is room."""
@@ -289,8 +290,8 @@ class OfferedTools:
         """Forget every tool but these."""
         names = {str(tool["name"]) for tool in tools}
         if len(names) < MOST_THINGS:
-            for gone in self.tools.keys() - names:
-                self._forget(gone)
+            for key in self.tools.keys() - names:
+                self._forget(key)
 
 
 class Offers:

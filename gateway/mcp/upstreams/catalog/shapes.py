@@ -56,19 +56,19 @@ async def read_result(method: str, result: Message, version: str, *, extended: b
 
 
 def _read(method: str, result: Message, version: str, *, extended: bool) -> Message:
-    made = without_nulls(result)
-    if version not in MODERN_PROTOCOL_VERSIONS and made.get("structuredContent", made) is None:
-        made = {name: value for name, value in made.items() if name != "structuredContent"}
-    if (wrong := fault(method, made, version, extended=extended)) is not None:
+    result_now = without_nulls(result)
+    if version not in MODERN_PROTOCOL_VERSIONS and result_now.get("structuredContent", result_now) is None:
+        result_now = {name: value for name, value in result_now.items() if name != "structuredContent"}
+    if (wrong := fault(method, result_now, version, extended=extended)) is not None:
         raise ValueError(wrong)
-    return made
+    return result_now
 
 
 def without_nulls(item_check: Message, levels: int = 4) -> Message:
     """Return `item_check` without optional members that are null, at any level; the same object if there are none.
     The protocol nests no deeper than `levels`: the resource in the content of a message of a result.
     """
-    changed: Message = {}
+    changes: Message = {}
     for name in _WITHIN if levels else ():
         inner = item_check.get(name)
         if isinstance(inner, dict):
@@ -79,15 +79,15 @@ def without_nulls(item_check: Message, levels: int = 4) -> Message:
         else:
             continue
         if made is not inner:
-            changed[name] = made
+            changes[name] = made
     nulls = (
         {name for name in _OPTIONAL if item_check.get(name, item_check) is None}
         if None in item_check.values()
         else set()
     )
-    if not changed and not nulls:
+    if not changes and not nulls:
         return item_check
-    return {name: changed.get(name, value) for name, value in item_check.items() if name not in nulls}
+    return {name: changes.get(name, value) for name, value in item_check.items() if name not in nulls}
 
 
 def fault(method: str, result: Message, version: str, *, extended: bool) -> str | None:
@@ -125,18 +125,18 @@ def item_check(method: str, version: str) -> Check:
 
 async def readable(method: str, things: Iterable[object], version: str) -> list[Message]:
     """Return the entries of a list that a client of this version can parse: an invalid one would spoil all others."""
-    check, found, left = item_check(method, version), list[Message](), list[str]()
+    check, good, left = item_check(method, version), list[Message](), list[str]()
     older = method == "tools/list" and version not in MODERN_PROTOCOL_VERSIONS
     async for one in by_turns(things):
-        made = without_nulls(one) if isinstance(one, dict) else one
-        made = legacy_tool(made) if older and isinstance(made, dict) else made
-        if (wrong := check(made)) is None:
-            found.append(cast(Message, made))
+        item = without_nulls(one) if isinstance(one, dict) else one
+        item = legacy_tool(item) if older and isinstance(item, dict) else item
+        if (wrong := check(item)) is None:
+            good.append(cast(Message, item))
         else:
             left.append(wrong)
     if left:
         log.info("%s: left out %d that are not as the protocol has them: %s", method, len(left), left[0])
-    return found
+    return good
 
 
 def _of_call(result: Message, *, structured: bool) -> str | None:
@@ -184,9 +184,9 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
 @lru_cache
 def _things(method: str, version: str) -> tuple[Any, ...]:
     """Return the models of an entry of the list: a client parses it as one of its version, then as one of any."""
-    found = []
+    problems = []
     for model in (SERVER_RESULTS[method, version], MONOLITH_RESULTS[method]):
         fields = cast(type[BaseModel], model).model_fields  # no list is a union
-        [listed] = [one for name, one in fields.items() if KEYS[method] in (name, one.alias)]
-        found.append(get_args(listed.annotation)[0])
-    return tuple(found)
+        [field] = [one for name, one in fields.items() if KEYS[method] in (name, one.alias)]
+        problems.append(get_args(field.annotation)[0])
+    return tuple(problems)

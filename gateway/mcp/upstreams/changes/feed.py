@@ -89,7 +89,7 @@ class _Coverage:
 
     session: LinkSession
     uris: frozenset[str]
-    told: frozenset[str]
+    acknowledged_uris: frozenset[str]
 
 
 class Feed:
@@ -102,10 +102,10 @@ class Feed:
         self._uris: dict[str, _Resource] = {}
         self._places = Shares(MAX_URIS, ALL_URIS)
         self._listening: asyncio.Task[None] | None = None
-        self._covered: _Coverage | None = None
+        self._coverage: _Coverage | None = None
         self._changing = asyncio.Lock()
         self._busy = WeakValueDictionary[str, asyncio.Lock]()
-        self._told: dict[str, float] = {}
+        self._notified_at: dict[str, float] = {}
         self._due: set[str] = set()
 
     def add(self, follower: ChangeListener) -> None:
@@ -117,7 +117,7 @@ class Feed:
         self.followers.discard(follower)
         if not self.followers and self._listening is not None:
             self._listening.cancel()
-            self._covered = None
+            self._coverage = None
         await self.unsubscribe(link, follower, *follower.uris)
 
     async def subscribe(self, link: Link, follower: ChangeListener, *uris: str) -> None:
@@ -140,13 +140,13 @@ class Feed:
             for uri in new:
                 self._uris.setdefault(uri, _Resource()).followers += 1
             try:
-                refused = await self._have_told(link, new)
+                refusals = await self._have_told(link, new)
             except BaseException:  # also on cancellation, as there is no follower then
                 self._leave(follower, *new)
                 raise
-            self._leave(follower, *refused)
-            if refused and follower.uris.isdisjoint(short):
-                raise next(iter(refused.values()))
+            self._leave(follower, *refusals)
+            if refusals and follower.uris.isdisjoint(short):
+                raise next(iter(refusals.values()))
 
     @asynccontextmanager
     async def _alone(self, *uris: str) -> AsyncIterator[None]:
@@ -158,20 +158,22 @@ class Feed:
 
     async def _have_told(self, link: Link, uris: set[str]) -> dict[str, MCPError]:
         """Subscribe to resources at the upstream; return those that it refuses, with the errors."""
-        refused: dict[str, MCPError] = {}
+        refusals: dict[str, MCPError] = {}
         if not uris:
-            return refused
+            return refusals
         session = await link.session()
         if session.terms.modern:
             await self._open(session)
-            silent = uris & (self._covered.uris - self._covered.told) if self._covered is not None else ()
+            silent = (
+                uris & (self._coverage.uris - self._coverage.acknowledged_uris) if self._coverage is not None else ()
+            )
             return dict.fromkeys(silent, MCPError(types.INVALID_PARAMS, "The upstream does not tell of this resource."))
         for uri in uris:
             try:
                 await self._subscribe(link, uri)
             except MCPError as error:
-                refused[uri] = error
-        return refused
+                refusals[uri] = error
+        return refusals
 
     async def _subscribe(self, link: Link, uri: str) -> None:
         """Subscribe at a handshake upstream, once for all followers; after a refusal the next follower tries again."""
@@ -190,13 +192,13 @@ class Feed:
         """Send the follower no more updates of the resources `uris`."""
         async with self._alone(*uris):
             left = self._leave(follower, *uris)
-            session, unfollowed = link.now, left - self._uris.keys()
-            if not unfollowed or session is None:
+            session, unfollowed_uris = link.now, left - self._uris.keys()
+            if not unfollowed_uris or session is None:
                 return
             if session.terms.modern:
                 await self.listen(session)
                 return
-            for uri in unfollowed:
+            for uri in unfollowed_uris:
                 try:
                     await _ask(session, "resources/unsubscribe", {"uri": uri})
                 except (MCPError, UpstreamLost, TimeoutError) as error:
@@ -224,7 +226,7 @@ class Feed:
 
     def _notify_change(self, method: str, params: Message) -> None:
         """Notify followers of a list's change: at once, and then at most once per `INTERVAL`."""
-        now, due = asyncio.get_running_loop().time(), self._told.get(method, -math.inf) + INTERVAL
+        now, due = asyncio.get_running_loop().time(), self._notified_at.get(method, -math.inf) + INTERVAL
         if method in self._due:
             return
         if now >= due:
@@ -235,7 +237,7 @@ class Feed:
 
     def _tell(self, method: str, params: Message) -> None:
         self._due.discard(method)
-        self._told[method] = asyncio.get_running_loop().time()
+        self._notified_at[method] = asyncio.get_running_loop().time()
         for follower in list(self.followers):
             follower.tell(method, params)
 
@@ -252,14 +254,16 @@ class Feed:
         async with self._changing:
             if not self.followers or self._covers(session):
                 return
-            before, told = self._listening, asyncio.get_running_loop().create_future()
-            self._listening = self._spawn(self._stream(session, told))
+            before, acknowledgement = self._listening, asyncio.get_running_loop().create_future()
+            self._listening = self._spawn(self._stream(session, acknowledgement))
             try:
-                await asyncio.wait({told, self._listening}, timeout=ANSWER_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
-                if told.done():
-                    told.result()
+                await asyncio.wait(
+                    {acknowledgement, self._listening}, timeout=ANSWER_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+                )
+                if acknowledgement.done():
+                    acknowledgement.result()
             except MCPError:
-                if self._covered is not None:
+                if self._coverage is not None:
                     before, self._listening = self._listening, before
                 raise
             finally:
@@ -267,8 +271,8 @@ class Feed:
                     before.cancel()
 
     def _covers(self, session: LinkSession) -> bool:
-        covered = self._covered
-        return covered is not None and covered.session is session and covered.told == self._uris.keys()
+        coverage = self._coverage
+        return coverage is not None and coverage.session is session and coverage.acknowledged_uris == self._uris.keys()
 
     async def restore(self, session: LinkSession, *, again: bool) -> None:
         """Follow the same changes on a new connection, and report that everything may have changed."""
@@ -308,44 +312,46 @@ class Feed:
         for uri in list(self._uris):
             self.pass_on(UPDATED, {"uri": uri})
 
-    async def _stream(self, session: LinkSession, told: asyncio.Future[None]) -> None:
+    async def _stream(self, session: LinkSession, acknowledgement: asyncio.Future[None]) -> None:
         """Keep a stream open while there are followers and the connection is open.
-        `told` resolves when the upstream acknowledges the stream, or refuses it.
+        `acknowledgement` resolves when the upstream acknowledges the stream, or refuses it.
         """
         failures = 0
         while True:
             began = time.monotonic()
             try:
-                await self._listen_once(session, self._report_gap if told.done() else partial(told.set_result, None))
+                await self._listen_once(
+                    session, self._report_gap if acknowledgement.done() else partial(acknowledgement.set_result, None)
+                )
             except (UpstreamLost, MCPError) as error:
                 log.debug("an upstream sends no notifications of changes: %s", error)
-                if isinstance(error, MCPError) and not told.done():
-                    told.set_exception(error)
-                    told.exception()  # marks the exception as retrieved
+                if isinstance(error, MCPError) and not acknowledgement.done():
+                    acknowledgement.set_exception(error)
+                    acknowledgement.exception()  # marks the exception as retrieved
                 if isinstance(error, MCPError) and error.error.code == types.METHOD_NOT_FOUND:
                     return
-            if not told.done():
-                told.set_result(None)
+            if not acknowledgement.done():
+                acknowledgement.set_result(None)
             if session.conversation.over.done() or not self.followers:
                 return
             failures = 0 if time.monotonic() - began > STEADY else failures + 1
             await asyncio.sleep(min(FIRST_WAIT * 2 ** min(failures, 10), LONGEST_WAIT))
 
-    async def _listen_once(self, session: LinkSession, begun: Callable[[], None]) -> None:
-        """Read one stream until it ends; `begun` is called when the upstream acknowledges it."""
+    async def _listen_once(self, session: LinkSession, on_start: Callable[[], None]) -> None:
+        """Read one stream until it ends; `on_start` is called when the upstream acknowledges it."""
         uris = frozenset(self._uris)
-        wanted: Message = dict.fromkeys(KINDS, True) | ({"resourceSubscriptions": list(uris)} if uris else {})
-        params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
+        notifications: Message = dict.fromkeys(KINDS, True) | ({"resourceSubscriptions": list(uris)} if uris else {})
+        params: Message = {"notifications": notifications, "_meta": envelope(session.terms.version, {}, INFO)}
         fields = headers(session.terms, "subscriptions/listen", params)
-        covered: _Coverage | None = None
+        coverage: _Coverage | None = None
 
         def hear(method: str, params: Message) -> None:
-            nonlocal covered
+            nonlocal coverage
             if method == ACKNOWLEDGED:
-                first, told = covered is None, uris & _read_acknowledged(params)
-                covered = self._covered = _Coverage(session, uris, told)
+                first, acknowledged_uris = coverage is None, uris & _read_acknowledged(params)
+                coverage = self._coverage = _Coverage(session, uris, acknowledged_uris)
                 if first:
-                    begun()
+                    on_start()
             else:
                 self.pass_on(method, {key: value for key, value in params.items() if key != "_meta"})
 
@@ -353,8 +359,8 @@ class Feed:
         try:
             await request("subscriptions/listen", params, hear=hear, headers=fields, timeout=math.inf)
         finally:
-            if self._covered is covered:
-                self._covered = None
+            if self._coverage is coverage:
+                self._coverage = None
 
     def _leave(self, follower: ChangeListener, *uris: str) -> set[str]:
         """Remove the follower from these resources; return those that it followed."""
@@ -370,8 +376,8 @@ class Feed:
 
 def _read_acknowledged(params: Message) -> frozenset[str]:
     """Return the resources that an upstream acknowledged."""
-    wanted = params.get("notifications")
-    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
+    notifications = params.get("notifications")
+    uris = notifications.get("resourceSubscriptions") if isinstance(notifications, dict) else None
     return frozenset(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else frozenset()
 
 

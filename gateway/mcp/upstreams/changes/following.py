@@ -66,7 +66,7 @@ class News:
         self._waiting: dict[tuple[str, object], Message] = {}
         self._size = 0
         self._some = asyncio.Event()
-        self._changed = channel.announcer(self.take) if channel is not None else self._some.set
+        self._announce = channel.announcer(self.take) if channel is not None else self._some.set
 
     def tell(self, method: str, params: Message) -> None:
         """Add a notification; must not block."""
@@ -76,17 +76,17 @@ class News:
             self._put((method, None), params, MOST)
         else:
             self._put((method, object()), params, BACKLOG)
-        self._changed()
+        self._announce()
 
     def _put(self, key: tuple[str, object], params: Message, most: int) -> None:
         """Queue a notification, or update the queued one with this key; there may be `most` then."""
         known = self._waiting.get(key)
-        grown = self._size + _bytes_of(params) - (0 if known is None else _bytes_of(known))
-        full = (known is None and len(self._waiting) >= most) or grown > QUEUED
+        growth = self._size + _bytes_of(params) - (0 if known is None else _bytes_of(known))
+        full = (known is None and len(self._waiting) >= most) or growth > QUEUED
         if full and key[1] is not None:  # those of lists are few
             _NEWS.report()
             return
-        self._waiting[key], self._size = params, grown
+        self._waiting[key], self._size = params, growth
 
     async def get(self) -> tuple[str, Message]:
         """Return the oldest notification, once there is one."""
@@ -139,7 +139,7 @@ class ListenStreams:
 class _FollowedSession:
     """One session of the handshake protocols, with its follower."""
 
-    joined: JoinedLink
+    joined_link: JoinedLink
     follower: ChangeListener
 
 
@@ -154,47 +154,47 @@ class Following:
     async def follow(self, client: UpstreamClient) -> None:
         """Notify a session of changes, until it has ended."""
         try:
-            await self._listen(client, self._session(client).joined)
+            await self._listen(client, self._session(client).joined_link)
         except Refusal:
-            self.ended(client.who)  # a removed upstream sends no changes
+            self.forget_session(client.who)  # a removed upstream sends no changes
 
-    def ended(self, who: str) -> None:
+    def forget_session(self, who: str) -> None:
         """Forget a session that has ended."""
-        gone = self._sessions.pop(who, None)
-        if gone is not None:
-            self._upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
+        session = self._sessions.pop(who, None)
+        if session is not None:
+            self._upstream.spawn(session.joined_link.feed.remove(session.joined_link.link, session.follower))
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
         """Send a session updates of one resource."""
         known = self._session(client)
         with refuse_if_lost():
-            await known.joined.feed.subscribe(known.joined.link, known.follower, str(params["uri"]))
+            await known.joined_link.feed.subscribe(known.joined_link.link, known.follower, str(params["uri"]))
         return {}
 
     async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
         """Send a session no more updates of the resource."""
         known = self._session(client)
-        await known.joined.feed.unsubscribe(known.joined.link, known.follower, str(params["uri"]))
+        await known.joined_link.feed.unsubscribe(known.joined_link.link, known.follower, str(params["uri"]))
         return {}
 
     async def listen(self, client: UpstreamClient, params: Message) -> Message:
         """Serve the stream of changes of a modern client."""
         with self.streams.one(client.principal) as over:
-            joined = self._upstream.link(client)
+            joined_link = self._upstream.link(client)
             news = News()
             follower = ChangeListener(news.tell, client.principal.id)
-            joined.feed.add(follower)
+            joined_link.feed.add(follower)
             try:
                 with refused_is_left_out(params), refuse_if_lost():
-                    await joined.feed.subscribe(joined.link, follower, *uris_of(params))
+                    await joined_link.feed.subscribe(joined_link.link, follower, *uris_of(params))
                 if not follower.uris:
                     with refuse_if_lost():
-                        await self._listen(client, joined)
+                        await self._listen(client, joined_link)
                 return await tell_all(client, params, follower.uris, news, over)
             finally:
-                self._upstream.spawn(joined.feed.remove(joined.link, follower))
+                self._upstream.spawn(joined_link.feed.remove(joined_link.link, follower))
 
-    async def _listen(self, client: UpstreamClient, joined: JoinedLink) -> None:
+    async def _listen(self, client: UpstreamClient, joined_link: JoinedLink) -> None:
         """Open the upstream's stream of changes; one that needs an account opens once that is connected."""
         try:
             _, session = await self._upstream.session(client)
@@ -202,15 +202,15 @@ class Following:
             if not account_is_missing(refusal):
                 raise
         else:
-            await joined.feed.listen(session)
+            await joined_link.feed.listen(session)
 
     def _session(self, client: UpstreamClient) -> _FollowedSession:
         known = self._sessions.get(client.who)
         if known is None:
-            joined = self._upstream.link(client.without_request())
+            joined_link = self._upstream.link(client.without_request())
             follower = ChangeListener(News(client.channel).tell, client.principal.id)
-            known = self._sessions[client.who] = _FollowedSession(joined, follower)
-            joined.feed.add(known.follower)
+            known = self._sessions[client.who] = _FollowedSession(joined_link, follower)
+            joined_link.feed.add(known.follower)
         return known
 
 
@@ -218,14 +218,14 @@ async def tell_all(
     client: UpstreamClient, params: Message, followed: Collection[str], news: News, over: asyncio.Event
 ) -> Message:
     """Acknowledge a modern client's stream, and send it all notifications until `over`; return the stream's result."""
-    honored: Message = dict.fromkeys(_kinds_of(params), True)
-    methods = {feed.KINDS[kind] for kind in honored} | {feed.UPDATED}
+    notifications: Message = dict.fromkeys(_kinds_of(params), True)
+    methods = {feed.KINDS[kind] for kind in notifications} | {feed.UPDATED}
     if uris := [uri for uri in uris_of(params) if uri in followed]:
-        honored["resourceSubscriptions"] = uris
+        notifications["resourceSubscriptions"] = uris
     meta = {SUBSCRIPTION_ID_META_KEY: client.way.request_id if client.way is not None else None}
-    await client.tell(feed.ACKNOWLEDGED, {"notifications": honored, "_meta": meta})
-    while (told := await _next(news, over)) is not None:
-        method, told_params = told
+    await client.tell(feed.ACKNOWLEDGED, {"notifications": notifications, "_meta": meta})
+    while (news_params := await _next(news, over)) is not None:
+        method, told_params = news_params
         if method in methods:
             await client.tell(method, {**told_params, "_meta": meta})
     return {"resultType": "complete", "_meta": meta}
@@ -233,15 +233,15 @@ async def tell_all(
 
 def uris_of(params: Message) -> list[str]:
     """Return the resources that a modern client wants to follow."""
-    wanted = params.get("notifications")
-    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
+    notifications = params.get("notifications")
+    uris = notifications.get("resourceSubscriptions") if isinstance(notifications, dict) else None
     return [str(uri) for uri in uris] if isinstance(uris, list) else []
 
 
 def _kinds_of(params: Message) -> list[str]:
     """Return the kinds of lists that a modern client wants to follow."""
-    wanted = params.get("notifications")
-    return [kind for kind in feed.KINDS if isinstance(wanted, dict) and wanted.get(kind) is True]
+    notifications = params.get("notifications")
+    return [kind for kind in feed.KINDS if isinstance(notifications, dict) and notifications.get(kind) is True]
 
 
 @contextmanager

@@ -52,7 +52,7 @@ OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
 class _MergedPart:
     name: str
     proxy: Proxy
-    joined: JoinedLink
+    joined_link: JoinedLink
     follower: ChangeListener
 
 
@@ -74,7 +74,7 @@ class MergedSubscriptions:
         for name in [name for name, part in self._parts.items() if proxies.get(name) is not part.proxy]:
             gone = self._parts.pop(name)
             if not gone.proxy.upstream.closed:
-                gone.proxy.upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
+                gone.proxy.upstream.spawn(gone.joined_link.feed.remove(gone.joined_link.link, gone.follower))
         for name, proxy in proxies.items():
             if name not in self._parts:
                 self._follow(name, proxy)
@@ -82,59 +82,59 @@ class MergedSubscriptions:
     async def subscribe(self, *uris: str) -> None:
         """Follow those of these resources that are not refused. Raises `MCPError` or `Refusal` if all are."""
         own: dict[_MergedPart, dict[str, str]] = {}
-        refused: list[MCPError | Refusal] = []
+        refusals: list[MCPError | Refusal] = []
         for begin in range(0, len(uris), AT_ONCE):
             some = uris[begin : begin + AT_ONCE]
-            for uri, found in zip(some, await asyncio.gather(*map(self._find_owner, some)), strict=True):
-                if isinstance(found, tuple):
-                    part, theirs = found
+            for uri, owner in zip(some, await asyncio.gather(*map(self._find_owner, some)), strict=True):
+                if isinstance(owner, tuple):
+                    part, theirs = owner
                     own.setdefault(part, {})[theirs] = uri
                 else:
-                    refused.append(found)
-        for part, asked in own.items():
+                    refusals.append(owner)
+        for part, uri_of_part in own.items():
             try:
                 with refuse_if_lost():
-                    await part.joined.feed.subscribe(part.joined.link, part.follower, *asked)
+                    await part.joined_link.feed.subscribe(part.joined_link.link, part.follower, *uri_of_part)
             except (MCPError, Refusal) as error:
-                refused.append(error)
-            self.uris |= {uri: part.name for theirs, uri in asked.items() if theirs in part.follower.uris}
-        if refused and self.uris.keys().isdisjoint(uris):
-            raise refused[0]
+                refusals.append(error)
+            self.uris |= {uri: part.name for theirs, uri in uri_of_part.items() if theirs in part.follower.uris}
+        if refusals and self.uris.keys().isdisjoint(uris):
+            raise refusals[0]
 
     async def _find_owner(self, uri: str) -> tuple[_MergedPart, str] | MCPError | Refusal:
         """Return the upstream of a resource, and its own address of it, or the error."""
         try:
             with refuse_if_lost():
-                found = await self._owner(self.client, uri)
+                owner = await self._owner(self.client, uri)
         except (MCPError, Refusal) as error:
             return error
-        part = self._parts.get(found[0]) if found is not None else None
-        if found is None or part is None:
+        part = self._parts.get(owner[0]) if owner is not None else None
+        if owner is None or part is None:
             return MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
-        return part, found[1]
+        return part, owner[1]
 
     async def unsubscribe(self, uri: str) -> None:
         """Stop following a resource."""
         part = self._parts.get(self.uris.pop(uri, ""))
-        found = await self._owner(self.client, uri)
-        if part is not None and found is not None:
-            await part.joined.feed.unsubscribe(part.joined.link, part.follower, found[1])
+        owner = await self._owner(self.client, uri)
+        if part is not None and owner is not None:
+            await part.joined_link.feed.unsubscribe(part.joined_link.link, part.follower, owner[1])
 
     def close(self) -> None:
         """End all subscriptions."""
         for part in self._parts.values():
-            part.proxy.upstream.spawn(part.joined.feed.remove(part.joined.link, part.follower))
+            part.proxy.upstream.spawn(part.joined_link.feed.remove(part.joined_link.link, part.follower))
 
     def _follow(self, name: str, proxy: Proxy) -> None:
         try:
-            joined = proxy.upstream.link(self.client)
+            joined_link = proxy.upstream.link(self.client)
         except Refusal:
             return  # no room for this client at this upstream; the others are followed
         follower = ChangeListener(partial(self._pass_on, name), self.client.principal.id)
-        self._parts[name] = _MergedPart(name, proxy, joined, follower)
-        joined.feed.add(follower)
-        if joined.link.now is not None:
-            proxy.upstream.spawn(joined.feed.listen(joined.link.now))
+        self._parts[name] = _MergedPart(name, proxy, joined_link, follower)
+        joined_link.feed.add(follower)
+        if joined_link.link.now is not None:
+            proxy.upstream.spawn(joined_link.feed.listen(joined_link.link.now))
         for uri in [uri for uri, owner in self.uris.items() if owner == name]:
             proxy.upstream.spawn(self.subscribe(uri))
 
@@ -166,7 +166,7 @@ class MergedChanges:
             if principal is None or one.client.principal == principal:
                 one.renew()
 
-    def changed(self, method: str) -> None:
+    def notify(self, method: str) -> None:
         """Notify clients of a list's change that no upstream reports."""
         for one in list(self._all):
             one.news.tell(_CHANGES[method], {})
@@ -175,11 +175,11 @@ class MergedChanges:
         """Notify a session of the handshake protocols of changes, except those of tools, until it has ended."""
         self._session(client)
 
-    def ended(self, who: str) -> None:
+    def forget_session(self, who: str) -> None:
         """Forget a session that has ended."""
-        gone = self._sessions.pop(who, None)
-        if gone is not None:
-            self._end(gone)
+        session = self._sessions.pop(who, None)
+        if session is not None:
+            self._end(session)
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
         """Send a session updates of one resource."""

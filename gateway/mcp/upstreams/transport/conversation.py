@@ -45,8 +45,8 @@ class Unreadable:
         first, last = (
             end if isinstance(end, str) else end.decode("utf-8", "replace") for end in (text[:_END], text[-_END:])
         )
-        found = _FIRST.match(first) or (_LAST.search(last) if _BEGUN.match(first) else None)
-        return cls(int(found[1]) if found is not None else None, str(error))
+        match = _FIRST.match(first) or (_LAST.search(last) if _BEGUN.match(first) else None)
+        return cls(int(match[1]) if match is not None else None, str(error))
 
 
 log = logging.getLogger(__name__)
@@ -156,38 +156,41 @@ class PendingCall:
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.telling: CallNotifier | None = None
         self.deadline: asyncio.Timeout | None = None
-        self.asked = 0
+        self.requests = 0
 
     def touch(self) -> None:
         """Restart the timeout after a sign of life; it is paused while the upstream waits for the client."""
         if self.deadline is not None and self.timeout is not None and not self.answer.done():
             loop = asyncio.get_running_loop()
-            self.deadline.reschedule(None if self.asked else loop.time() + self.timeout)
+            self.deadline.reschedule(None if self.requests else loop.time() + self.timeout)
 
 
 class UpstreamConversation:
-    """The gateway's end. `heard` receives notifications that belong to no call; `timeout` is in seconds of silence.
+    """The gateway's end. `on_notification` receives notifications that belong to no call.
+    `timeout` is in seconds of silence.
     `most` limits the requests in flight. An async context manager: leaving it ends the requests in flight. `over`
-    resolves to the reason when no more requests are accepted, `ended` when those in flight get no answer either.
+    resolves to the reason when no more requests are accepted, `end` when those in flight get no answer either.
     `answers` counts the answers received.
     """
 
-    def __init__(self, carrier: Carrier, *, timeout: float, most: int, heard: Callable[[str, Message], None]) -> None:
+    def __init__(
+        self, carrier: Carrier, *, timeout: float, most: int, on_notification: Callable[[str, Message], None]
+    ) -> None:
         self._carrier = carrier
         self._most = most
         self._timeout = timeout
-        self._heard = heard
+        self._on_notification = on_notification
         self._calls: dict[int, PendingCall] = {}
         self._next = 0
         self._flood = Flood()
-        self._asked: set[asyncio.Task[None]] = set()
+        self._request_tasks: set[asyncio.Task[None]] = set()
         self._tasks = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         self.flooded = False
         self.answers = 0
         self.refusal: Refusal | None = None
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -197,7 +200,7 @@ class UpstreamConversation:
     async def __aexit__(self, *exc: Any) -> None:
         if self._running is not None:
             self._running.cancel()
-        for task in list(self._asked):
+        for task in list(self._request_tasks):
             task.cancel()
         self._end("the connection was closed")
         await self._tasks.__aexit__(None, None, None)  # raises the causing error itself, not in a group
@@ -267,7 +270,7 @@ class UpstreamConversation:
         while self._calls:
             await asyncio.wait({call.answer for call in self._calls.values()})
 
-    def receive(self, message: object, related: int | None = None, size: int = 0) -> bool:
+    def receive(self, message: object, request_id: int | None = None, size: int = 0) -> bool:
         """Process one message of the upstream; return whether it is an awaited answer.
         Invalid messages never raise, except `UpstreamLost` for a flood.
         """
@@ -281,9 +284,9 @@ class UpstreamConversation:
         if not isinstance(method, str) or not isinstance(params, dict | None):
             self._count_unwanted()
         elif "id" in message:
-            self._asks(id, method, params or {}, related)
+            self._asks(id, method, params or {}, request_id)
         else:
-            self._take_notification(method, params or {}, related, size)
+            self._take_notification(method, params or {}, request_id, size)
         return False
 
     async def _run(self) -> None:
@@ -302,17 +305,17 @@ class UpstreamConversation:
     def _end(self, why: str, refusal: Refusal | None = None) -> None:
         if not self.over.done():
             self.over.set_result(why)
-        if not self.ended.done():
+        if not self.end.done():
             self.refusal = refusal
-            self.ended.set_result(why)
+            self.end.set_result(why)
         for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(UpstreamLost(why, refusal=refusal))
                 call.answer.exception()  # marks the exception as retrieved, as the call may have been cancelled
 
     async def _give_up(self, call: PendingCall, method: str) -> None:
-        told = await self._carrier.abandon(call.id)
-        if not told and method not in ("initialize", "server/discover") and not self.ended.done():
+        is_notified = await self._carrier.abandon(call.id)
+        if not is_notified and method not in ("initialize", "server/discover") and not self.end.done():
             params: Message = {"requestId": call.id, "reason": "The client gave the request up."}
             self._spawn(partial(self.notify, "notifications/cancelled", params))
 
@@ -339,25 +342,25 @@ class UpstreamConversation:
         if call is not None and not call.answer.done():
             call.answer.set_exception(UpstreamLost(f"its response is invalid: {message.why}"))
 
-    def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
+    def _asks(self, id: object, method: str, params: Message, request_id: int | None) -> None:
         self._count_unwanted(ASKED)
-        if len(self._asked) >= MAX_REPLIES:
+        if len(self._request_tasks) >= MAX_REPLIES:
             _ASKED.report()
             return
         if method == "ping":
             self._spawn(partial(self._reply, id, {}))
             return
-        call = self._calls.get(related) if related is not None else self._only(method)
+        call = self._calls.get(request_id) if request_id is not None else self._only(method)
         if call is None or call.asker is None:
             self._spawn(partial(self._refuse, id, types.INVALID_REQUEST, "No client is known for this request."))
-        elif len(self._asked) >= MAX_ASKED:
+        elif len(self._request_tasks) >= MAX_ASKED:
             _ASKED.report()
             self._spawn(partial(self._refuse, id, types.INTERNAL_ERROR, "Too many requests of yours wait already."))
         else:
             self._spawn(partial(self._ask, call, call.asker, id, method, params))
 
     async def _ask(self, call: PendingCall, asker: Asker, id: object, method: str, params: Message) -> None:
-        call.asked += 1
+        call.requests += 1
         call.touch()
         try:
             if call.telling is not None:
@@ -368,10 +371,10 @@ class UpstreamConversation:
         else:
             await self._reply(id, answer)
         finally:
-            call.asked -= 1
+            call.requests -= 1
             call.touch()
 
-    def _take_notification(self, method: str, params: Message, related: int | None, size: int) -> None:
+    def _take_notification(self, method: str, params: Message, request_id: int | None, size: int) -> None:
         self._count_unwanted()
         if method == "notifications/cancelled":
             return  # the upstream's request is answered anyway, and it ignores the answer
@@ -383,8 +386,8 @@ class UpstreamConversation:
             params = {**params, "progressToken": call.token}
         elif subscription := _subscription(params):
             call = self._calls.get(subscription)
-        elif related is not None:
-            call = self._calls.get(related)
+        elif request_id is not None:
+            call = self._calls.get(request_id)
         elif method == "notifications/message":
             call = self._only()
         if size > LARGEST_CHANGE and method.endswith(CHANGES):
@@ -395,18 +398,18 @@ class UpstreamConversation:
         if call is not None:
             call.touch()
         if call is None or call.asker is None or method.endswith(CHANGES):
-            self._heard(method, params)
+            self._on_notification(method, params)
             return
         if call.telling is None:  # most calls send no notifications
             call.telling = CallNotifier(self._tasks, call.asker.tell)
         call.telling.add(method, params, size)
 
-    def _only(self, asked: str | None = None) -> PendingCall | None:
-        """Return the newest call if all in flight are of one client, preferably one that can answer `asked`."""
+    def _only(self, request_id: str | None = None) -> PendingCall | None:
+        """Return the newest call if all in flight are of one client, preferably one that can answer `request_id`."""
         calls = {call: call.asker for call in self._calls.values() if call.asker is not None and call.asker.who}
         if len({asker.who for asker in calls.values()}) != 1:
             return None
-        return max(calls, key=lambda call: (asked is None or calls[call].takes(asked), call.id))
+        return max(calls, key=lambda call: (request_id is None or calls[call].takes(request_id), call.id))
 
     def _count_unwanted(self, counts: float = 1.0) -> None:
         if (why := self._flood.over(counts)) is not None:
@@ -438,8 +441,8 @@ class UpstreamConversation:
                 log.exception("a request of an upstream failed")
 
         task = self._tasks.create_task(run())
-        self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        self._request_tasks.add(task)
+        task.add_done_callback(self._request_tasks.discard)
 
 
 def is_answer(message: Mapping[str, Any], id: int | None) -> bool:

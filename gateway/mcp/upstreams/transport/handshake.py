@@ -41,17 +41,17 @@ class Mirrors:
     """The mirrored arguments of the tools of one upstream."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Mapping[str, Any], Mirrored | None]] = {}
+        self._by_tool: dict[str, tuple[Mapping[str, Any], Mirrored | None]] = {}
 
     def of(self, name: str, tool: Mapping[str, Any]) -> Mirrored | None:
         """Return the fields of `tool` as it is listed now; None if its schema declares them wrongly."""
-        known = self._known.get(name)
+        known = self._by_tool.get(name)
         if known is None or known[0] is not tool:
             schema = tool.get("inputSchema")
-            found = x_mcp_header_map(schema) if find_invalid_x_mcp_header(schema) is None else None
-            if len(self._known) >= CACHED_TOOLS:
-                self._known.clear()
-            known = self._known[name] = (tool, found)
+            headers = x_mcp_header_map(schema) if find_invalid_x_mcp_header(schema) is None else None
+            if len(self._by_tool) >= CACHED_TOOLS:
+                self._by_tool.clear()
+            known = self._by_tool[name] = (tool, headers)
         return known[1]
 
 
@@ -96,31 +96,31 @@ async def negotiate(
     if not modern:
         try:
             return await _initialize(conversation, capabilities, timeout)
-        except MCPError as refused:
-            log.debug("an upstream refused the handshake: %s", refused)
+        except MCPError as refusal:
+            log.debug("an upstream refused the handshake: %s", refusal)
     return await _modern_first(conversation, capabilities, timeout)
 
 
 async def _modern_first(
     conversation: UpstreamConversation, capabilities: Mapping[str, Any], timeout: float
 ) -> HandshakeResult:
-    version, named = LATEST_MODERN_VERSION, list[str]()
+    version, versions = LATEST_MODERN_VERSION, list[str]()
     for _ in range(2):
         try:
-            found = await _try_discover(conversation, version, capabilities, timeout)
+            terms = await _try_discover(conversation, version, capabilities, timeout)
         except (MCPError, TimeoutError) as error:
-            named = named_versions(error)
-            if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
+            versions = named_versions(error)
+            if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in versions and known != version]:
                 version = mutual[-1]
                 continue
-            if named and set(named).isdisjoint(HANDSHAKE_PROTOCOL_VERSIONS):
-                raise _strange(named) from error
+            if versions and set(versions).isdisjoint(HANDSHAKE_PROTOCOL_VERSIONS):
+                raise _strange(versions) from error
             break
-        if isinstance(found, HandshakeResult):
-            return found
-        named = found
+        if isinstance(terms, HandshakeResult):
+            return terms
+        versions = terms
         break
-    return await _initialize(conversation, capabilities, timeout, named)
+    return await _initialize(conversation, capabilities, timeout, versions)
 
 
 async def _try_discover(
@@ -172,26 +172,28 @@ async def _discover(
     params = {"_meta": envelope(version, capabilities)}
     fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
     result = await conversation.request("server/discover", params, headers=fields, timeout=timeout)
-    supported = _texts(result.get("supportedVersions"))
-    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in supported]
+    versions = _texts(result.get("supportedVersions"))
+    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in versions]
     if not mutual:
-        return supported
+        return versions
     meta = result.get("_meta")
     info = meta.get(types.SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
     return _terms(mutual[-1], result, info)
 
 
 async def _initialize(
-    conversation: UpstreamConversation, capabilities: Mapping[str, Any], timeout: float, named: Sequence[str] = ()
+    conversation: UpstreamConversation, capabilities: Mapping[str, Any], timeout: float, versions: Sequence[str] = ()
 ) -> HandshakeResult:
-    """Return the terms of a handshake upstream, in the newest version that it `named`, or names in a refusal."""
+    """Return the terms of a handshake upstream, in the newest version that it `versions`, or names in a refusal."""
     params = {"capabilities": dict(capabilities), "clientInfo": dict(INFO)}
-    wanted = _newest(named) or LATEST_HANDSHAKE_VERSION
+    requested_version = _newest(versions) or LATEST_HANDSHAKE_VERSION
     try:
-        result = await conversation.request("initialize", {"protocolVersion": wanted, **params}, timeout=timeout)
+        result = await conversation.request(
+            "initialize", {"protocolVersion": requested_version, **params}, timeout=timeout
+        )
     except MCPError as error:
         other = _newest(named_versions(error))
-        if other in (None, wanted):
+        if other in (None, requested_version):
             raise
         result = await conversation.request("initialize", {"protocolVersion": other, **params}, timeout=timeout)
     version = result.get("protocolVersion")
@@ -213,8 +215,10 @@ def _terms(version: str, result: Mapping[str, Any], info: object) -> HandshakeRe
 
 def speaks_another(error: MCPError, version: str) -> bool:
     """Return whether the upstream refused a request because it no longer supports `version`, but another known one."""
-    named = named_versions(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
-    return version not in named and not set(named).isdisjoint((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
+    versions = named_versions(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
+    return version not in versions and not set(versions).isdisjoint(
+        (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
+    )
 
 
 def named_versions(error: MCPError | TimeoutError) -> list[str]:
@@ -223,13 +227,13 @@ def named_versions(error: MCPError | TimeoutError) -> list[str]:
     return _texts(data.get("supported") if isinstance(data, dict) else None)
 
 
-def _newest(named: Sequence[str]) -> str | None:
+def _newest(versions: Sequence[str]) -> str | None:
     """Return the newest of these handshake versions that is known here."""
-    return next((known for known in reversed(HANDSHAKE_PROTOCOL_VERSIONS) if known in named), None)
+    return next((known for known in reversed(HANDSHAKE_PROTOCOL_VERSIONS) if known in versions), None)
 
 
-def _strange(named: Sequence[str]) -> UpstreamLost:
-    return UpstreamLost(f"it speaks protocol {', '.join(named)[:80]}, which the gateway does not know")
+def _strange(versions: Sequence[str]) -> UpstreamLost:
+    return UpstreamLost(f"it speaks protocol {', '.join(versions)[:80]}, which the gateway does not know")
 
 
 def _texts(result: object) -> list[str]:

@@ -65,7 +65,7 @@ class StreamableHttp:
         self._version: str | None = None
         self._receive: Receive | None = None
         self._running = asyncio.Event()
-        self._lost: asyncio.Future[UpstreamLost] = asyncio.get_running_loop().create_future()
+        self._loss: asyncio.Future[UpstreamLost] = asyncio.get_running_loop().create_future()
         self._standing: asyncio.Event = asyncio.Event()
         self._resuming = 0
         self._sending = 0
@@ -76,7 +76,7 @@ class StreamableHttp:
         self._running.set()
         standing = asyncio.ensure_future(self._stand())
         try:
-            raise await asyncio.shield(self._lost)  # cancellation does not lose it: `_leave` ends it
+            raise await asyncio.shield(self._loss)  # cancellation does not lose it: `_leave` ends it
         finally:
             standing.cancel()
             await asyncio.wait({standing})
@@ -88,7 +88,7 @@ class StreamableHttp:
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         await self._running.wait()
-        if self._lost.done() and isinstance(self._lost.result(), SessionEnded):
+        if self._loss.done() and isinstance(self._loss.result(), SessionEnded):
             raise SessionEnded
         self._sending += 1
         try:
@@ -105,11 +105,11 @@ class StreamableHttp:
             self._version = version
         method = message.get("method")
         asks = method is not None and "id" in message
-        related: int | None = message["id"] if asks else None
+        request_id: int | None = message["id"] if asks else None
         opening = method == "initialize"
         if opening:
             self._session = self._version = None
-        stream = StreamPosition(related, RESUMES if method == "subscriptions/listen" else None)
+        stream = StreamPosition(request_id, RESUMES if method == "subscriptions/listen" else None)
         try:
             answer = await self._exchange("POST", await encode_in_thread(message), headers, stream)
         except ConnectionLost as error:
@@ -118,14 +118,14 @@ class StreamableHttp:
         if opening and (session := answer.header(SESSION)) is not None:
             self._session = session if session.isascii() and session.isprintable() else None
         if answer.status >= 300:
-            await self._take_failure(answer, method, related)
-        elif related is None:
+            await self._take_failure(answer, method, request_id)
+        elif request_id is None:
             if method == "notifications/initialized":
                 self._standing.set()
         elif answer.status == 202:
             raise UpstreamLost("the upstream took a request and gave no answer")
         else:
-            await self._take_answer(answer, related, stream)
+            await self._take_answer(answer, request_id, stream)
 
     async def _exchange(
         self, method: str, body: bytes | None, headers: Mapping[str, str], stream: StreamPosition
@@ -145,7 +145,7 @@ class StreamableHttp:
 
         return await self._requests.ask(method, body, fields, answer)
 
-    async def _take_failure(self, answer: HttpAnswer, method: str | None, related: int | None) -> None:
+    async def _take_failure(self, answer: HttpAnswer, method: str | None, request_id: int | None) -> None:
         message: object = None
         if answer.kind == "application/json":
             with suppress(ValueError):
@@ -155,14 +155,14 @@ class StreamableHttp:
         if gone or (method not in OPENING and answer.status == 400 and knows_no_session(_message_of(error))):
             self._lose(SessionEnded())
             raise SessionEnded
-        if related is None:
+        if request_id is None:
             return
         if isinstance(error, dict) and self._receive is not None:
-            self._receive({"id": related, "error": error}, related, 0)
+            self._receive({"id": request_id, "error": error}, request_id, 0)
             return
         raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {answer.status}.")
 
-    async def _take_answer(self, answer: HttpAnswer, related: int, stream: StreamPosition) -> None:
+    async def _take_answer(self, answer: HttpAnswer, request_id: int, stream: StreamPosition) -> None:
         if answer.kind == "application/json":
             try:
                 message = await answer.message()
@@ -171,10 +171,10 @@ class StreamableHttp:
             except ValueError as error:
                 raise UpstreamLost(f"the upstream's response is not valid JSON: {error}") from error
             if isinstance(message, dict) and message.get("id") is None and "error" in message:
-                message = {**message, "id": related}  # JSON-RPC 2.0, 5: the server could not tell the request's id
-            if not isinstance(message, dict) or not is_answer(message, related):
+                message = {**message, "id": request_id}  # JSON-RPC 2.0, 5: the server could not tell the request's id
+            if not isinstance(message, dict) or not is_answer(message, request_id):
                 raise UpstreamLost("the upstream answered another request than it was asked")
-            self._take(message, related, 0)
+            self._take(message, request_id, 0)
         elif answer.kind == EVENTS:
             if not stream.answered:
                 await self._resume(stream)
@@ -219,11 +219,11 @@ class StreamableHttp:
             return True
         return answer.status >= 500 or (answer.status == 200 and answer.kind == EVENTS)
 
-    def _take(self, message: object, related: int | None, size: int) -> bool:
+    def _take(self, message: object, request_id: int | None, size: int) -> bool:
         if self._receive is None:
             return False
         try:
-            return self._receive(message, related, size)
+            return self._receive(message, request_id, size)
         except UpstreamLost as lost:
             self._lose(lost)
             raise
@@ -251,13 +251,13 @@ class StreamableHttp:
             self._lose(UpstreamLost("the upstream is gone"))
 
     def _lose(self, lost: UpstreamLost) -> None:
-        if not self._lost.done():
-            self._lost.set_result(lost)
+        if not self._loss.done():
+            self._loss.set_result(lost)
 
     async def _leave(self) -> None:
         """End the session, so that the server need not keep it, and close the connections."""
         try:
-            if self._session is not None and not self._lost.done():
+            if self._session is not None and not self._loss.done():
                 with suppress(UpstreamLost, ConnectionLost, TimeoutError):
                     async with asyncio.timeout(2):
                         await self._exchange("DELETE", None, {}, StreamPosition(None))
@@ -321,7 +321,7 @@ class OlderSse:
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         endpoint = await asyncio.shield(self._endpoint)
 
-        def nothing(message: object, related: int | None, size: int) -> bool:
+        def nothing(message: object, request_id: int | None, size: int) -> bool:
             """Ignore the body: the answer comes on the stream."""
             return False
 

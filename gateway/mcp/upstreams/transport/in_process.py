@@ -96,18 +96,18 @@ class InProcess:
     def _server(self) -> Server[Any]:
         module, _, name = self._place.partition(":")
         try:
-            found = getattr(importlib.import_module(module), name)
-            if not isinstance(found, Server | MCPServer) and callable(found):
-                found = found()
+            factory = getattr(importlib.import_module(module), name)
+            if not isinstance(factory, Server | MCPServer) and callable(factory):
+                factory = factory()
         except (Exception, SystemExit) as error:  # foreign code, whatever it raises
             raise self._fail(f"{self._place} cannot be had: {error}") from error
-        if isinstance(found, MCPServer):
-            found = found._lowlevel_server  # the SDK's own client does the same; there is no public name
-        if not isinstance(found, Server):
+        if isinstance(factory, MCPServer):
+            factory = factory._lowlevel_server  # the SDK's own client does the same; there is no public name
+        if not isinstance(factory, Server):
             raise self._fail(f"{self._place} is not a server of the MCP SDK")
-        if _staying not in found.middleware:
-            found.middleware.append(_staying)
-        return found
+        if _staying not in factory.middleware:
+            factory.middleware.append(_staying)
+        return factory
 
     def _fail(self, why: str) -> UpstreamLost:
         lost = UpstreamLost(why, unsent=not self._to.done())

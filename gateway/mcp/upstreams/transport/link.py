@@ -62,10 +62,10 @@ class LinkSession:
 
 class Link:
     """Keeps one connection, while `run` is running. `dial` makes its carrier, `modern` is the preferred era.
-    `start` limits the handshake, in seconds. `heard` receives notifications that belong to no call; `prepare` is
-    awaited for each new connection before its first use, and `renewed` is called after that. A broken connection is
-    restored at once while `wanted` returns True, else when it is needed. `made` is the time of the last connection,
-    `gone` that at which no server was found at its address, by `time.monotonic`.
+    `start` limits the handshake, in seconds. `on_notification` receives notifications that belong to no call; `prepare`
+    is awaited for each new connection before its first use, and `on_reconnect` is called after that. A broken
+    connection is restored at once while `is_wanted` returns True, else when it is needed. `connected_at` is the time of
+    the last connection, `lost_at` that at which no server was found at its address, by `time.monotonic`.
     """
 
     def __init__(
@@ -78,30 +78,30 @@ class Link:
         start: float,
         timeout: float,
         most: int,
-        heard: Callable[[str, Message], None],
+        on_notification: Callable[[str, Message], None],
         prepare: Callable[[LinkSession], Awaitable[None]],
-        renewed: Callable[[LinkSession], None],
-        wanted: Callable[[], bool],
+        on_reconnect: Callable[[LinkSession], None],
+        is_wanted: Callable[[], bool],
     ) -> None:
         self.name = name
         self.state = LinkState.IDLE
         self.problem: str | None = None
-        self.used = 0.0
+        self.used_at = 0.0
         self.attempts = 0
-        self.made = -math.inf
-        self.gone = -math.inf
+        self.connected_at = -math.inf
+        self.lost_at = -math.inf
         self._dial = dial
         self._capabilities = capabilities
         self._modern = modern
         self._start = start
         self._timeout = timeout
         self._most = most
-        self._refused: Refusal | None = None
-        self._heard = heard
+        self._refusal: Refusal | None = None
+        self._on_notification = on_notification
         self._prepare = prepare
-        self._renewed = renewed
-        self._wanted = wanted
-        self._needed = asyncio.Event()
+        self._on_reconnect = on_reconnect
+        self._is_wanted = is_wanted
+        self._demand = asyncio.Event()
         self._session: LinkSession | None = None
         self._coming: asyncio.Future[LinkSession] | None = None
         self._again = 0.0
@@ -110,9 +110,9 @@ class Link:
     @property
     def trouble(self) -> str | None:
         """The problem, with the remedy in the configuration if there is one."""
-        if self.problem is None or self._refused is None:
+        if self.problem is None or self._refusal is None:
             return self.problem
-        return explain_failure(self.name, self.problem, self._refused.reason)
+        return explain_failure(self.name, self.problem, self._refusal.reason)
 
     @property
     def now(self) -> LinkSession | None:
@@ -128,15 +128,15 @@ class Link:
 
     async def session(self) -> LinkSession:
         """Return the connection, made if necessary. Raises `Refusal`, at once until the next attempt is due."""
-        self.used = time.monotonic()
+        self.used_at = time.monotonic()
         if self._session is not None and not self._session.conversation.over.done():
             return self._session
-        if self.state is LinkState.FAILED and self.used < self._again:
-            wait = max(1, round(self._again - self.used))
+        if self.state is LinkState.FAILED and self.used_at < self._again:
+            wait = max(1, round(self._again - self.used_at))
             raise self._unavailable(f"{self.problem}; it is tried again in {wait} s")
         if self._coming is None or self._coming.done():
             self._coming = asyncio.get_running_loop().create_future()
-        self._needed.set()
+        self._demand.set()
         try:
             async with asyncio.timeout(OPENING):
                 return await asyncio.shield(self._coming)
@@ -154,21 +154,21 @@ class Link:
         failures = 0
         async with asyncio.TaskGroup() as connections:  # superseded ones, too, while their last calls are answered
             while True:
-                if not self._wanted() or self._waits_for_a_person:
-                    await self._needed.wait()
-                self._needed.clear()
-                started = time.monotonic()
+                if not self._is_wanted() or self._waits_for_a_person:
+                    await self._demand.wait()
+                self._demand.clear()
+                started_at = time.monotonic()
                 self.state = LinkState.CONNECTING
                 self.attempts += 1
                 ending: asyncio.Future[_Over] = asyncio.get_running_loop().create_future()
                 connections.create_task(self._live(ending))
                 over = await ending
-                self._session, self._refused = None, over.refusal
+                self._session, self._refusal = None, over.refusal
                 if over.anew:
                     log.info("upstream %s: %s; a new one begins", self.name, over.why)
                     self.state = LinkState.IDLE
                     continue
-                lasted = self.state is LinkState.READY and time.monotonic() - started > STEADY
+                lasted = self.state is LinkState.READY and time.monotonic() - started_at > STEADY
                 failures = 0 if lasted and not over.flooded else failures + 1
                 await asyncio.sleep(self._note_failure(over, failures))
 
@@ -179,7 +179,7 @@ class Link:
         longest = GONE_WAIT if gone else LONGEST_WAIT
         resting = failures and not self._waits_for_a_person
         wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), longest) if resting else 0.0
-        self.gone = time.monotonic() if gone else -math.inf
+        self.lost_at = time.monotonic() if gone else -math.inf
         self.state, self._again = LinkState.FAILED, time.monotonic() + wait
         log.warning("upstream %s: %s", self.name, over.why)
         if self._coming is not None and not self._coming.done():
@@ -192,20 +192,25 @@ class Link:
         over = _Over("the gateway failed at the connection; its log says why")
         try:
             async with UpstreamConversation(
-                self._dial(), timeout=self._timeout, most=self._most, heard=self._heard
+                self._dial(), timeout=self._timeout, most=self._most, on_notification=self._on_notification
             ) as conversation:
                 async with asyncio.timeout(self._start):
                     terms = await negotiate(conversation, self._capabilities, modern=self._modern, timeout=self._start)
                 session = LinkSession(conversation, terms)
                 await self._prepare(session)
                 self._session, answers = session, conversation.answers
-                self.state, self.problem, self.made, self.gone = LinkState.READY, None, time.monotonic(), -math.inf
+                self.state, self.problem, self.connected_at, self.lost_at = (
+                    LinkState.READY,
+                    None,
+                    time.monotonic(),
+                    -math.inf,
+                )
                 if self._coming is not None and not self._coming.done():
                     self._coming.set_result(session)
-                self._renewed(session)
+                self._on_reconnect(session)
                 why = await asyncio.shield(conversation.over)
                 # A server that at once forgets a new session would otherwise cause endless new ones.
-                anew = not conversation.ended.done() and (conversation.answers > answers or self._renewing)
+                anew = not conversation.end.done() and (conversation.answers > answers or self._renewing)
                 self._renewing = False
                 ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
                 await conversation.drain()
@@ -227,19 +232,19 @@ class Link:
     @property
     def _waits_for_a_person(self) -> bool:
         """True if a person must first connect an account; the next call after that makes the connection."""
-        return self._refused is not None and self._refused.reason is Reason.CREDENTIAL_NEEDED
+        return self._refusal is not None and self._refusal.reason is Reason.CREDENTIAL_NEEDED
 
     def _unavailable(self, why: str | None) -> Refusal:
-        if self._refused is None:
+        if self._refusal is None:
             return unreachable(self.name, str(why))
-        return connection_refusal(self.name, self._refused, why)
+        return connection_refusal(self.name, self._refusal, why)
 
 
-def connection_refusal(name: str, refused: Refusal, why: str | None = None) -> Refusal:
+def connection_refusal(name: str, refusal: Refusal, why: str | None = None) -> Refusal:
     """Return the refusal of a connection to the upstream `name`; `why` replaces its text."""
-    if refused.reason is Reason.CREDENTIAL_NEEDED:
-        return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
-    return unreachable(name, why or refused.detail, refused.reason)
+    if refusal.reason is Reason.CREDENTIAL_NEEDED:
+        return Refusal(refusal.reason, refusal.detail, connect_url=refusal.connect_url)
+    return unreachable(name, why or refusal.detail, refusal.reason)
 
 
 def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:

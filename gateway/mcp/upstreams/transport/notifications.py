@@ -82,7 +82,7 @@ class CallNotifier:
 
     def __init__(self, tasks: asyncio.TaskGroup, tell: Tell) -> None:
         self._news: asyncio.Queue[tuple[str, dict[str, Any], int] | asyncio.Future[None]] = asyncio.Queue()
-        self._size = self._taken = 0
+        self._size = self._bytes = 0
         self._task = tasks.create_task(self._run(tell))
 
     def add(self, method: str, params: dict[str, Any], count: int) -> None:
@@ -97,8 +97,8 @@ class CallNotifier:
         """Wait until the client has every notification added before, unless it does not read."""
         end, before = asyncio.get_running_loop().create_future(), -1
         self._news.put_nowait(end)
-        while not end.done() and not self._task.done() and self._taken > before:
-            before = self._taken
+        while not end.done() and not self._task.done() and self._bytes > before:
+            before = self._bytes
             await asyncio.wait({end, self._task}, timeout=DRAIN, return_when=asyncio.FIRST_COMPLETED)
 
     def close(self) -> None:
@@ -107,12 +107,12 @@ class CallNotifier:
 
     async def _run(self, tell: Tell) -> None:
         while True:
-            told = await self._news.get()
-            self._taken += 1
-            if isinstance(told, asyncio.Future):
-                told.set_result(None)
+            notification = await self._news.get()
+            self._bytes += 1
+            if isinstance(notification, asyncio.Future):
+                notification.set_result(None)
                 continue
-            method, params, count = told
+            method, params, count = notification
             self._size -= count
             try:
                 await tell(method, params)

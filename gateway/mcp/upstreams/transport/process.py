@@ -65,14 +65,14 @@ class Process:
         self._in_turn = in_turn
         self._reaper = reaper
         self._process: asyncio.subprocess.Process | None = None
-        self._started = asyncio.Event()
+        self._start = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._said: deque[str] = deque(maxlen=5)
+        self._last_lines: deque[str] = deque(maxlen=5)
         self._over = asyncio.Event()
         self._ending = ""
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
-        await self._started.wait()
+        await self._start.wait()
         process = self._process
         if process is None or process.stdin is None or process.stdin.is_closing():
             raise UpstreamLost(await self._why("the process is not running"), unsent=True)
@@ -116,7 +116,7 @@ class Process:
             self._over.set()
             raise UpstreamLost(self._ending, unsent=True) from error
         finally:
-            self._started.set()
+            self._start.set()
         if self._reaper is not None:
             self._reaper.watch(process.pid)
         listening, watching = asyncio.ensure_future(self._listen(process)), asyncio.ensure_future(_watch(process))
@@ -130,7 +130,7 @@ class Process:
             listening.cancel()
             watching.cancel()
             await asyncio.shield(asyncio.ensure_future(self._end(process)))
-            text = f"; it said: {' / '.join(self._said)}" if self._said else ""
+            text = f"; it said: {' / '.join(self._last_lines)}" if self._last_lines else ""
             self._ending = self._ending or f"the process ended with status {process.returncode}{text}"[:1000]
             self._over.set()
         raise UpstreamLost(self._ending)
@@ -143,18 +143,18 @@ class Process:
     async def _read(self, process: asyncio.subprocess.Process, receive: Receive) -> None:
         if process.stdout is None:
             return
-        begun, moments = bytearray(), TimeSlices(self._in_turn)
+        partial_line, moments = bytearray(), TimeSlices(self._in_turn)
         while part := await process.stdout.read(CHUNK):
             *lines, rest = part.split(b"\n")
-            if lines and begun:
-                begun += lines[0]
-                lines[0], begun = bytes(begun), bytearray()
-            begun += rest
+            if lines and partial_line:
+                partial_line += lines[0]
+                lines[0], partial_line = bytes(partial_line), bytearray()
+            partial_line += rest
             for line in lines:
                 began = perf_counter()
                 if not await self._line(line, receive, moments):
                     await moments.spend(perf_counter() - began)
-            if len(begun) > self._limit:
+            if len(partial_line) > self._limit:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
             await asyncio.sleep(0)  # reading available data does not yield by itself
 
@@ -166,8 +166,8 @@ class Process:
         try:
             message = await read(line, moments, LISTS)
         except ValueError as error:
-            shown = SecretRedactor(self._secrets).whole(line[:LONG])[:200]
-            log.debug("upstream %s: not JSON on its output: %r", self._name, shown)
+            visible_line = SecretRedactor(self._secrets).whole(line[:LONG])[:200]
+            log.debug("upstream %s: not JSON on its output: %r", self._name, visible_line)
             message = Unreadable.of(line, error)
         return receive(message, None, len(line))
 
@@ -191,7 +191,7 @@ class Process:
         for line in part.decode("utf-8", "replace").splitlines():
             text = "".join(letter for letter in line.strip() if letter.isprintable())[:300]
             if text:
-                self._said.append(text)
+                self._last_lines.append(text)
                 log.debug("upstream %s: %s", self._name, text)
 
 

@@ -41,8 +41,8 @@ class StreamPosition:
     `tries` limits consecutive failed attempts to resume it; None for one whose answer is awaited.
     """
 
-    def __init__(self, related: int | None, tries: int | None = None) -> None:
-        self.related = related
+    def __init__(self, request_id: int | None, tries: int | None = None) -> None:
+        self.request_id = request_id
         self.tries = tries
         self.last: str | None = None
         self.retry = RETRY
@@ -50,13 +50,13 @@ class StreamPosition:
 
     def answers(self, message: object) -> bool:
         """Return whether `message` is the answer that the stream was opened for."""
-        if isinstance(message, dict) and "method" not in message and is_answer(message, self.related):
+        if isinstance(message, dict) and "method" not in message and is_answer(message, self.request_id):
             self.answered = True
         return self.answered
 
 
 class HttpAnswer:
-    """One answer: the events of a stream are processed as they come, any other body is kept. `failed` is the fault.
+    """One answer: the events of a stream are processed as they come, any other body is kept. `failure` is the fault.
     `other` receives events that are no messages. With it, invalid JSON becomes `Unreadable`; without it, an error.
     """
 
@@ -71,7 +71,7 @@ class HttpAnswer:
         other: Callable[[Event], None] | None = None,
     ) -> None:
         self.reading = ResponseReader(method, limit, self._open_body)
-        self.failed: UpstreamLost | None = None
+        self.failure: UpstreamLost | None = None
         self._slow: asyncio.Task[None] | None = None
         self._kind: str | None = None
         self._limit = limit
@@ -112,7 +112,7 @@ class HttpAnswer:
             return Body(coding, self._limit)
         return _Events(self, EventReader(self._limit))
 
-    async def ended(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait until everything received is processed."""
         if self._slow is not None:
             await self._slow
@@ -190,13 +190,13 @@ class HttpAnswer:
         return Unreadable.of(event.data, error)
 
     def _take_event(self, message: object, event: Event) -> bool:
-        awaited = self._take(message, self._stream.related, len(event.data))
+        awaited = self._take(message, self._stream.request_id, len(event.data))
         if self._stream.answers(message):
             self.reading.enough = True
         return awaited
 
     def _fail(self, error: ValueError | UpstreamLost) -> None:
-        self.failed = error if isinstance(error, UpstreamLost) else UpstreamLost(f"the upstream sent {error}")
+        self.failure = error if isinstance(error, UpstreamLost) else UpstreamLost(f"the upstream sent {error}")
         self.reading.enough, self.reading.reusable = True, False
 
 
@@ -222,25 +222,28 @@ REMEMBERED: Final = 2
 
 
 class Credentials:
-    """`inject` returns the credential by method and URL, `take_response` decides on a retry, `echoed` notes masking."""
+    """`inject` returns the credential by method and URL, `take_response` decides on a retry.
+
+    `on_echo` notes masking.
+    """
 
     def __init__(
         self,
         inject: Callable[[str, str], Awaitable[InjectedFields]],
         take_response: Callable[[InjectedFields, str, int, Headers], Awaitable[bool]],
-        echoed: Callable[[], None],
+        on_echo: Callable[[], None],
     ) -> None:
         self._inject = inject
-        self._echoed = echoed
-        self._known: tuple[tuple[str, ...], ...] = ()
+        self._on_echo = on_echo
+        self._secrets: tuple[tuple[str, ...], ...] = ()
         self.take_response = take_response
 
     async def inject(self, method: str, url: str) -> InjectedFields:
         """Return the credential for one request."""
-        injected = await self._inject(method, url)
-        if injected.secrets and injected.secrets not in self._known:
-            self._known = (injected.secrets, *self._known[: REMEMBERED - 1])
-        return injected
+        credential_fields = await self._inject(method, url)
+        if credential_fields.secrets and credential_fields.secrets not in self._secrets:
+            self._secrets = (credential_fields.secrets, *self._secrets[: REMEMBERED - 1])
+        return credential_fields
 
     async def headers(self, method: str, url: str) -> dict[str, str]:
         """Return the header fields for one request."""
@@ -253,16 +256,16 @@ class Credentials:
 
     def hiding(self) -> AbstractContextManager[SecretRedactor]:
         """Yield a filter that masks every value of the credential in one message."""
-        return self._hiding() if self._known else _NO_SECRETS
+        return self._hiding() if self._secrets else _NO_SECRETS
 
     @contextmanager
     def _hiding(self) -> Iterator[SecretRedactor]:
-        echo = SecretRedactor(chain.from_iterable(self._known))
+        echo = SecretRedactor(chain.from_iterable(self._secrets))
         try:
             yield echo
         finally:
-            if echo.heard:
-                self._echoed()
+            if echo.names:
+                self._on_echo()
 
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -283,11 +286,11 @@ class RedirectTrail:
     """The addresses of one request, which began at `url`; credentials stay within its origin."""
 
     def __init__(self, url: str) -> None:
-        self._seen = [with_path(as_http(url))]
+        self._urls = [with_path(as_http(url))]
 
     def follow(self, status: int, location: str | None) -> str:
         """Return the next address after a status of `REDIRECTS`. Raises `UpstreamLost` with the reason to refuse it."""
-        here = self._seen[-1]
+        here = self._urls[-1]
         if not location:
             raise UpstreamLost(f"it answered with the redirect {status}, which names no address")
         try:
@@ -306,11 +309,11 @@ class RedirectTrail:
                 "write that URL in gateway.yaml"
             )
         address = with_path(str(there.with_user(None)))
-        if address in self._seen:
+        if address in self._urls:
             raise UpstreamLost(f"it redirects in a circle, to {_show_address(address)} again")
-        if len(self._seen) > MAX_REDIRECTS:
+        if len(self._urls) > MAX_REDIRECTS:
             raise UpstreamLost(f"it redirects more than {MAX_REDIRECTS} times in a row")
-        self._seen.append(address)
+        self._urls.append(address)
         return address
 
 
@@ -358,7 +361,7 @@ class Requests:
         `url` overrides the default one. Redirects are followed within the origin, with method and body. Raises
         `UpstreamLost`, and `ConnectionLost` if nothing came back.
         """
-        begun = url = url or self._url
+        first_url = url = url or self._url
         trail: RedirectTrail | None = None
         while True:
             answer, changed = await self._once(method, body, fields, make(url), url)
@@ -366,7 +369,7 @@ class Requests:
                 answer, _ = await self._once(method, body, fields, make(url), url)
             if answer.status not in REDIRECTS:
                 return answer
-            trail = trail or RedirectTrail(begun)
+            trail = trail or RedirectTrail(first_url)
             try:
                 url = trail.follow(answer.status, answer.header("location"))
             except UpstreamLost as lost:
@@ -390,7 +393,7 @@ class Requests:
                 if not answer.resumable:
                     raise
                 log.debug("a stream of an upstream broke, and is taken up again there: %s", error)
-            await answer.ended()
+            await answer.wait_for_end()
         except Refusal as refusal:
             if refusal.reason not in _ANSWERED:
                 raise UpstreamLost.of_refusal(refusal) from refusal
@@ -403,8 +406,8 @@ class Requests:
             raise ConnectionLost from error
         finally:
             answer.close()
-        if answer.failed is not None:
-            raise answer.failed
+        if answer.failure is not None:
+            raise answer.failure
         try:
             changed = await self._credentials.take_response(credential, url, answer.status, answer.reading.head.headers)
         except Refusal as refusal:

@@ -80,8 +80,8 @@ class WebSocket:
                     headers=await self._credentials.headers("GET", url),
                     limit=self._limit,
                 )
-            except RedirectRefusal as led:
-                url = trail.follow(led.code, led.location)
+            except RedirectRefusal as redirect:
+                url = trail.follow(redirect.code, redirect.location)
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, handler: Handler | None, receive: Receive) -> None:
         moments = TimeSlices(self._in_turn)
@@ -97,7 +97,7 @@ class WebSocket:
                 receive(None, None, 0)
             elif frame.type is aiohttp.WSMsgType.TEXT:
                 if handler is not None:
-                    handler.heard()
+                    handler.message_received()
                 awaited = receive(await self._message(frame.data, moments), None, len(frame.data))
             else:
                 raise UpstreamLost("the upstream sent a frame that is not text")
