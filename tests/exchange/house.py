@@ -31,6 +31,7 @@ from gateway.hooks import Hooks
 from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Principal, Response, Secret
 from gateway.policy import Policy, parse_policy
 from gateway.policy.policy import Routes
+from gateway.policy.rules import Route
 from gateway.stores.journal import Journal
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
@@ -217,11 +218,11 @@ async def building(
 def with_obligations(policy: Policy, **obligations: Any) -> Policy:
     """Return the policy with other obligations on every route."""
 
-    def changed(route: Any) -> Any:
-        decided = replace(route.decided, obligations=replace(route.decided.obligations, **obligations))
-        return replace(route, decided=decided)
+    def with_them(route: Route) -> Route:
+        new = replace(route.decision.obligations, **obligations)
+        return replace(route, decision=replace(route.decision, obligations=new))
 
-    return replace(policy, routes=Routes([changed(route) for route in policy.routes.all]))
+    return replace(policy, routes=Routes([with_them(route) for route in policy.routes.all]))
 
 
 def reason(response: Response) -> str | None:

@@ -233,7 +233,7 @@ async def test_both_ways_write_the_same() -> None:
             fields = "".join(f"{name}: {value}\r\n" for name, value in mine.items())
             writer.write(f"GET /mcp HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n".encode())
             text = await reader.readuntil(b"retry: 3000\r\n\r\n\r\n")
-            await until(lambda served=served: served.face._followed)  # type: ignore[misc]  # a default binds it
+            await until(lambda served=served: served.face._subscriptions)  # type: ignore[misc]  # a default binds it
             served.views.offer(LOCAL, ADD)
             text += await reader.readuntil(b"list_changed")
             served.face.drain()
