@@ -100,10 +100,10 @@ class Packer:
         config = page_config(
             app=app.id,
             title=app.title,
-            runtime=self._built.runtime,
-            parts=self._built.parts,
-            paged=self._built.paged,
-            storage=self._built.storage if app.storage is StorageKind.GATEWAY else None,
+            runtime=self._build_files.runtime,
+            parts=self._build_files.parts,
+            paged=self._build_files.paged,
+            storage=self._build_files.storage if app.storage is StorageKind.GATEWAY else None,
             external=app.policy.external,
         )
         return compact_json_utf8(config).encode()
