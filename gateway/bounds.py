@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -82,6 +82,8 @@ class Shares:
         self.limit(each, in_all)
         self._by_owner: dict[str, int] = {}
         self.total = 0
+        self.elsewhere: Mapping[str, int] = {}
+        """The amounts that owners hold in other processes, as far as they are known: they count for `each`."""
 
     def limit(self, each: int, in_all: int) -> None:
         """Change the limits; owners that hold more keep it, and get no more."""
@@ -93,7 +95,7 @@ class Shares:
         """Take `amount` for `owner`; return False if there is no room."""
         before = self._by_owner.get(owner, 0)
         mine, used = before + amount, self.total + amount
-        if mine > self.each or used > self._in_all:
+        if mine + self.elsewhere.get(owner, 0) > self.each or used > self._in_all:
             return False
         if 2 * used > self._in_all and mine > self._small and self.total > before:
             return False
@@ -108,6 +110,10 @@ class Shares:
             self._by_owner[owner] = left
         else:
             self._by_owner.pop(owner, None)
+
+    def holders(self, least: int) -> dict[str, int]:
+        """Return the owners that hold at least so much here, with their amounts."""
+        return {owner: amount for owner, amount in self._by_owner.items() if amount >= least}
 
     @contextmanager
     def place(self, owner: str) -> Iterator[bool]:

@@ -28,7 +28,7 @@ from gateway.assembly.live_settings import Changing, LiveSettings
 from gateway.assembly.observability import GatewayDrain, health_of
 from gateway.assembly.packing import Packer
 from gateway.assembly.reload import Reloader
-from gateway.assembly.shared_state import shared_state
+from gateway.assembly.shared_state import SharedState
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
 from gateway.callers.entitlements import Entitlements
@@ -75,7 +75,7 @@ from gateway.stores.usage import DatabaseQuotas, IdempotencyKeys
 from gateway.stores.view_state import DatabaseLaunches, DatabaseTaints
 from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
-from gateway.views.memory import Launches, MemoryDirectory
+from gateway.views.memory import Launches
 from gateway.views.registry import Views
 
 
@@ -144,7 +144,7 @@ class Components:
         self.approvals = self.approving.questions
         self.circuits = Circuits()
         self.streams = Streams()
-        self.shared = shared_state(config, self.metrics)
+        self.shared = SharedState(config, self.metrics, self.accounts.ring.derive("directory of views"), None)
         limiter = Limiter(self.shared.rates, DatabaseQuotas(self.database))
         step = ApprovalStep(self.approvals, self.approving.grants, self.approving.page)
         self.calls = RunningCalls()
@@ -184,7 +184,7 @@ class Components:
         self.views = Views(
             self.apps.part(lambda app: app.rules),
             launches=Launches(store=DatabaseLaunches(self.database, self.accounts.ring)),
-            directory=MemoryDirectory(),
+            directory=self.shared.directory,
             keys=self.accounts.ring.derive("views"),
             each=config.mcp.views_each,
             taints=DatabaseTaints(self.database),
@@ -210,6 +210,7 @@ class Components:
             idle=config.mcp.session_idle,
         )
         self.bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
+        self.shared.share({"streams": self.in_flight.streams, "bodies": self.bodies.room})
         self.sandbox = SandboxDoor(
             self.build_files.folder / "sandbox", origins.sandbox, self.accounts.ring.derive("sandbox addresses")
         )

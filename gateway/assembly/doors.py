@@ -46,6 +46,7 @@ from gateway.exchange.cookies import CookieJars
 from gateway.fastpath.connection import FastConnection
 from gateway.fastpath.routes import FastRoutes
 from gateway.model import Principal
+from gateway.ports.limits import Attempts
 from gateway.ports.sessions import ApiTokens, Sessions
 from gateway.stores.sessions import Hints
 from gateway.telemetry import Metrics
@@ -87,6 +88,7 @@ class Doors:
             parts.accounts.hints,
             parts.entitlements.note_arrival,
             parts.metrics,
+            parts.shared.attempts,
         )
         self._host_pages = HostPages(lambda: parts.settings.now.config.hosts)
         self._exchange = ExchangeDoor(
@@ -97,6 +99,7 @@ class Doors:
             parts.entitlements.admits,
             public=server.public_url,
             console=origins.console,
+            attempts=parts.shared.attempts,
         )
         self._tickets = bridge_state.tickets
         self._guard = Guard(
@@ -276,6 +279,7 @@ def build_authentication(
     hints: Hints,
     on_arrival: Callable[[Principal], None],
     metrics: Metrics,
+    attempts: Attempts | None,
 ) -> AuthenticationParts:
     """Build by the current `settings`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins.
 
@@ -292,6 +296,7 @@ def build_authentication(
         sessions=sessions,
         on_arrival=on_arrival,
         count=metrics.authentications.add,
+        attempts=attempts,
     )
 
     def site(host: str) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from gateway.doors.responses import NAME, RefusedResponse, refusal_response
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal
 from gateway.policy import Rate, take
+from gateway.ports.limits import Attempts
 from gateway.token_buckets import Buckets
 
 WRONG: Final = Rate(300, 60.0)
@@ -56,18 +57,35 @@ _ALL: Final[Counted] = (0, 0)
 
 
 class LookupLimits:
-    """The rate limiter of failed look-ups. `clock` is monotonic, in seconds."""
+    """The rate limiter of failed look-ups. `clock` is monotonic, in seconds.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    Several processes count together in `attempts`, under the name `of`.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, *, attempts: Attempts | None = None, of: str = "tokens"
+    ) -> None:
         self._clock = clock
+        self._attempts = attempts
+        self._of = of
         self._buckets = Buckets[Counted](EACH, IN_ALL)
 
     def __len__(self) -> int:
         """Return the number of counted addresses and networks."""
         return len(self._buckets)
 
-    def take(self, address: Address | None) -> Counted | None:
+    async def take(self, address: Address | None) -> Counted | None:
         """Count a look-up, and return its key; None beyond the limit."""
+        counted = self._take(address)
+        if counted is None or self._attempts is None or await self._attempts.take(self._name(counted), WRONG):
+            return counted
+        _WRONG.report()
+        return None
+
+    def _name(self, counted: Counted) -> str:
+        return f"{self._of} {counted[0]} {counted[1]}"
+
+    def _take(self, address: Address | None) -> Counted | None:
         now, key, owner = self._clock(), subscriber(address), None
         if key not in self._buckets.tats:
             own, network = key, _network(key)
@@ -85,6 +103,8 @@ class LookupLimits:
     def give_back(self, count: Counted) -> None:
         """Undo the count of a look-up that succeeded."""
         self._buckets.give_back(count, WRONG.period / WRONG.count)
+        if self._attempts is not None:
+            self._attempts.give_back(self._name(count), WRONG)
 
 
 @dataclass(slots=True)
@@ -96,10 +116,10 @@ class Lookup:
     taken: Counted | None = None
     refused: bool = False
 
-    def may_ask(self) -> bool:
+    async def may_ask(self) -> bool:
         """Return whether an issuer may be asked about the token."""
         if self.taken is None and not self.refused:
-            self.taken = self.guesses.take(self.address())
+            self.taken = await self.guesses.take(self.address())
             self.refused = self.taken is None
         return self.taken is not None
 

@@ -39,6 +39,7 @@ from gateway.exchange.record import Recorder
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Caller, Door, Initiator, Json, Principal
 from gateway.policy import Rate
+from gateway.ports.limits import Attempts
 from gateway.token_buckets import Buckets
 
 HOST: Final = web.RequestKey("host site", HostSite)
@@ -176,6 +177,7 @@ class ExchangeDoor:
         public: str,
         console: str,
         clock: Callable[[], float] = time.time,
+        attempts: Attempts | None = None,
     ) -> None:
         self._pages = pages
         self._rules = rules
@@ -186,7 +188,7 @@ class ExchangeDoor:
         self._console = console
         self._clock = clock
         self._rates = Buckets[str]()
-        self._failures = LookupLimits()
+        self._failures = LookupLimits(attempts=attempts, of="clients")
         self._used_assertions: dict[Assertion, None] = {}
 
     def routes(self) -> list[web.RouteDef]:
@@ -212,7 +214,7 @@ class ExchangeDoor:
 
     async def _exchange(self, request: web.Request) -> web.Response:
         address = self._identify.client(request)
-        counter = self._failures.take(address)
+        counter = await self._failures.take(address)
         if counter is None:
             return _refuse(Unidentified("Too many failed requests came from this address.", "slow_down", status=429))
         try:

@@ -24,6 +24,7 @@ from gateway.doors.client_limits import Lookup, LookupLimits
 from gateway.doors.issuers import UNAVAILABLE, Issuer, RecentLookups
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
+from gateway.ports.limits import Attempts
 from gateway.ports.sessions import ApiTokens, SessionKind, Sessions, StoredSession
 
 NAME = "webmcp-gateway"
@@ -156,7 +157,7 @@ class Identify:
     """Identifies the principal of a request by `rules`, which may be others for the next one.
 
     `on_arrival` is called with each identified caller, whose claims may have changed; `count` with the method and
-    outcome of each check.
+    outcome of each check. Several processes count failed look-ups of tokens together in `attempts`.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class Identify:
         on_arrival: Callable[[Principal], None] = lambda _: None,
         count: Callable[[str, str], None] = lambda _, __: None,
         clock: Callable[[], float] = time.time,
+        attempts: Attempts | None = None,
     ) -> None:
         self._rules = rules
         self._tokens = tokens
@@ -177,7 +179,7 @@ class Identify:
         self._count = count
         self.generation = 0
         """Changes when callers that were identified before must be identified again."""
-        self._guesses = LookupLimits()
+        self._guesses = LookupLimits(attempts=attempts)
 
     async def principal(self, request: IncomingRequest, place: CallPlace) -> Principal:
         """Return the caller. Raises `Unidentified`, and OSError while the database is down."""

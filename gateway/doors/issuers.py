@@ -242,7 +242,7 @@ class Issuer:
         return self._spec.issuer
 
     async def principal(
-        self, token: str, resources: frozenset[str], may_ask: Callable[[], bool] = lambda: True
+        self, token: str, resources: frozenset[str], may_ask: Callable[[], Awaitable[bool]] | None = None
     ) -> Principal | None:
         """Return the caller with an access token at one of `resources`; None for one that is not this issuer's.
         An opaque token is introspected only if `may_ask` allows that. Raises `Unidentified`.
@@ -317,7 +317,9 @@ class Issuer:
         )
         return person(self._spec, {**more, **claims}, principal.subject), Secret(tokens.id_token)
 
-    async def _claims(self, token: str, key: bytes, may_ask: Callable[[], bool]) -> dict[str, Json] | None:
+    async def _claims(
+        self, token: str, key: bytes, may_ask: Callable[[], Awaitable[bool]] | None
+    ) -> dict[str, Json] | None:
         unverified = _read_signed(token)
         if unverified is not None:
             if unverified.claims["iss"] != self._spec.issuer:
@@ -328,7 +330,8 @@ class Issuer:
         if not self._spec.introspection or self._bad.get(key):
             return None
         metadata = await self._metadata.get()
-        if self._opaque.get(key.hex()) is None and not may_ask():  # a formerly valid token is no guess
+        formerly_valid = self._opaque.get(key.hex()) is not None  # and so no guess
+        if not formerly_valid and may_ask is not None and not await may_ask():
             return None
         claims = await run_flow(issuer_requests.introspect(self._spec, metadata, token), self._backend)
         if claims is None:

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.model import Caller
-from gateway.policy import Limit, Quota
+from gateway.policy import Limit, Quota, Rate
 
 
 class TakenRates(Struct, frozen=True, gc=False):
@@ -36,6 +36,18 @@ class Rates(Protocol):
 
     def give_back(self, limits: Sequence[Limit], rates_taken: TakenRates) -> None:
         """Return the cells that `take` took for these limits: the call does not run. It may take effect later."""
+        ...
+
+
+class Attempts(Protocol):
+    """Attempts that several processes count together, each by a name: those of one process are counted before."""
+
+    async def take(self, name: str, rate: Rate) -> bool:
+        """Count one attempt; return False beyond the rate, and True while the others cannot be known."""
+        ...
+
+    def give_back(self, name: str, rate: Rate) -> None:
+        """Undo the count of an attempt that succeeded. It may take effect later."""
         ...
 
 

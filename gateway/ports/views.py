@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -116,13 +116,17 @@ class LaunchStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """A live view as a model or the console sees it; `opened_at` is in seconds since the epoch."""
+    """A live view as a model or the console sees it; `opened_at` is in seconds since the epoch.
+
+    `owner` is the incarnation of the process that has it; empty for a view of this process.
+    """
 
     id: str
     app: str
     title: str
     opened_at: float
     tools: tuple[ViewTool, ...]
+    owner: str = ""
 
 
 class ViewDirectory(Protocol):
@@ -151,6 +155,12 @@ class ViewDirectory(Protocol):
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` after each change of a principal's views or tools; the returned function unregisters it."""
+        ...
+
+    def learn(self, principal: Principal) -> Awaitable[None] | None:
+        """Return None if the views of `principal` at other processes are known; else an awaitable, which ends when they
+        are, or soon if they cannot be.
+        """
         ...
 
 

@@ -252,3 +252,7 @@ class MemoryDirectory:
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` after each change of a principal's views or tools."""
         return self._watchers.add(callback)
+
+    def learn(self, principal: Principal) -> Awaitable[None] | None:
+        """Return None: there are no other processes."""
+        return None

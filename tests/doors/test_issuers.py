@@ -257,7 +257,7 @@ async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
     now, asked = 0.0, list[str]()
     evil.introspected["good"] = {**evil.claims("https://gateway.test"), "active": True}
 
-    def may_ask() -> bool:
+    async def may_ask() -> bool:
         asked.append(token)
         return not asked[1:]
 

@@ -13,41 +13,41 @@ from tests.clock import Clock
 
 
 @pytest.mark.bound("look-ups of invalid opaque tokens and login codes at an issuer")
-def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A valid token costs nothing, and one IPv6 subscriber is one address."""
     monkeypatch.setattr(client_limits, "WRONG", Rate(3, 60.0))
     clock = Clock()
     counted = LookupLimits(clock)
 
-    def asks(address: str, *, right: bool = False) -> bool:
+    async def asks(address: str, *, right: bool = False) -> bool:
         guess = Lookup(counted, lambda: ip_address(address))
-        asked = guess.may_ask() and guess.may_ask()
+        asked = await guess.may_ask() and await guess.may_ask()
         if right:
             guess.right()
         return asked
 
-    assert all(asks("2001:db8::1", right=True) for _ in range(10))
-    assert [asks(f"2001:db8::{number}") for number in range(1, 6)] == [True, True, True, False, False]
-    assert asks("2001:db8:0:1::1")
-    assert asks("192.0.2.1")
+    assert all([await asks("2001:db8::1", right=True) for _ in range(10)])
+    assert [await asks(f"2001:db8::{number}") for number in range(1, 6)] == [True, True, True, False, False]
+    assert await asks("2001:db8:0:1::1")
+    assert await asks("192.0.2.1")
     clock.now += 20.1
-    assert [asks("2001:db8::9"), asks("2001:db8::9")] == [True, False]
+    assert [await asks("2001:db8::9"), await asks("2001:db8::9")] == [True, False]
 
 
 @pytest.mark.bound("addresses with counted invalid tokens")
-def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further addresses of a network count together; those of another network are not affected."""
     monkeypatch.setattr(client_limits, "WRONG", Rate(2, 60.0))
     monkeypatch.setattr(client_limits, "EACH", 4)
     monkeypatch.setattr(client_limits, "IN_ALL", 8)
     counted = LookupLimits(Clock())
     network = int(IPv6Address("2001:db8::"))
-    own = [counted.take(IPv6Address(network + (number << 64))) for number in range(4)]
+    own = [await counted.take(IPv6Address(network + (number << 64))) for number in range(4)]
     assert all(own)
-    further = [counted.take(IPv6Address(network + (number << 64))) for number in range(4, 100)]
+    further = [await counted.take(IPv6Address(network + (number << 64))) for number in range(4, 100)]
     assert [bool(one) for one in further] == [True, True, *[False] * 94]
-    assert counted.take(ip_address("192.0.2.1"))
+    assert await counted.take(ip_address("192.0.2.1"))
     for number in range(100):
-        counted.take(IPv6Address(network + (number << 80)))
+        await counted.take(IPv6Address(network + (number << 80)))
     assert len(counted) <= 8 + 1
-    assert counted.take(ip_address("192.0.2.1"))
+    assert await counted.take(ip_address("192.0.2.1"))

@@ -4,19 +4,26 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.crypto import SigningKeys
 from gateway.model import LOCAL, Principal, ViewTool
 from gateway.ports.views import LiveView, ViewDirectory
+from gateway.stores.redis.connection import Redis
+from gateway.stores.redis.directory import RedisDirectory
+from gateway.stores.redis.members import Members
 from gateway.views.memory import MemoryDirectory
 
 EVE = replace(LOCAL, subject="eve")
 ADD = ViewTool("cart_add", "add", "Add", "Adds.", {})
 
 
-@pytest.fixture(params=[MemoryDirectory])
+@pytest.fixture(params=[MemoryDirectory, RedisDirectory])
 def directory(request: pytest.FixtureRequest) -> ViewDirectory:
     """Each implementation, without a view."""
-    made: ViewDirectory = request.param()
-    return made
+    local = MemoryDirectory()
+    if request.param is MemoryDirectory:
+        return local
+    redis: Redis = request.getfixturevalue("redis")
+    return RedisDirectory(redis, Members(redis, "node"), local, SigningKeys((b"k" * 32,)), lambda: "incarnation")
 
 
 def view(id: str, app: str = "cart", *tools: ViewTool) -> LiveView:
@@ -74,3 +81,12 @@ def test_a_listing_does_not_change_while_it_is_read(directory: ViewDirectory) ->
     for _, one in directory.all():
         directory.remove(LOCAL, one.id)
     assert directory.of(LOCAL) == ()
+
+
+async def test_the_views_of_a_caller_are_known_after_a_moment(directory: ViewDirectory) -> None:
+    """Also when nothing can be learnt of other processes: no caller waits for long, and none twice."""
+    directory.put(LOCAL, view("a"))
+    waits = directory.learn(LOCAL)
+    if waits is not None:
+        await waits
+    assert directory.of(LOCAL) == (view("a"),)

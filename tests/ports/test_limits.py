@@ -1,4 +1,4 @@
-"""The ports `Rates` and `Quotas`: exact under concurrency, all or none, bounded, and quotas outlive a restart."""
+"""The ports `Rates`, `Attempts`, `Quotas`: exact under concurrency, all or none, bounded; quotas outlive a restart."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,9 +11,10 @@ from gateway.exchange import limit as memory
 from gateway.exchange.limit import MemoryRates
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal
 from gateway.policy import Limit, Per, Quota, Rate, Window
-from gateway.ports.limits import Quotas, Rates, TakenRates
+from gateway.ports.limits import Attempts, Quotas, Rates, TakenRates
 from gateway.stores import usage as durable
-from gateway.stores.redis.rates import RedisBuckets, RedisRates
+from gateway.stores.redis.connection import Redis
+from gateway.stores.redis.rates import RedisAttempts, RedisBuckets, RedisRates
 from gateway.stores.sql import Database
 from gateway.stores.usage import DatabaseQuotas
 from gateway.token_buckets import Buckets
@@ -207,3 +208,31 @@ async def test_a_store_that_is_down_is_an_error(counting: MakeQuotas, database: 
     await database.__aexit__(None, None, None)
     with pytest.raises(OSError, match="not open"):
         await quotas.take((DAILY,), CALLER, NOON)
+
+
+@pytest.fixture(params=[RedisAttempts])
+def attempts(request: pytest.FixtureRequest, redis: Redis, other_redis: Redis) -> tuple[Attempts, Attempts]:
+    """Each implementation of `Attempts`, in two processes."""
+    return request.param(RedisBuckets(redis)), request.param(RedisBuckets(other_redis))
+
+
+async def test_attempts_at_several_processes_count_together(attempts: tuple[Attempts, Attempts]) -> None:
+    """Each name has a count of its own, and an attempt that succeeded none."""
+    one, other = attempts
+    rate = Rate(3, 3600.0)
+    assert [await process.take("a", rate) for process in (one, other, one, other)] == [True, True, True, False]
+    assert await other.take("b", rate)
+    one.give_back("a", rate)
+    assert [await one.take("a", rate), await other.take("a", rate)] == [True, False]
+
+
+async def test_attempts_of_others_that_cannot_be_known_refuse_nobody(
+    attempts: tuple[Attempts, Attempts], redis: Redis
+) -> None:
+    """A process counts its own ones apart."""
+    one, _ = attempts
+    rate = Rate(1, 3600.0)
+    assert await one.take("a", rate)
+    redis.fail(OSError("the network is down"))
+    assert await one.take("a", rate)
+    one.give_back("a", rate)

@@ -183,7 +183,7 @@ class LoginDoor:
                 "Not logged in", "The response arrived at the redirect URI of another authorization server.", 403
             )
         guess = self._identify.guess(request)
-        if not guess.may_ask():  # otherwise the gateway sends the issuer any code that a caller invents
+        if not await guess.may_ask():  # otherwise the gateway sends the issuer any code that a caller invents
             return page("Not logged in", "Too many failed logins came from this address. Wait a minute.", 429)
         # If several issuers share this redirect URI, the answer must name its issuer (RFC 9700, 4.4; RFC 9207).
         named, back = place is None and len(issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url

@@ -14,6 +14,9 @@ from gateway.watchers import Watchers
 BEAT: Final = 5.0
 """Seconds between two announcements."""
 
+HURRIED: Final = 0.2
+"""Seconds between two announcements at least."""
+
 LIFE: Final = 4 * BEAT
 """Seconds without one after which a process counts as gone."""
 
@@ -50,6 +53,7 @@ class Members:
         self._lost = Watchers[[]]()
         self._changed = Watchers[[]]()
         self._known = False
+        self._due = asyncio.Event()
 
     @property
     def count(self) -> int:
@@ -63,14 +67,18 @@ class Members:
 
     async def run(self) -> None:
         """Announce this process again and again, and whenever Redis is connected."""
-        connected = asyncio.Event()
-        self._redis.watch(connected.set)
+        self._redis.watch(self._due.set)
         while True:
-            connected.clear()
+            self._due.clear()
             await self.announce()
             with suppress(TimeoutError):
                 async with asyncio.timeout(BEAT):
-                    await connected.wait()
+                    await self._due.wait()
+            await asyncio.sleep(HURRIED)
+
+    def hurry(self) -> None:
+        """Learn of the other processes soon, as there is a new one."""
+        self._due.set()
 
     async def leave(self) -> None:
         """Remove this process, at its end."""

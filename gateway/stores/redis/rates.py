@@ -253,6 +253,30 @@ def local_share(limit: Limit, nodes: int) -> Limit:
     return Limit(Rate(1, rate.period / rate.count * nodes), limit.per, limit.scope)
 
 
+class RedisAttempts:
+    """The port `Attempts`."""
+
+    def __init__(self, buckets: RedisBuckets) -> None:
+        self._buckets = buckets
+
+    async def take(self, name: str, rate: Rate) -> bool:
+        """Count one attempt; return False beyond the rate."""
+        if not self._buckets.usable:
+            return True
+        try:
+            return (await self._buckets.take([_attempt(name, rate)])).exceeded is None
+        except RedisUnavailable:
+            return True
+
+    def give_back(self, name: str, rate: Rate) -> None:
+        """Undo the count of an attempt."""
+        self._buckets.give_back([_attempt(name, rate)])
+
+
+def _attempt(name: str, rate: Rate) -> Bucket:
+    return bucket_of(rate, f"{PREFIX}attempts:{short(name)}")
+
+
 def _bucket(limit: Limit, caller: Caller) -> Bucket:
     key = limit.key(caller)
     if key[2] is Per.VIEW:
