@@ -26,6 +26,7 @@ from gateway.config.secrets import LenientEnvironment
 from gateway.documents.nodes import MAX_SIZE, load
 from gateway.errors import DocumentError
 from gateway.jsontext.editing import set_member
+from gateway.jsontext.writing import indented_json
 from gateway.model import Json
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -302,45 +303,81 @@ def edit(text: str, members: Members, *, is_yaml: bool) -> str:
 
 
 def _set_in_yaml(text: str, place: tuple[str, ...], value: Json) -> str:
-    """Return a YAML text with `value` at a path of two names; every other line stays."""
+    """Return a YAML text with `value` at a path of two names; everything else stays.
+
+    Raises DocumentError, and ValueError for a text whose form cannot be edited.
+    """
     section, name = place
-    root = load(text, "it").value if text.strip() else {}
-    if root is None:
-        root = {}
-    if not isinstance(root, Mapping):
+    before = _plain_yaml(text)
+    if not isinstance(before, Mapping):
         raise ValueError("it is no mapping")
-    entry = yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True, width=1000)
-    block = "".join(f"  {line}\n" for line in entry.splitlines())
-    members = root.get(section)
-    if members is None or members.value is None or members.value == {}:
-        start = "".join(line for line in text.splitlines(keepends=True) if not re.match(rf"{section}\s*:", line))
-        return start + ("\n" if start and not start.endswith("\n") else "") + f"{section}:\n{block}"
-    if not isinstance(members.value, Mapping):
+    entries = before.get(section) or {}
+    if not isinstance(entries, Mapping):
         raise ValueError(f"{section} is no mapping")
-    lines = text.splitlines(keepends=True)
-    rows = sorted(_key_line(lines, child.line, key) for key, child in members.value.items())
-    indent = len(lines[rows[0]]) - len(lines[rows[0]].lstrip(" "))
-    if not indent:
-        raise ValueError(f"{section} is written in one line: write each entry of it on lines of its own")
-    block = "".join(f"{' ' * indent}{line}\n" for line in entry.splitlines())
-    old = members.value.get(name)
-    if old is None:
-        return "".join([*lines[: rows[0]], block, *lines[rows[0] :]])
-    if _plain_value(old.value) == value:
+    if name in entries and entries[name] == value:
         return text
-    first = _key_line(lines, old.line, name)
-    end = first + 1
-    while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip(" ")) > indent):
-        end += 1
-    return "".join([*lines[:first], block, *lines[end:]])
+    newline = "\r\n" if "\r\n" in text else "\n"
+    now = _with_yaml_entry(text, section, name, value, newline)
+    try:
+        after = _plain_yaml(now)
+    except DocumentError:
+        after = None
+    if after != {**before, section: {**entries, name: value}}:
+        raise ValueError(f"it is written in a form that cannot be edited here: write {section} on lines of its own")
+    return now
 
 
-def _key_line(lines: list[str], value: int, key: str) -> int:
-    """Return the index of the line with the key of a value that begins at or below it, in the line `value`."""
-    row = min(value, len(lines)) - 1
-    while row > 0 and not re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*:", lines[row]):
-        row -= 1
-    return row
+def _plain_yaml(text: str) -> object:
+    root = load(text, "it").value if text.strip() else None
+    return {} if root is None else _plain_value(root)
+
+
+def _with_yaml_entry(text: str, section: str, name: str, value: Json, newline: str) -> str:
+    """Return the text with the entry, where the form of the text is a usual one; otherwise it may be another one."""
+    root = yaml.compose(text, yaml.CSafeLoader)
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    key, node = next(((key, node) for key, node in pairs if key.value == section), (None, None))
+    if key is None or node is None:
+        end = root.end_mark.index if root is not None and pairs else len(text)
+        start = text[:end] + ("" if not end or text[end - 1] == "\n" else newline)
+        indent = " " * (pairs[0][0].start_mark.column if pairs else 0)
+        return start + _yaml_block({section: {name: value}}, indent, newline) + text[end:]
+    inner = f"{' ' * key.start_mark.column}  "
+    if not isinstance(node, yaml.MappingNode) or not node.value:  # null, or {}
+        line = re.compile(r"[^\r\n]*").match(text, node.end_mark.index)
+        end = line.end() if line is not None else node.end_mark.index
+        start = (text[: node.start_mark.index] + text[node.end_mark.index : end]).rstrip(" ")
+        return start + newline + _yaml_block({name: value}, inner, newline) + text[end:].removeprefix(newline)
+    known = next(((one, other) for one, other in node.value if one.value == name), None)
+    if node.flow_style and known is not None:
+        return text[: known[1].start_mark.index] + _one_line(value) + text[known[1].end_mark.index :]
+    if node.flow_style:
+        at = node.start_mark.index + 1
+        return f"{text[:at]}{_one_line({name: value})[1:-1].strip()}, {text[at:]}"
+    first = node.value[0][0].start_mark
+    block = _yaml_block({name: value}, " " * first.column, newline)
+    if known is None:
+        at = first.index - first.column
+        return text[:at] + block + text[at:]
+    column, at = first.column, known[0].start_mark.index - first.column
+    following = [one.start_mark.index - column for one, _ in node.value if one.start_mark.index - column > at]
+    end = min(following, default=node.end_mark.index)
+    kept = _LAST_COMMENTS.search(text, at, end)
+    return text[:at] + block + (kept[0] if kept is not None else "") + text[end:]
+
+
+_LAST_COMMENTS: Final = re.compile(r"(?:^[ ]*(?:#[^\r\n]*)?\r?\n)+\Z", re.MULTILINE)
+"""The empty lines and comments at the end of a text: they belong to what follows."""
+
+
+def _one_line(value: Json) -> str:
+    """Return a value as JSON in one line, which is also YAML."""
+    return " ".join(line.strip() for line in indented_json(value).strip().split("\n"))
+
+
+def _yaml_block(value: Json, indent: str, newline: str) -> str:
+    lines = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000).splitlines()
+    return "".join(f"{indent}{line}{newline}" for line in lines)
 
 
 def _plain_value(value: object) -> object:

@@ -10,8 +10,11 @@ from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import indented_json
 from gateway.model import Json
 
-_PART: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*\n|/\*.*?\*/)*[}\]])', re.DOTALL)
-"""A string, a comment, or a comma before a closing bracket."""
+_COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""A string, or a comment."""
+
+_COMMA: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{\[,]\s*,|,(?=\s*[}\]])', re.DOTALL)
+"""A string, a comma that follows no value, or one before a closing bracket, in a text without comments."""
 
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 _SPACE: Final = re.compile(r"\s*")
@@ -47,7 +50,9 @@ def set_member(text: str, path: Sequence[str], value: Json) -> str:
             return _insert(text, plain, at, list(members.values()), name, value, depth + 1)
         start, end = member
         if not rest:
-            return text[:start] + _text_of(value, _indent_at(text, start)) + text[end:]
+            if parse_json(plain[start:end]) == value:
+                return text
+            return text[:start] + _text_of(value, _indent_at(text, start), _newline(text)) + text[end:]
         if plain[start] != "{":
             raise ValueError(f"{'.'.join(path[: depth + 1])} is no object")
         at = start
@@ -56,7 +61,19 @@ def set_member(text: str, path: Sequence[str], value: Json) -> str:
 
 def _plain(text: str) -> str:
     """Return the text with spaces in place of comments and trailing commas, so that offsets stay."""
-    return _PART.sub(lambda part: part[0] if part[0][0] == '"' else re.sub(r"[^\n]", " ", part[0]), text)
+    return _COMMA.sub(_without_comma, _COMMENT.sub(_without_comment, text))
+
+
+def _without_comment(part: re.Match[str]) -> str:
+    return part[0] if part[0][0] == '"' else re.sub(r"[^\r\n]", " ", part[0])
+
+
+def _without_comma(part: re.Match[str]) -> str:
+    return " " if part[0] == "," else part[0]
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _skip(plain: str, at: int) -> int:
@@ -73,6 +90,7 @@ def _members(plain: str, at: int) -> dict[str, tuple[int, int]]:
         name = str(parse_json(plain[at:key]))
         start = _skip(plain, _skip(plain, key) + 1)
         end = _end(plain, start)
+        spans.pop(name, None)  # of equal names the last counts, and its place
         spans[name] = (start, end)
         at = _skip(plain, end)
         if plain[at] == ",":
@@ -101,7 +119,7 @@ def _insert(text: str, plain: str, at: int, values: list[tuple[int, int]], name:
     """Return the text with a member at the end of the object that begins at `at`."""
     outer = _indent_at(text, at)
     inner = _indent_at(text, values[0][0]) if values and "\n" in text[at : values[0][0]] else f"{outer}{INDENT}"
-    newline = "\r\n" if "\r\n" in text else "\n"
+    newline = _newline(text)
     key = indented_json(name).strip()
     member = f"{newline}{inner}{key}: {_text_of(value, inner, newline)}"
     if not values:
@@ -118,7 +136,7 @@ def _insert(text: str, plain: str, at: int, values: list[tuple[int, int]], name:
 
 
 def _without_comments(text: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda part: " " * len(part[0]), text, flags=re.DOTALL)
+    return _COMMENT.sub(_without_comment, text)
 
 
 def _indent_at(text: str, at: int) -> str:

@@ -154,12 +154,47 @@ def test_a_bad_file_is_named_and_left_as_it_is(home: Path, content: bytes) -> No
 
 def test_a_file_that_cannot_be_edited_is_left_as_it_is(home: Path) -> None:
     """A folder in its place, YAML in one line or that is no mapping."""
-    for text in ("extensions: {developer: {enabled: true}}\n", "- 1\n", "a: [\n", "extensions: [1]\n"):
+    for text in ("{a: 1}\n", "~\n", "extensions:\n  ? q\n  : 1\n", "- 1\n", "a: [\n", "extensions: [1]\n"):
         (home / "goose.yaml").write_text(text)
         done = connect("goose", "--write", "--file", str(home / "goose.yaml"))
         assert (done.exit_code, (home / "goose.yaml").read_text()) == (2, text), done.output
     (home / "folder").mkdir()
     assert connect("cursor", "--write", "--file", str(home / "folder")).exit_code == 2
+
+
+FORMS = {
+    "line ends of Windows": "a: 1\r\nextensions:\r\n  q: {b: 1}\r\nz: 2\r\n",
+    "in one line": "extensions: {q: {b: 1}} # mine\nz: 1\n",
+    "in one line over several": "extensions: {\n  q: {b: 1},\n  r: 2}\nz: 1\n",
+    "empty over two lines": "extensions: {\n}\nz: 3\n",
+    "empty with a quoted name": "'extensions':\nb: 2\n",
+    "null with a comment": "extensions: ~ # none\n  # a comment\nz: 1\n",
+    "the end of a document": "a: 1\n...\n",
+    "everything indented": "  a: 1\n  b: 2\n",
+    "no last line end": "extensions:\n  q: 1",
+    "a list at the indentation of its name": "extensions:\n  cart:\n  - a\n  - b\n  q: 1\n",
+    "a comment that is not indented": "extensions:\n  cart:\n    a: 1\n# x\n    b: 2\n\n  # of q\n  q: 1\nz: 1\n",
+    "one that ends at its indentation": "extensions:\n  cart: {a: 1,\n  b: 2}\n  q: 1\n",
+    "the same names in a text": "t: |\n  extensions:\n    cart: 1\nextensions:\n  q: |\n    cart: 2\n  cart: 1\n",
+}
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=list(FORMS))
+def test_yaml_of_any_form_means_the_same_afterwards_with_the_entry(home: Path, text: str) -> None:
+    """Whatever the form: the other values stay, the line ends too, and a second run changes nothing."""
+    file = home / "goose.yaml"
+    file.write_bytes(text.encode())
+    assert connect("goose", "--write", "--file", str(file), "--app", "cart").exit_code == 0
+    now = file.read_bytes().decode()
+    before, after = yaml.safe_load(text), yaml.safe_load(now)
+    entry = after["extensions"].pop("cart")
+    assert entry["uri"] == "http://localhost:18080/mcp/cart"
+    others = {name: value for name, value in (before.get("extensions") or {}).items() if name != "cart"}
+    assert after == {**before, "extensions": others}
+    assert now.count("\n") == now.count("\r\n") or "\r" not in now
+    assert ("# of q" in text) == ("# of q" in now)
+    assert connect("goose", "--write", "--file", str(file), "--app", "cart").output.splitlines()[0].endswith("already")
+    assert file.read_bytes().decode() == now
 
 
 def test_a_host_is_told_how_to_identify_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

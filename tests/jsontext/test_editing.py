@@ -44,15 +44,37 @@ def test_comments_and_everything_else_stay() -> None:
         ('{\n\t"a": {\n\t\t"c": 2\n\t}\n}', '{\n\t"a": {\n\t\t"c": 2,\n\t\t"b": 1\n\t}\n}'),
         ('{\r\n  "a": {\r\n    // empty\r\n  }\r\n}', '{\r\n  "a": {\r\n    // empty\r\n    "b": 1\r\n  }\r\n}'),
         ('{"a": {"b": [1, {"}": "]"}]}}', '{"a": {"b": 1}}'),
+        ("[1, /* a */ 2 /* b */]".join(('{"x": ', "}")), '{"x": [1, /* a */ 2 /* b */],\n  "a": {\n    "b": 1\n  }\n}'),
+        ('{"x": 1, "y": 2, "x": 3}', '{"x": 1, "y": 2, "x": 3,\n  "a": {\n    "b": 1\n  }\n}'),
     ],
 )
 def test_a_member_is_set_where_it_belongs(text: str, expected: str) -> None:
-    """In an empty file, an empty object, one line, with tabs, with line ends of Windows, in place of another value."""
+    """In an empty file or object, one line, tabs, line ends of Windows, comments, a name twice, for another value."""
     assert set_member(text, ["a", "b"], 1) == expected
 
 
+def test_a_member_that_is_there_already_changes_nothing() -> None:
+    """Also if it is written in another way; another value is written with the line ends of the text."""
+    text = '{\r\n  "a": {"b": {"c":1,   /* of c */ "d": [2]}}\r\n}'
+    assert set_member(text, ["a", "b"], {"c": 1, "d": [2]}) == text
+    assert "\n" not in set_member(text, ["a", "b"], {"c": 2}).replace("\r\n", "")
+
+
 @pytest.mark.parametrize(
-    "text", ["[]", '"x"', "{", '{"a": 1 "b": 2}', "{'a': 1}", '{"a": [}]}', '{"a": 1}', "nul", "// x"]
+    "text",
+    [
+        "[]",
+        '"x"',
+        "{",
+        '{"a": 1 "b": 2}',
+        "{'a': 1}",
+        '{"a": [}]}',
+        '{"a": 1}',
+        "nul",
+        "// x",
+        "{,}",
+        '{"a": {"c": 1,,}}',
+    ],
 )
 def test_a_text_that_cannot_be_edited_is_refused(text: str) -> None:
     """Invalid JSON, another value than an object, and another value on the way."""
