@@ -59,8 +59,8 @@ def read_metadata(spec: OAuthIssuer) -> Flow[Metadata]:
         return _metadata((yield from fetch_metadata(spec.issuer)))
     except (LookupError, ValueError) as error:
         raise unavailable(str(error)) from None
-    except Refusal:
-        raise unavailable("does not answer") from None
+    except Refusal as refusal:
+        raise unavailable("does not answer") from refusal
 
 
 def fetch_keys(url: str) -> Flow[tuple[PublicKey, ...]]:
@@ -175,8 +175,8 @@ def fetch_userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, 
 def _ask(request: Outbound) -> Flow[Response]:
     try:
         return (yield request)
-    except Refusal:
-        raise unavailable("does not answer") from None
+    except Refusal as refusal:
+        raise unavailable("does not answer") from refusal
 
 
 def _object(answer: Response) -> dict[str, Json]:

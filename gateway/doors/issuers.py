@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from copy import copy
@@ -28,9 +29,11 @@ from gateway.callers.issuer_tokens import (
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.callers.people import LoginAttempt
 from gateway.crypto import digest
-from gateway.errors import Unidentified
+from gateway.errors import Refusal, Unidentified
 from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Backend, Json, Principal, Secret
+
+log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -159,9 +162,13 @@ UNAVAILABLE: Final = 503
 
 
 class PublishedDocument(Generic[T]):
-    """A document that an issuer publishes: fetched single-flight, and cached while it is fresh."""
+    """A document that an issuer publishes: fetched single-flight, and cached while it is fresh.
 
-    def __init__(self, ask: Callable[[], Awaitable[T]], clock: Callable[[], float]) -> None:
+    The first failure of several is logged with its cause, which no caller learns; `name` says whose document it is.
+    """
+
+    def __init__(self, name: str, ask: Callable[[], Awaitable[T]], clock: Callable[[], float]) -> None:
+        self._name = name
         self._ask = ask
         self._clock = clock
         self._freshness = Freshness()
@@ -188,9 +195,12 @@ class PublishedDocument(Generic[T]):
         try:
             self._value = await self._ask()
         except Unidentified as error:
+            if self._error is None:
+                log.warning("%s: %s", self._name, _with_cause(error))
             self._error = error
             self._freshness.record_failure(self._clock())
         else:
+            self._error = None
             self._freshness.record_answer(self._clock())
 
     def _usable_value(self) -> T:
@@ -220,8 +230,8 @@ class Issuer:
         self._backend = backend
         self._clock = clock
         self._steady = steady
-        self._metadata = PublishedDocument(self._fetch_metadata, steady)
-        self._keys = PublishedDocument(self._fetch_keys, steady)
+        self._metadata = PublishedDocument(f"issuer {spec.issuer}: metadata", self._fetch_metadata, steady)
+        self._keys = PublishedDocument(f"issuer {spec.issuer}: keys", self._fetch_keys, steady)
         self._good: RecentLookups[tuple[bytes, frozenset[str]], Principal] = RecentLookups(clock=steady)
         self._bad: RecentLookups[bytes, bool] = RecentLookups(each=IN_ALL, clock=steady)
         self._opaque: RecentLookups[str, tuple[Secret, frozenset[str]]] = RecentLookups(clock=steady, bound=_OPAQUE)
@@ -357,6 +367,11 @@ class Issuer:
         if metadata.jwks is None:
             raise issuer_requests.unavailable("publishes no keys")
         return await run_flow(issuer_requests.fetch_keys(metadata.jwks), self._backend)
+
+
+def _with_cause(error: Unidentified) -> str:
+    cause = error.__cause__
+    return f"{error.detail} {cause.detail}" if isinstance(cause, Refusal) else error.detail
 
 
 def _read_signed(token: str) -> UnverifiedToken | None:

@@ -370,6 +370,32 @@ WRONG = [
 ]
 
 
+NO_TOKEN = [
+    ("() => fetch('http://127.0.0.1:1/')", "getToken failed: "),
+    ("async () => ({ access_token: 'x' })", "getToken is no text but a value of the type object"),
+    ("() => '<!doctype html>'", 'getToken is no token but a text that begins with "<!doctype html>"'),
+    ("() => ''", "`getToken` has returned none"),
+    ("() => 'unknown'", "the gateway answered 401: Which token?"),
+]
+
+
+async def test_what_is_no_token_is_named_at_a_page_of_another_origin(page: Page) -> None:
+    """A back end that fails, an object, a page of an error, nothing, and a token that the gateway does not know."""
+    headers = {"access-control-allow-origin": "*", "access-control-allow-headers": "*"}
+    problem = {"status": 401, "headers": headers, "content_type": "application/problem+json"}
+    async with plain_host() as host:
+        await page.route(
+            "http://gateway.test/**", lambda route: route.fulfill(**problem, body='{"detail": "Which token?"}')
+        )
+        await host.open(page)
+        for get_token, words in NO_TOKEN:
+            await insert(
+                page, {"title": "A", "gateway": "http://gateway.test/", "app": "a"}, f"app.getToken = {get_token}"
+            )
+            await expect(page.get_by_role("alert")).to_contain_text(words)
+            await page.evaluate(f"{APP}.remove()")
+
+
 async def test_a_page_reaches_nothing_beyond_its_frame(page: Page) -> None:
     """Its policy is the resource's; messages of other windows, and forged ones, do nothing; a flood ends it alone."""
     async with shown(page, {"resourceMeta": {"csp": {"connectDomains": []}}}) as host:

@@ -15,7 +15,19 @@ from tests.browser.test_display_modes import app, item
 from tests.browser.test_npm_module import BROWSER, TSCONFIG, run
 
 PACKAGE = BROWSER / "packages" / "host"
-LINKED = ["react", "react-dom", "scheduler", "vue", "@vue", "svelte", "@modelcontextprotocol", "zod", "rolldown"]
+LINKED = [
+    "react",
+    "react-dom",
+    "scheduler",
+    "vue",
+    "@vue",
+    "svelte",
+    "@modelcontextprotocol",
+    "zod",
+    "rolldown",
+    "@types",
+    "csstype",
+]
 
 SERVER = """
 import { renderToString } from "react-dom/server";
@@ -52,6 +64,30 @@ app.toolResult = { content: [] };
 void app.callTool("move", { to: 3 }).then((result) => result.content);
 export const item: McpAppItem = { response_type: "mcp_app", title: "Map", mcp_app_id: "1", resource_uri: "ui://map/x" };
 export const context = buildMcpHostContext(app instanceof McpApp ? app : null).theme;
+"""
+
+
+REACT = """
+import { useRef } from "react";
+import type { McpApp, McpAppItem } from "webmcp-gateway-host/react";
+
+export function Page({ item, dark }: { item: McpAppItem; dark: boolean }) {
+  const app = useRef<McpApp>(null);
+  return (
+    <main>
+      <mcp-app
+        ref={app} gateway="" app="cart" title="Cart" displayMode="pip" className="app" tools={undefined}
+        hostContext={{ theme: dark ? "dark" : "light" }}
+        onCallTool={({ name }, { signal }) => ({ content: [], name, over: signal.aborted })}
+        onmcp-app-size-changed={(event) => console.log(event.detail.height satisfies number | undefined)}
+        onmcp-app-open-link={(event) => event.detail.respondWith(event.detail.url.startsWith("https:"))}
+      />
+      <mcp-app-item item={item} options={{ gateway: "", eager: true }} onClick={() => app.current?.retry()} />
+      {/* @ts-expect-error: a title is required */}
+      <mcp-app gateway="" app="cart" />
+    </main>
+  );
+}
 """
 
 
@@ -98,9 +134,13 @@ def test_it_is_imported_and_rendered_without_a_browser(project: Path) -> None:
 
 
 def test_its_types_are_right_for_strict_pages(project: Path) -> None:
-    """The element, its events and its methods are typed for bundlers and for Node."""
+    """The element, its events and its methods are typed for bundlers, for Node, and in JSX."""
     (project / "main.ts").write_text(TYPES, "utf-8")
-    (project / "tsconfig.json").write_text(json.dumps(TSCONFIG), "utf-8")
+    (project / "page.tsx").write_text(REACT, "utf-8")
+    options = {**TSCONFIG["compilerOptions"], "jsx": "react-jsx"}  # type: ignore[dict-item]  # the options are an object
+    (project / "tsconfig.json").write_text(
+        json.dumps({"compilerOptions": options, "include": ["main.ts", "page.tsx"]}), "utf-8"
+    )
     for module, resolution in (("ESNext", "bundler"), ("NodeNext", "nodenext")):
         command = [BROWSER / "node_modules" / ".bin" / "tsc", "-p", ".", "--module", module]
         done = subprocess.run(

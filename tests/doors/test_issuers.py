@@ -190,6 +190,22 @@ async def test_a_dead_or_lying_issuer_lets_nobody_in(guarded: World, evil: Issue
     assert guarded.arrived() == []
 
 
+async def test_the_log_says_why_an_issuer_cannot_be_reached(
+    tmp_path: Path, evil: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with the setting that would admit its address; the caller learns only that it does not answer."""
+    settings = AUTH.format(issuer=evil.url).replace("network: private, ", "")
+    async with running(tmp_path, extra=settings) as world:
+        for _ in range(2):
+            status, _, text = await answer(mcp_call(f"{world.url}/mcp"), bearer(good(evil, world, "1")))
+            assert status == 503
+            assert b"its `network`" not in text
+    lines = [record.getMessage() for record in caplog.records if record.name == issuers.__name__]
+    assert [line for line in lines if "metadata" in line] == lines[:1]
+    assert f"issuer {evil.url}: metadata: The authorization server does not answer. " in lines[0]
+    assert "at an address that its `network` does not allow" in lines[0]
+
+
 async def test_keys_that_are_known_outlive_their_server(guarded: World, evil: Issuer) -> None:
     """For a limited time."""
     assert (await answer(mcp_call(f"{guarded.url}/mcp"), bearer(good(evil, guarded, "1"))))[0] == 200

@@ -23,6 +23,9 @@ interface Offer {
 
 export type LinkDecision = { decision: "open" | "declined" } | { decision: "ask"; message: string };
 
+/** A token in a header (RFC 6750, 2.1). */
+const TOKEN = /^[\w.~+/-]+=*$/;
+
 const connections = new Map<string, GatewayConnection>();
 const callbacks = new WeakMap<object, number>();
 let counted = 0;
@@ -51,6 +54,7 @@ export class GatewayConnection {
   private readonly addresses = new Map<string, FrameAddress>();
   private readonly preloaded = new Set<string>();
   private offered: Promise<Offer> | undefined;
+  private hadToken = false;
   private csrf = "";
 
   constructor(base: URL, access: Access) {
@@ -109,9 +113,21 @@ export class GatewayConnection {
   }
 
   private async headers(): Promise<Record<string, string>> {
-    const { token, getToken } = this.access;
-    const bearer = getToken ? await getToken() : token;
+    const bearer = await this.bearer();
     return bearer ? { authorization: `Bearer ${bearer}` } : { "webmcp-gateway-csrf": this.csrf };
+  }
+
+  /** The person's token. Rejects with an error that names `token` or `getToken` if there is something else in its place. */
+  private async bearer(): Promise<string | null | undefined> {
+    const { token, getToken } = this.access;
+    const name = getToken ? "getToken" : "token";
+    const bearer: unknown = getToken ? await attempt(getToken) : token;
+    this.hadToken = Boolean(bearer);
+    if (!bearer) return null;
+    // Otherwise `fetch` refuses the header, or the gateway a token that is a page of an error or "[object Object]".
+    if (typeof bearer !== "string") throw new Error(`${name} is no text but ${Array.isArray(bearer) ? "an array" : `a value of the type ${typeof bearer}`}.`);
+    if (!TOKEN.test(bearer)) throw new Error(`${name} is no token but a text that begins with ${JSON.stringify(bearer.slice(0, 40))}.`);
+    return bearer;
   }
 
   private async requestOffer(): Promise<Offer> {
@@ -128,9 +144,10 @@ export class GatewayConnection {
     if (this.base.origin === location.origin) return error;
     const { token, getToken } = this.access;
     // The browser does not tell a page why it may not read an answer.
-    if (error instanceof TypeError) return new TypeError(`${this.base.origin} does not answer this page: is it running, and names \`hosts\` in its gateway.yaml ${location.origin}?`);
-    if (!(error instanceof GatewayRefusal) || error.status !== 401 || token || getToken) return error;
-    return new TypeError(`${this.base.origin} needs a token of this page's person. Set \`token\` or \`getToken\`.`);
+    if (error instanceof TypeError) return new TypeError(`${this.base.origin} does not answer this page: is it running, and does \`hosts\` in its gateway.yaml name ${location.origin}?`);
+    if (!(error instanceof GatewayRefusal) || error.status !== 401 || token) return error;
+    const remedy = getToken ? "`getToken` has returned none." : "Set `token` or `getToken`.";
+    return getToken && this.hadToken ? error : new TypeError(`${this.base.origin} needs a token of this page's person. ${remedy}`);
   }
 
   private bridgeFor(name: string, offer: Offer): Bridge {
@@ -159,4 +176,12 @@ export class GatewayConnection {
 
 function keyOf(source: AppSource): string {
   return "app" in source ? source.app : `${source.upstream} ${source.resource}`;
+}
+
+async function attempt(getToken: () => unknown): Promise<unknown> {
+  try {
+    return await getToken();
+  } catch (error) {
+    throw new Error(`getToken failed: ${error instanceof Error ? error.message : String(error)}`);
+  }
 }
