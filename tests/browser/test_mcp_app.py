@@ -114,7 +114,7 @@ async def test_a_host_without_a_gateway_answers_by_handlers(page: Page) -> None:
         expected = {
             "throw": "no such city",
             "cycle": "onCallTool: its answer is not JSON",
-            "text": "onCallTool: its answer is an MCP result",
+            "text": "onCallTool: its answer is no MCP result",
             "refused": "The host refused this request",
             "model": "The tool model is for the model only",
             "unknown": 'There is no tool "unknown" for this app',

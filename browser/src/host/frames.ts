@@ -60,6 +60,14 @@ export function prepareFrame(address: FrameAddress): void {
   document.body.append(holder);
 }
 
+/** The address of a sandbox proxy. Throws TypeError for one that would run in this page: of its origin, or a script. */
+export function proxyAddress(address: string): URL {
+  const url = new URL(address, document.baseURI);
+  if (url.protocol !== "https:" && url.protocol !== "http:") throw new TypeError("the sandbox must have an address of https or http");
+  if (url.origin === location.origin) throw new TypeError("the sandbox must be of another origin than this page");
+  return url;
+}
+
 function createFrame({ url, allow }: FrameAddress): HTMLIFrameElement {
   const frame = document.createElement("iframe");
   frame.style.cssText = "display:block;width:100%;border:0";
@@ -68,7 +76,7 @@ function createFrame({ url, allow }: FrameAddress): HTMLIFrameElement {
   frame.allow = allow;
   // Before it is inserted into the document: an empty frame there would have this page's origin, of which browsers
   // warn.
-  frame.src = url;
+  frame.src = proxyAddress(url).href;
   return frame;
 }
 

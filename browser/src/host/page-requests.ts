@@ -9,6 +9,7 @@ import type {
   McpUiUpdateModelContextRequest,
 } from "@modelcontextprotocol/ext-apps/app-bridge";
 import { isObject, type JsonObject } from "../mux";
+import { attempt } from "../view/attempt";
 import { BridgeError, type BridgeView, type CallOptions } from "./bridge-view";
 
 type Context = Parameters<NonNullable<AppBridge["oncalltool"]>>[1];
@@ -37,6 +38,11 @@ export const SERVER_METHODS = [
   "completion/complete",
 ] as const;
 
+/** JSON-RPC 2.0: an error without a code of its own. */
+const INTERNAL = -32603;
+/** Characters of the message of an error. */
+const MAX_MESSAGE = 4000;
+
 export type ServerMethod = (typeof SERVER_METHODS)[number];
 
 /** The answers to the page's requests to the server. */
@@ -55,22 +61,40 @@ export interface GatewayRequests {
 export function answerPage(apps: AppBridge, view: () => Pick<BridgeView, "call"> | null, options: PersonAnswers & GatewayRequests): void {
   for (const method of SERVER_METHODS) {
     if (options.methods?.has(method) === false) continue;
-    const answer = async (params: object | undefined, context: Context): Promise<object> => {
-      const given = withoutMark({ ...params } as JsonObject);
-      const own = await options.onrequest?.(method, given, context.mcpReq.signal);
-      if (own) return own;
-      const open = view();
-      if (!open) throw new BridgeError(-32000, "connection-lost");
-      return open.call(method, given, toCallOptions(context));
-    };
+    const answer = (params: object | undefined, context: Context): Promise<object> =>
+      answered(async () => {
+        const given = withoutMark({ ...params } as JsonObject);
+        const own = await options.onrequest?.(method, given, context.mcpReq.signal);
+        if (own) return own;
+        const open = view();
+        if (!open) throw new BridgeError(-32000, "connection-lost");
+        return open.call(method, given, toCallOptions(context));
+      });
     setHandler(apps, method, answer);
   }
   const { onfallback } = options;
   if (onfallback) {
-    apps.fallbackRequestHandler = ({ method, params }, { mcpReq }) => onfallback(method, { ...params } as JsonObject, mcpReq.signal);
+    apps.fallbackRequestHandler = ({ method, params }, { mcpReq }) => answered(() => onfallback(method, { ...params } as JsonObject, mcpReq.signal));
   }
   apps.onloggingmessage = (params) => options.onlog?.(params);
   answerForPerson(apps, options);
+}
+
+/** The answer of `answer`, whatever a host's handler throws: without an error that can be sent, the page would wait for ever. */
+async function answered<Answer>(answer: () => Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer();
+  } catch (error) {
+    throw sendable(error);
+  }
+}
+
+function sendable(error: unknown): BridgeError {
+  const read = (name: string): unknown => attempt(() => (error as Record<string, unknown>)[name]);
+  const [message, code] = [typeof error === "string" ? error : read("message"), read("code")];
+  const text = typeof message === "string" && message ? message.slice(0, MAX_MESSAGE) : "Internal error";
+  const data = attempt(() => JSON.stringify(read("data")) as string | undefined);
+  return new BridgeError(Number.isSafeInteger(code) ? (code as number) : INTERNAL, text, data === undefined ? undefined : JSON.parse(data));
 }
 
 /** The `_meta` key by which a host page asks the gateway for the tools of the page in its view. */
@@ -124,21 +148,16 @@ export function capabilitiesOf(options: PersonAnswers & GatewayRequests, meta: M
 function answerForPerson(apps: AppBridge, answers: PersonAnswers): void {
   const { onopenlink, onmessage, onupdatemodelcontext, ondownloadfile, onrequestdisplaymode } = answers;
   if (onopenlink) {
-    apps.onopenlink = async ({ url }) => {
+    apps.onopenlink = ({ url }) => {
       const link = URL.canParse(url) ? new URL(url) : null;
       const isWeb = link?.protocol === "https:" || link?.protocol === "http:";
-      return { isError: !(link && isWeb && (await onopenlink(link))) };
+      return answered(async () => ({ isError: !(link && isWeb && (await onopenlink(link))) }));
     };
   }
-  if (onmessage) apps.onmessage = async (params) => ({ isError: !(await onmessage(params)) });
-  if (ondownloadfile) apps.ondownloadfile = async (params) => ({ isError: !(await ondownloadfile(params)) });
-  if (onrequestdisplaymode) apps.onrequestdisplaymode = async ({ mode }) => ({ mode: await onrequestdisplaymode(mode) });
-  if (onupdatemodelcontext) {
-    apps.onupdatemodelcontext = async (params) => {
-      await onupdatemodelcontext(params);
-      return {};
-    };
-  }
+  if (onmessage) apps.onmessage = (params) => answered(async () => ({ isError: !(await onmessage(params)) }));
+  if (ondownloadfile) apps.ondownloadfile = (params) => answered(async () => ({ isError: !(await ondownloadfile(params)) }));
+  if (onrequestdisplaymode) apps.onrequestdisplaymode = ({ mode }) => answered(async () => ({ mode: await onrequestdisplaymode(mode) }));
+  if (onupdatemodelcontext) apps.onupdatemodelcontext = (params) => answered(async () => (await onupdatemodelcontext(params), {}));
 }
 
 /** Cancellation is forwarded to the gateway, progress to the page under its own token. */

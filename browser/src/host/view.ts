@@ -6,7 +6,7 @@ import { BridgeError, type BridgeView, type CallOptions, type ViewEvents } from 
 import { answerPage, capabilitiesOf, OF_PAGE, type GatewayRequests, type PersonAnswers } from "./page-requests";
 import { readPage, type Page } from "./page-resource";
 import { allowAttribute } from "./sandbox/rules";
-import { placeFrame, type FrameAddress } from "./frames";
+import { placeFrame, proxyAddress, type FrameAddress } from "./frames";
 import { PageLink } from "./page-link";
 import { withFirstScript } from "./first-script";
 import type { Blocked } from "./page-messages";
@@ -117,11 +117,10 @@ export class MountedApp {
 
   constructor(options: MountOptions) {
     this.options = options;
-    this.url = new URL(options.sandboxUrl, document.baseURI);
+    this.url = proxyAddress(options.sandboxUrl);
     // The proxy answers to this page only; its frame-ancestors decide whether this page is permitted.
     if (!this.url.searchParams.has("host")) this.url.searchParams.set("host", location.origin);
     this.origin = this.url.origin;
-    if (this.origin === location.origin) throw new TypeError("the sandbox must be of another origin than this page");
     this.hostContext = { ...options.hostContext, ...this.gatewayContext() };
     window.addEventListener("blur", this.reportFocus);
   }

@@ -49,16 +49,16 @@ export async function callHandler(handlers: Handlers, method: ServerMethod, para
   return plainResult(answer, String(name));
 }
 
-/** A result as JSON. Throws BridgeError for anything else than an object. */
-export function plainResult(answer: unknown, from: string): JsonObject {
+/** A result as JSON. Throws BridgeError for anything else than an object, which names `from` and `what` of it. */
+export function plainResult(answer: unknown, from: string, what = "its answer"): JsonObject {
   let text: string | undefined;
   try {
     text = JSON.stringify(answer);
   } catch (error) {
-    throw new BridgeError(-32603, `${from}: its answer is not JSON: ${error instanceof Error ? error.message.split("\n")[0] : String(error)}`);
+    throw new BridgeError(-32603, `${from}: ${what} is not JSON: ${error instanceof Error ? error.message.split("\n")[0] : String(error)}`);
   }
   const plain: unknown = text === undefined ? undefined : JSON.parse(text);
-  if (!isObject(plain)) throw new BridgeError(-32603, `${from}: its answer is an MCP result, an object`);
+  if (!isObject(plain)) throw new BridgeError(-32603, `${from}: ${what} is ${what === "it" ? "not a JSON object" : "no MCP result, which is an object"}`);
   return plain;
 }
 

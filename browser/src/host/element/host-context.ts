@@ -1,9 +1,13 @@
 /** The host context of MCP Apps, measured on the page around an app, with updates when it changes. */
 import type { McpUiHostContext, McpUiStyleVariableKey } from "@modelcontextprotocol/ext-apps/app-bridge";
-import type { DisplayMode } from "./options";
+import { DISPLAY_MODES, type DisplayMode } from "./options";
 
 /** Bytes of the JSON of a host's own context, beyond which a member is left out. */
 const MAX_CONTEXT = 256 * 1024;
+/** Members of a host's own context. */
+const MAX_MEMBERS = 1000;
+/** Problems of a context that are named; the others are counted. */
+const MAX_PROBLEMS = 5;
 /** Milliseconds between two updates. */
 const UPDATE_INTERVAL = 50;
 /** The largest height in pixels of an app in the flow. */
@@ -93,33 +97,78 @@ export function watchHostContext(element: Element, update: () => void, signal: A
 }
 
 /**
- * A host's own context as JSON. What JSON has not is left out, and members that are cyclic or too large, which `refuse`
- * is called with.
+ * A host's own context as JSON. What JSON has not is left out, and so is what apps would refuse to start with: members
+ * that cannot be read, are cyclic or too large, or are not of the kind that MCP Apps gives them. `refuse` is called once
+ * with all problems.
  */
 export function plainContext(given: unknown, refuse: (problem: string) => void): McpUiHostContext {
   if (given === undefined || given === null) return {};
-  if (typeof given !== "object" || Array.isArray(given)) {
-    refuse("host-context: an object");
-    return {};
-  }
   const plain: McpUiHostContext = {};
+  const problems: string[] = [];
   let size = 0;
-  for (const [name, value] of Object.entries(given)) {
-    const text = jsonOf(value);
-    if (text === undefined) continue;
-    if (typeof text !== "string") refuse(`host-context.${name}: ${text.problem}`);
-    else if (size + text.length > MAX_CONTEXT) refuse(`host-context.${name}: the context has more than ${MAX_CONTEXT} characters`);
-    else {
-      size += text.length;
-      plain[name] = JSON.parse(text);
+  const names = attempt(() => (typeof given === "object" && !Array.isArray(given) ? Object.keys(given) : null));
+  if (!Array.isArray(names)) problems.push(names === null ? "host-context: an object" : `host-context: ${names.problem}`);
+  else if (names.length > MAX_MEMBERS) problems.push(`host-context: it has more than ${MAX_MEMBERS} members`);
+  else
+    for (const name of names) {
+      const text = attempt(() => JSON.stringify((given as Record<string, unknown>)[name]) as string | undefined);
+      if (text === undefined) continue;
+      if (typeof text !== "string") problems.push(`host-context.${name}: ${text.problem}`);
+      else if (size + text.length > MAX_CONTEXT) problems.push(`host-context.${name}: the context has more than ${MAX_CONTEXT} characters`);
+      else {
+        const value = JSON.parse(text) as unknown;
+        const [isRight, kind] = KINDS.get(name) ?? [];
+        if (isRight && !isRight(value)) problems.push(`host-context.${name}: ${kind}`);
+        else {
+          size += text.length;
+          plain[name] = value;
+        }
+      }
     }
-  }
+  const more = problems.length - MAX_PROBLEMS;
+  if (problems.length) refuse(problems.slice(0, MAX_PROBLEMS).join("; ") + (more > 0 ? `; and ${more} more` : ""));
   return plain;
 }
 
-function jsonOf(value: unknown): string | undefined | { problem: string } {
+type Check = (value: unknown) => boolean;
+
+const isObject: Check = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const isText: Check = (value) => typeof value === "string";
+const isNumber: Check = (value) => typeof value === "number";
+const isBoolean: Check = (value) => typeof value === "boolean";
+const oneOf = (words: readonly string[]): Check => (value) => words.includes(value as string);
+const listOf = (is: Check): Check => (value) => Array.isArray(value) && value.every(is);
+/** An object whose members, of these names or all, are of a kind. */
+const objectOf = (is: Check, names?: readonly string[]): Check => (value) =>
+  isObject(value) && Object.entries(value as object).every(([name, member]) => (names && !names.includes(name)) || is(member));
+const SIDES = ["top", "right", "bottom", "left"];
+const hasSides: Check = (value) => isObject(value) && SIDES.every((side) => side in (value as object));
+
+/** The kinds of the context's members; apps of the SDK do not start with another value (MCP Apps, host context). */
+const KINDS: ReadonlyMap<string, readonly [Check, string]> = new Map([
+  ["theme", [oneOf(["light", "dark"]), '"light" or "dark"']],
+  ["displayMode", [oneOf(DISPLAY_MODES), `one of ${DISPLAY_MODES.join(", ")}`]],
+  ["availableDisplayModes", [listOf(oneOf(DISPLAY_MODES)), `an array of ${DISPLAY_MODES.join(", ")}`]],
+  ["locale", [isText, "a text"]],
+  ["timeZone", [isText, "a text"]],
+  ["userAgent", [isText, "a text"]],
+  ["platform", [oneOf(["web", "desktop", "mobile"]), '"web", "desktop" or "mobile"']],
+  ["containerDimensions", [objectOf(isNumber, ["width", "maxWidth", "height", "maxHeight"]), "an object of numbers"]],
+  ["toolInfo", [(value) => isObject(value) && isObject((value as { tool?: unknown }).tool), "an object with `tool`"]],
+  ["deviceCapabilities", [objectOf(isBoolean, ["touch", "hover"]), "an object of booleans"]],
+  ["safeAreaInsets", [(value) => objectOf(isNumber, SIDES)(value) && hasSides(value), `an object with the numbers ${SIDES.join(", ")}`]],
+  [
+    "styles",
+    [
+      (value) => isObject(value) && objectOf(isText)((value as { variables?: unknown }).variables ?? {}) && objectOf(isText, ["fonts"])((value as { css?: unknown }).css ?? {}),
+      "an object with `variables`, an object of texts",
+    ],
+  ],
+]);
+
+function attempt<Value>(read: () => Value): Value | { problem: string } {
   try {
-    return JSON.stringify(value) as string | undefined;
+    return read();
   } catch (error) {
     return { problem: error instanceof Error ? error.message.split("\n")[0]! : String(error) };
   }

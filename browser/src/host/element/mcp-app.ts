@@ -8,7 +8,7 @@ import { announce, consult, type ErrorCode } from "./events";
 import { gatewayAt, gatewayBase } from "./gateway";
 import type { Handlers } from "./handlers";
 import { buildMcpHostContext, plainContext, watchHostContext } from "./host-context";
-import { ATTRIBUTES, DISPLAY_MODES, parseAttribute, parseMode, parseSeconds, parseTools, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
+import { ATTRIBUTES, DISPLAY_MODES, parseAttribute, parseMode, parseProperty, parseSeconds, parseTools, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
 import { AppSession, type Source } from "./session";
 import { keepApp, releaseApp } from "../items/kept-apps";
 import { Surface } from "../items/surface";
@@ -319,8 +319,7 @@ export class McpApp extends Base implements Handlers {
 
   /** Set the value of an attribute, for its property and for itself. */
   setValue(name: AttributeName, value: unknown): void {
-    this.values.set(name, value ?? undefined);
-    this.afterChange(name);
+    if (this.take(name, () => parseProperty(name, value))) this.afterChange(name);
   }
 
   getValue(name: AttributeName): unknown {
@@ -388,6 +387,7 @@ export class McpApp extends Base implements Handlers {
       oninitialize: (params) => isCurrent() && this.receiveInitialize(params),
       oninitialized: () => isCurrent() && this.receiveInitialized(),
       onended: (ending) => isCurrent() && this.receiveEnding(ending),
+      onproblem: (problem) => this.report("bad-attribute", problem),
     }));
     await new Promise<void>((resolve, reject) => {
       this.timer = setTimeout(() => {

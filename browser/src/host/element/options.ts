@@ -64,6 +64,15 @@ export function parseAttribute(name: AttributeName, text: string | null): unknow
   }
 }
 
+/** The value of a property. Throws TypeError that names the attribute. */
+export function parseProperty(name: AttributeName, given: unknown): unknown {
+  if (given === undefined || given === null) return undefined;
+  if (ATTRIBUTES[name].kind !== "words") return given;
+  if (typeof given === "string") return parseAttribute(name, given);
+  if (!Array.isArray(given) || !given.every((word) => typeof word === "string")) throw new TypeError(`${name}: a list of texts`);
+  return given;
+}
+
 /** A display mode. Throws TypeError for another text. */
 export function parseMode(name: string, text: unknown): DisplayMode {
   const mode = DISPLAY_MODES.find((one) => one === text);
@@ -99,7 +108,7 @@ export function refusalOfTool(tools: readonly ListedTool[] | undefined, name: un
   const tool = tools.find((one) => one.name === name);
   if (!tool) return `There is no tool ${JSON.stringify(String(name).slice(0, 128))} for this app.`;
   const visibility = tool.visibility ?? tool._meta?.ui?.visibility ?? ["model", "app"];
-  return visibility.includes("app") ? null : `The tool ${tool.name} is for the model only.`;
+  return Array.isArray(visibility) && visibility.includes("app") ? null : `The tool ${tool.name} is for the model only.`;
 }
 
 /** The tools in a value of the host. Throws TypeError. */

@@ -1,6 +1,6 @@
 /** One showing of an app in its element: the mounted app, and the host's answers to it by events, handlers and defaults. */
 import type { McpUiDisplayMode, McpUiHostContext } from "@modelcontextprotocol/ext-apps/app-bridge";
-import { isObject, type AppSource, type JsonObject } from "../../mux";
+import type { AppSource, JsonObject } from "../../mux";
 import { toHex } from "./digest";
 import { BridgeError, type ViewEvents } from "../bridge-view";
 import { filesIn, saveFile } from "../files";
@@ -32,6 +32,8 @@ export interface SessionEvents {
   oninitialize(params: InitializeParams): void;
   oninitialized(): void;
   onended(ending: Ending): void;
+  /** A value of the host cannot be sent to the page. */
+  onproblem(problem: string): void;
 }
 
 export class AppSession implements PageTools {
@@ -125,11 +127,12 @@ export class AppSession implements PageTools {
     const isOver = toolResult !== undefined || cancelled !== undefined;
     if (!sent.input && (toolInput !== undefined || isOver)) {
       sent.input = true;
-      mounted.tell({ is: "tool-input", params: { arguments: isObject(toolInput) ? plainResult(toolInput, "tool-input") : {} } });
+      mounted.tell({ is: "tool-input", params: { arguments: (toolInput !== undefined && this.plain(toolInput, "tool-input")) || {} } });
     }
     if (!sent.result && !sent.cancelled && toolResult !== undefined) {
       sent.result = true;
-      mounted.tell({ is: "tool-result", params: plainResult(toolResult, "tool-result") as { content: [] } });
+      const params = this.plain(toolResult, "tool-result");
+      if (params) mounted.tell({ is: "tool-result", params: params as { content: [] } });
     } else if (!sent.result && !sent.cancelled && cancelled !== undefined) {
       sent.cancelled = true;
       mounted.tell({ is: "tool-cancelled", params: { reason: cancelled } });
@@ -140,7 +143,18 @@ export class AppSession implements PageTools {
   tellPartial(given: JsonObject): void {
     if (!this.mounted || !this.element.toolCallId || this.sent.input) return;
     // A copy: proxies, in which frameworks keep their state, cannot be posted.
-    this.mounted.tell({ is: "tool-input-partial", params: { arguments: plainResult(given, "tool-input-partial") } });
+    const params = this.plain(given, "tool-input-partial");
+    if (params) this.mounted.tell({ is: "tool-input-partial", params: { arguments: params } });
+  }
+
+  /** A value of the host as JSON; null for one that is no JSON object, which is reported. */
+  private plain(value: unknown, name: string): JsonObject | null {
+    try {
+      return plainResult(value, name, "it");
+    } catch (error) {
+      this.events.onproblem((error as Error).message);
+      return null;
+    }
   }
 
   setHostContext(context: McpUiHostContext): void {
