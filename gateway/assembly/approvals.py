@@ -14,14 +14,16 @@ from gateway.config import ApprovalWay as Named
 from gateway.config import PresenceCheck as Touch
 from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor
 from gateway.exchange.approval_answers import ApprovalAnswers
-from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
+from gateway.exchange.approvals import MemoryApprovals, MemoryApprovedVersions, MemoryGrants, Still
 from gateway.exchange.approvers import Approvers, NamedApprover, WebhookApprover
 from gateway.exchange.record import Recorder
 from gateway.exchange.shared_approvals import DatabaseApprovals
 from gateway.exchange.shared_grants import DatabaseGrants
 from gateway.hooks import Hooks
 from gateway.mcp.elicitation import Asking
+from gateway.ports.approvals import ApprovedVersions
 from gateway.ports.sessions import OneTimeValues
+from gateway.stores.approved_versions import DatabaseApprovedVersions
 from gateway.stores.sealing import KeyRing
 from gateway.stores.security_keys import SecurityKeys
 from gateway.stores.sql import Database
@@ -57,11 +59,13 @@ class ApprovalParts:
         self.page = f"{config.server.origins.console}/approvals/"
         self.questions: MemoryApprovals
         self.grants: MemoryGrants | DatabaseGrants
+        self.approved_versions: ApprovedVersions = MemoryApprovedVersions()
         if ring is None:
             self.questions, self.grants = MemoryApprovals(config.approvals.timeout, still=still), MemoryGrants()
         else:
             self.questions = DatabaseApprovals(database, ring, config.approvals.timeout, still=still)
             self.grants = DatabaseGrants(database, ring)
+            self.approved_versions = DatabaseApprovedVersions(database, ring.derive("approved versions"))
         self.presence = _presence(config, database, ring, one_time)
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence, admits)
         self.keys = SecurityKeyDoor(self.presence, recorder)

@@ -292,6 +292,7 @@ class Components:
             notices=self.notices,
             recorder=self.recorder,
             approvals=self.approving.asked_of_policies,
+            approved=self.approving.approved_versions,
             packer=self.packer,
             waiting=waiting,
             order=[*config.apps],

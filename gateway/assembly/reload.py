@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,11 +37,12 @@ from gateway.config import (
 )
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.approval_answers import Loosening
+from gateway.exchange.approvals import MemoryApprovedVersions
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Initiator, Principal
 from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, ChangeKind, Turn, change_fields, diff
-from gateway.ports.approvals import Approvals
+from gateway.ports.approvals import Approvals, ApprovedVersions
 
 LOOK = 1.0
 """Seconds between checks of the files; a change is applied after it was stable for one such interval."""
@@ -61,7 +62,7 @@ class Reloader:
     `reread`: reads them again; without it nothing changes.
     `changing`: replaces apps, upstreams and settings all at once, or nothing.
     `settings`: the settings that change while the gateway runs.
-    `approvals`: a person must first approve what a policy opens.
+    `approvals`: a person must first approve what a policy opens; `approved` are the versions that persons approved.
     `problems`: why apps and upstreams of the files are not in `config`.
     `waiting`: apps of the files that `packer` is still to pack, and that come in while the gateway runs, in the
     `order` of the files.
@@ -77,6 +78,7 @@ class Reloader:
         notices: Notices,
         recorder: Recorder,
         approvals: Approvals | None = None,
+        approved: ApprovedVersions | None = None,
         problems: Sequence[Notice] = (),
         packer: Packer,
         waiting: Sequence[App] = (),
@@ -99,7 +101,11 @@ class Reloader:
         self._is_start = True
         self._warned = False
         self._next = 0.0
-        self._loosening = Loosening(approvals, self.request_reload) if approvals is not None else None
+        self._loosening = (
+            Loosening(approvals, approved or MemoryApprovedVersions(), self.request_reload)
+            if approvals is not None
+            else None
+        )
 
     def request_reload(self) -> None:
         """Request that the files are read now, as after SIGHUP."""
@@ -242,7 +248,7 @@ class Reloader:
             return None
         before, now = _version(self._running), _version(new_config)
         changes = [Change(Turn.OPENED, ChangeKind.POLICY, (key,), "changed") for key in changed]
-        return await self._loosening.verdict(_caller(""), before, now, str(new_config.path), changes)
+        return await self._loosening.verdict(_caller(""), before, now, str(new_config.path), changes, now)
 
     async def _apply_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
         """Apply the apps; if one fails, each of the others separately. Return the refusals as notices.
@@ -323,7 +329,7 @@ class Reloader:
             changes = (*_access_changes(old.get(name), app), *changes)
             try:
                 why = await self._loosening.verdict(
-                    _caller(name), before.version, app.policy.version, app.policy.file, changes
+                    _caller(name), before.version, app.policy.version, app.policy.file, changes, _state(app)
                 )
             except Refusal as refusal:
                 why = refusal.detail
@@ -360,7 +366,10 @@ class Reloader:
                 await record.close(status=500, detail=str(error))
             raise
         if self._loosening is not None:
-            self._loosening.forget_approved()
+            settings_in_effect = {} if not changed else {"": _version(self._settings.now.config)}
+            await self._loosening.take_effect(
+                {**settings_in_effect, **{name: _state(app) for name, app in apps.items()}}
+            )
         for record in records:
             await record.close(status=200)
         for line in lines:
@@ -465,8 +474,32 @@ def _admits_others(old: Config, new: Config) -> bool:
 def _version(config: Config) -> str:
     """Return a digest of the settings about which a person is asked; none of a secret."""
     auth = [replace(one, client_secret=None) if isinstance(one, OAuthIssuer) else one for one in config.auth]
-    text = repr((auth, config.roles, config.approvals.ask, config.approvals.interactive, config.approvals.timeout))
-    return hashlib.sha256(text.encode()).hexdigest()
+    asking = config.approvals
+    return hashlib.sha256(
+        _stable_text((auth, config.roles, asking.ask, asking.interactive, asking.timeout)).encode()
+    ).hexdigest()
+
+
+def _stable_text(value: object) -> str:
+    """Return a text of settings that is the same in every process: sets have another order in each."""
+    match value:
+        case frozenset() | set():
+            return f"{{{', '.join(sorted(map(_stable_text, value)))}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_stable_text, value))}]"
+        case Mapping():
+            return f"{{{', '.join(sorted(f'{_stable_text(key)}: {_stable_text(one)}' for key, one in value.items()))}}}"
+        case _ if is_dataclass(value):
+            names = ((field.name, getattr(value, field.name)) for field in fields(value))
+            return f"{type(value).__name__}({', '.join(f'{name}={_stable_text(one)}' for name, one in names)})"
+        case _:
+            return repr(value)
+
+
+def _state(app: App) -> str:
+    """Return the version of an app's policy together with who may use it."""
+    access = app.access.description if app.access is not None else "everybody"
+    return hashlib.sha256(f"{app.policy.version}\n{access}".encode()).hexdigest()
 
 
 def _policy(app: App | None, name: str) -> Policy:

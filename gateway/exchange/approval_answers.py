@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.callers.entitlements import OWN, Admits, admit_all
@@ -12,7 +12,16 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
 from gateway.policy.diff import Change, Turn
-from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grant, Grants, OpenQuestion, ParkedCall
+from gateway.ports.approvals import (
+    Approvals,
+    ApprovalState,
+    ApprovedVersions,
+    Ask,
+    Grant,
+    Grants,
+    OpenQuestion,
+    ParkedCall,
+)
 
 if TYPE_CHECKING:
     from gateway.exchange.presence import Presence  # loaded only where it is configured
@@ -205,43 +214,61 @@ DECLINED = "a person declined the loosened policy: the previous one stays in for
 
 
 class Loosening:
-    """Asks persons about loosened policies. Callers poll `verdict`; `on_change` is called when one is approved."""
+    """Asks persons about loosened policies. Callers poll `verdict`; `on_change` is called when one is approved.
 
-    def __init__(self, approvals: Approvals, on_change: Callable[[], None]) -> None:
+    `versions` are the approved ones: what a person has approved in one process takes effect in all.
+    """
+
+    def __init__(self, approvals: Approvals, versions: ApprovedVersions, on_change: Callable[[], None]) -> None:
         self._approvals = approvals
+        self._versions = versions
         self._on_change = on_change
         self._questions: dict[tuple[str, str], ParkedCall] = {}
-        self._approved: set[tuple[str, str]] = set()
         self._stop = approvals.watch(self._look)
 
-    async def verdict(self, caller: Caller, old: str, new: str, file: str, changes: Sequence[Change]) -> str | None:
+    async def verdict(
+        self, caller: Caller, old: str, new: str, file: str, changes: Sequence[Change], state: str
+    ) -> str | None:
         """Return None if the version `new` of `file` may take effect now, else why not.
 
-        What a person has approved stays so until `used`: other changes may wait for persons, too. Raises `Refusal` if
-        no question can be asked.
+        `state` identifies all that takes effect with it, in every process. Raises `Refusal` if no question can be
+        asked, or the approved versions cannot be read.
         """
         changes_opened = [change for change in changes if change.turn is Turn.OPENED]
         if not changes_opened:
             return None
         ask = _ask(old, new, file, changes_opened)
         key = (caller.app, ask.digest)
-        known = self._questions.get(key)
-        if key in self._approved:
-            return None
-        if known is not None and known.state is ApprovalState.DECLINED:
-            return DECLINED
-        if known is not None and known.state is ApprovalState.APPROVED:
-            del self._questions[key]
-            await self._approvals.dispatch(known, ask.digest, ask.policy_version)
-            self._approved.add(key)
-            return None
-        pending = await self._approvals.park(ask, caller)
-        self._questions[key] = self._approvals.find(pending.question.id, caller)
+        try:
+            if await self._versions.is_approved(caller.app, state):
+                return None
+            known = self._questions.get(key)
+            if known is not None and known.state is ApprovalState.DECLINED:
+                return DECLINED
+            if known is not None and known.state is ApprovalState.APPROVED:
+                del self._questions[key]
+                await self._approvals.dispatch(known, ask.digest, ask.policy_version)
+                await self._versions.approve(caller.app, state)
+                return None
+        except OSError as error:
+            raise Refusal(Reason.APPROVAL_UNAVAILABLE, f"the approved versions cannot be read: {error}") from error
+        if not self._waits_elsewhere(ask):
+            pending = await self._approvals.park(ask, caller)
+            self._questions[key] = self._approvals.find(pending.question.id, caller)
         return WAITS
 
-    def forget_approved(self) -> None:
-        """Ask again about what was approved: it is in effect now."""
-        self._approved.clear()
+    async def take_effect(self, states: Mapping[str, str]) -> None:
+        """Note what is in effect now, by app: another version that was approved before takes another approval."""
+        try:
+            for app, state in states.items():
+                await self._versions.supersede(app, state)
+        except OSError as error:
+            log.warning("an approved version that is not in effect is not forgotten yet: %s", error)
+
+    def _waits_elsewhere(self, ask: Ask) -> bool:
+        """Return whether another process asks the very same question."""
+        own = {one.question.id for one in self._approvals.own()}
+        return any(one.question.digest == ask.digest for one in self._approvals.open() if one.question.id not in own)
 
     def _look(self) -> None:
         if any(parked_call.state is ApprovalState.APPROVED for parked_call in self._questions.values()):

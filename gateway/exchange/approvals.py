@@ -493,3 +493,23 @@ def new_grant(question: Question, principal: Principal, by: str, now: float) -> 
 def report_evicted(principal: Principal) -> None:
     """Count that an old grant of this principal made room for another one."""
     _GRANTS.report(principal.id)
+
+
+class MemoryApprovedVersions:
+    """The port `ApprovedVersions` of one process, in memory."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, str] = {}
+
+    async def is_approved(self, app: str, version: str) -> bool:
+        """Return whether this is the approved version."""
+        return self._versions.get(app) == version
+
+    async def approve(self, app: str, version: str) -> None:
+        """Make this the approved version."""
+        self._versions[app] = version
+
+    async def supersede(self, app: str, version: str) -> None:
+        """Forget the approved version unless it is this one."""
+        if not await self.is_approved(app, version):
+            self._versions.pop(app, None)

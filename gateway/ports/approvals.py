@@ -229,3 +229,22 @@ class Grants(Protocol):
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a grant comes or goes; the returned function unregisters it."""
         ...
+
+
+class ApprovedVersions(Protocol):
+    """The version of each app's policy and access that a person has approved last; the app "" stands for settings.
+
+    Methods raise OSError while the store is down.
+    """
+
+    async def is_approved(self, app: str, version: str) -> bool:
+        """Return whether this is the approved version."""
+        ...
+
+    async def approve(self, app: str, version: str) -> None:
+        """Make this the approved version: it may take effect in every process."""
+        ...
+
+    async def supersede(self, app: str, version: str) -> None:
+        """Forget the approved version unless it is this one, which is in effect now."""
+        ...

@@ -364,6 +364,15 @@ ONE_TIME: Final = Table(
 )
 """Values that are used once, such as tickets and challenges: `key` is a hash; `sealed` is the value, for this key."""
 
+APPROVED_VERSIONS: Final = Table(
+    "approved_versions",
+    METADATA,
+    Column("app", String, primary_key=True),
+    Column("version", String, nullable=False),
+    Column("mac", String, nullable=False),
+)
+"""The version of each app's policy and access that a person has approved last, with a signature of both columns."""
+
 
 def version_of(connection: Connection) -> int:
     """Return the version of the tables, 0 for an empty database. Raises ValueError if this gateway is too old."""
@@ -468,6 +477,7 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _add(ISSUED.c.mac),
     _add(TOUCH_KEYS.c.mac),
     _create(ONE_TIME),
+    _create(APPROVED_VERSIONS),
 )
 """The migration from each version n to n + 1, beginning with an empty database.
 
