@@ -201,6 +201,7 @@ class RedisDirectory:
         self._unwritten: dict[str, None] = {}
         self._unread: dict[str, None] = {}
         self._work = asyncio.Event()
+        self._in_exchange = False
         self._connected = asyncio.Event()
         self._nodes = members.nodes
         local.watch(self._local_changed)
@@ -375,6 +376,11 @@ class RedisDirectory:
             for job in (self._exchange(), self._listen(), self._refresh()):
                 tasks.create_task(job)
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is still to be written or read."""
+        return bool(self._unwritten or self._unread) or self._in_exchange
+
     async def close(self) -> None:
         """Remove the views of this process from Redis, at its end."""
         for own in self._own.values():
@@ -389,10 +395,12 @@ class RedisDirectory:
             await self._work.wait()
             self._work.clear()
             while (self._unwritten or self._unread) and self._redis.usable:
+                self._in_exchange = True
                 works = await asyncio.gather(
                     *[self._write_one(id) for id in list(self._unwritten)[:BATCH]],
                     *[self._read_one(id) for id in list(self._unread)[:BATCH]],
                 )
+                self._in_exchange = False
                 if not all(works) and self._redis.usable:  # Redis answers with errors
                     await asyncio.sleep(1)
 
@@ -472,17 +480,21 @@ class RedisDirectory:
             away = 0 if self._redis.usable else away + 1
             if away > 1:
                 self._forget_others()
-            now = self._clock()
-            for followed in list(self._followed.values()):
-                if now - followed.used > UNUSED:
-                    self._leave(followed)
-                else:
-                    self._read(followed)
-            for own in self._own.values():
-                if now - own.written > REWRITTEN:
-                    own.whole = True
-                    self._unwritten[own.principal.id] = None
-            self._work.set()
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Read all copies again, and write views of this process before Redis forgets them."""
+        now = self._clock()
+        for followed in list(self._followed.values()):
+            if now - followed.used > UNUSED:
+                self._leave(followed)
+            else:
+                self._read(followed)
+        for own in self._own.values():
+            if now - own.written > REWRITTEN:
+                own.whole = True
+                self._unwritten[own.principal.id] = None
+        self._work.set()
 
 
 def _keys(name: str) -> tuple[str, str]:

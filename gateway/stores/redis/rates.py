@@ -151,11 +151,17 @@ class Taken(NamedTuple):
 
 
 def bucket_of(rate: Rate, key: str, field: str = "") -> Bucket:
-    """Return the bucket of a rate; its interval is rounded up, so that no more is admitted."""
-    interval, period = math.ceil(rate.period * 1_000_000 / rate.count), round(rate.period * 1_000_000)
-    return Bucket(key, field, str(interval), str(period))
+    """Return the bucket of a rate."""
+    return Bucket(key, field, *_micros(rate))
 
 
+@lru_cache(maxsize=4096)
+def _micros(rate: Rate) -> tuple[str, str]:
+    """Return interval and period in microseconds; the interval is rounded up, so that no more is admitted."""
+    return str(math.ceil(rate.period * 1_000_000 / rate.count)), str(round(rate.period * 1_000_000))
+
+
+@lru_cache(maxsize=16_384)
 def short(*parts: str) -> str:
     """Return the digest of a name, as keys in Redis have it: 128 bits in 22 characters."""
     return base64url(hashlib.blake2b(frame_parts(*parts), digest_size=16).digest())
