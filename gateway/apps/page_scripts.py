@@ -223,8 +223,8 @@ class PageScripts:
         if not exact_text.stands(code):
             if self._reachable(element):
                 self.texts.append(code)
-                heard = "onload" in element.attributes
-                packed = exact_text.element(code, attributes, deferred=deferred, heard=heard)
+                has_load_handler = "onload" in element.attributes
+                packed = exact_text.element(code, attributes, deferred=deferred, heard=has_load_handler)
                 return [Splice(element.start, element.close_end, packed)]
             code = self._in_element(code, text)
         if deferred:

@@ -50,12 +50,15 @@ def page_config(
         for word in parts
         if word not in FRAME_WORDS and (word not in UNGUESSED or word == IMPORT or (external and word == EXTERNAL))
     ]
-    asked = [part for word in words for part in parts[word]]
+    pieces = [part for word in words for part in parts[word]]
     starters = [storage] if storage is not None else [*parts.get(WAITS, ())]
     about: dict[str, Json] = {"app": app, "title": title, "base": "/"}
     if external:
         about["external"] = external_sites(external)
-    return {"script": as_element_text(";".join([with_parts(runtime, asked, parts), paged, *starters])), "about": about}
+    return {
+        "script": as_element_text(";".join([with_parts(runtime, pieces, parts), paged, *starters])),
+        "about": about,
+    }
 
 
 def make_shell(

@@ -82,14 +82,14 @@ def read_vendored(source: Path, warn: Callable[[Problem], None] = lambda _: None
     return VendorFiles(folder, files, {path: url for url, path in files.items()})
 
 
-def keep(source: Path, taken: Mapping[str, tuple[bytes, str]]) -> None:
+def keep(source: Path, downloads: Mapping[str, tuple[bytes, str]]) -> None:
     """Write the files, by URL with their bytes and media types, and the lock with those from before. Raises
     `OSError`."""
     before = read_vendored(source)
     folder = before.folder
     folder.mkdir(mode=0o755, exist_ok=True)
     files = {url: _pin(path.read_bytes(), path.suffix) for url, path in before.files.items()}
-    for url, (body, media_type) in taken.items():
+    for url, (body, media_type) in downloads.items():
         one = files[url] = _pin(body, _suffix(url, media_type))
         _replace(folder / one["file"], body)
     lines = ",\n".join(f"{plain_json(url)}: {plain_json(one)}" for url, one in sorted(files.items()))

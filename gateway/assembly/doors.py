@@ -159,9 +159,9 @@ class Doors:
         root.add_domain(netloc(origins.frame(ANY_LABEL)), parts.dedicated_door.application())
         public, sites = netloc(parts.config.server.public_url), netloc(origins.app("*"))
         if fnmatchcase(public, sites):  # public_url matches the host pattern of app sites
-            shown = web.Application(client_max_size=BODY)
-            shown.router.add_routes(plain)
-            root.add_domain(public, shown)
+            console_app = web.Application(client_max_size=BODY)
+            console_app.router.add_routes(plain)
+            root.add_domain(public, console_app)
         root.add_domain(sites, app_sites(parts.apps, authentication.visits.routes()))
         root.router.add_routes(plain)
         root.cleanup_ctx.append(parts.lifetime)

@@ -310,9 +310,9 @@ class Reloader:
                 upstreams |= {name: before} if before is not None else {}
             else:
                 upstreams[name] = one
-        kept = any(name in reading.broken_apps for name in old)  # its position in the broken file is unknown
+        is_unread = any(name in reading.broken_apps for name in old)  # its position in the broken file is unknown
         places = (
-            (*old, *new_config.upstreams) if kept else (*new_config.upstreams, *old)
+            (*old, *new_config.upstreams) if is_unread else (*new_config.upstreams, *old)
         )  # decides who keeps a name on `/mcp`
         return {name: upstreams[name] for name in dict.fromkeys(places) if name in upstreams}, waits
 

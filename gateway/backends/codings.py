@@ -344,9 +344,9 @@ class Decoder:
         self._input_bytes = 0
         self._output_bytes = [0] * (len(self._layers) + 1)
 
-    def expect(self, told: int | None) -> None:
+    def expect(self, length: int | None) -> None:
         """Check the content length of the head, before the first byte of the body."""
-        if told is not None and told > self._limit:
+        if length is not None and length > self._limit:
             raise self._too_large()
 
     def feed(self, data: bytes) -> Iterator[bytes]:

@@ -65,9 +65,9 @@ def declared_length(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
     return int(lengths[0]) if len(lengths) == 1 and _LENGTH.match(lengths[0]) else None
 
 
-def kept_length(method: str, told: int | None) -> int | None:
+def kept_length(method: str, length: int | None) -> int | None:
     """Return the content length that is kept beside a whole body: that of a HEAD response, and 0."""
-    return told if method == "HEAD" or told == 0 else None
+    return length if method == "HEAD" or length == 0 else None
 
 
 def without_framing(headers: Headers) -> Headers:

@@ -200,14 +200,14 @@ def caller_fields(principal: Principal) -> dict[str, Json]:
     }
 
 
-def caller_of(kept: Mapping[str, Json]) -> Principal:
+def caller_of(fields: Mapping[str, Json]) -> Principal:
     """Return the caller of `caller_fields`."""
-    expires = kept["expires"]
+    expires = fields["expires"]
     return replace(
-        principal_of(kept, 0.0, str(kept["proof"])),
-        capabilities=_texts(kept["capabilities"]),
-        shared=kept["shared"] is True,
-        session=kept["session"] is True,
+        principal_of(fields, 0.0, str(fields["proof"])),
+        capabilities=_texts(fields["capabilities"]),
+        shared=fields["shared"] is True,
+        session=fields["session"] is True,
         expires=float(expires) if isinstance(expires, int | float) else None,
     )
 

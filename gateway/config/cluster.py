@@ -145,9 +145,9 @@ def _tls(section: Section, listen: NodeAddress, folder: Path) -> NodeTls | None:
     tls.require("certificate", "key", "authority")
     if listen.path is not None:
         section.problem("is for an address and a port; a Unix socket has none", "tls")
-    found = {}
+    names = {}
     for key in ("certificate", "key", "authority"):
-        found[key] = folder / tls.text(key)
-        if tls.get(key) is not None and not found[key].is_file():
-            tls.problem(f"there is no file {found[key]}", key)
-    return NodeTls(**found) if listen.path is None else None
+        names[key] = folder / tls.text(key)
+        if tls.get(key) is not None and not names[key].is_file():
+            tls.problem(f"there is no file {names[key]}", key)
+    return NodeTls(**names) if listen.path is None else None

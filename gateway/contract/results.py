@@ -172,8 +172,8 @@ def _headers(headers: Headers) -> Mapping[str, str]:
     fields: dict[str, str] = {}
     for name, value in headers:
         lower_name = name.lower()
-        shown = _is_shown(lower_name) if len(lower_name) <= _LONGEST_NAME else _is_shown.__wrapped__(lower_name)
-        if not shown or not ((value.isascii() and value.isprintable()) or not _BROKEN_VALUE.search(value)):
+        is_shown = _is_shown(lower_name) if len(lower_name) <= _LONGEST_NAME else _is_shown.__wrapped__(lower_name)
+        if not is_shown or not ((value.isascii() and value.isprintable()) or not _BROKEN_VALUE.search(value)):
             continue
         fields[lower_name] = f"{fields[lower_name]}, {value}" if lower_name in fields else value
     return fields

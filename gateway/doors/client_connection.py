@@ -93,8 +93,8 @@ class HttpConnection(asyncio.Protocol):
         "_line_ended",
         "_line_size",
         "_place",
+        "_progress_at",
         "_server",
-        "_taken",
         "_transport",
         "refusal",
         "remote",
@@ -112,7 +112,7 @@ class HttpConnection(asyncio.Protocol):
         self._handler: web.RequestHandler | None = None
         self._full = False  # the write buffer
         self._body_remaining = 0
-        self._taken = self.since
+        self._progress_at = self.since
         self._head_since: float | None = None  # when a still incomplete head began
         self._head_size = 0
         self._head_end = b""
@@ -167,7 +167,7 @@ class HttpConnection(asyncio.Protocol):
             self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        self._full, self._taken = False, time.monotonic()
+        self._full, self._progress_at = False, time.monotonic()
         if self._handler is not None:
             self._handler.resume_writing()
 
@@ -189,9 +189,9 @@ class HttpConnection(asyncio.Protocol):
         """Return whether the write buffer has data of which the client accepted nothing since `before`."""
         left = self._transport.get_write_buffer_size()
         if not left or left < self._body_remaining:
-            self._taken = now
+            self._progress_at = now
         self._body_remaining = left
-        return self._taken < before
+        return self._progress_at < before
 
     def note_malformed(self, *, too_long: bool) -> None:
         """aiohttp cannot read what came as a request, or it has a line or more fields than it reads."""
@@ -284,8 +284,8 @@ def escape_ids(data: bytes) -> bytes:
     return _CONTROLS.sub(_in_hex, data[:end], count=1) + data[end:]
 
 
-def _in_hex(found: re.Match[bytes]) -> bytes:
-    return f"{_ESCAPED}: ".encode() + found[1].strip(b" \t").hex().encode()
+def _in_hex(escape: re.Match[bytes]) -> bytes:
+    return f"{_ESCAPED}: ".encode() + escape[1].strip(b" \t").hex().encode()
 
 
 def received_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:

@@ -113,20 +113,20 @@ class Lookup:
 
     guesses: LookupLimits
     address: Callable[[], Address | None]
-    taken: Counted | None = None
+    counted: Counted | None = None
     refused: bool = False
 
     async def may_ask(self) -> bool:
         """Return whether an issuer may be asked about the token."""
-        if self.taken is None and not self.refused:
-            self.taken = await self.guesses.take(self.address())
-            self.refused = self.taken is None
-        return self.taken is not None
+        if self.counted is None and not self.refused:
+            self.counted = await self.guesses.take(self.address())
+            self.refused = self.counted is None
+        return self.counted is not None
 
     def right(self) -> None:
         """Undo the count, as an issuer knew the token."""
-        if self.taken is not None:
-            self.guesses.give_back(self.taken)
+        if self.counted is not None:
+            self.guesses.give_back(self.counted)
 
 
 def subscriber(address: Address | None) -> Counted:

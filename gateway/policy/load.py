@@ -302,7 +302,7 @@ def parse_policy(
             routes = [_within(route, organisation) for route in routes]
             tools = {name: organisation.bind(rule) for name, rule in tools.items()}
         links = read_links(top)
-        frames = tuple(found for text in top.texts("frames") if (found := parse_text(top, "frames", csp_origin, text)))
+        frames = tuple(site for text in top.texts("frames") if (site := parse_text(top, "frames", csp_origin, text)))
         external = read_external(top)
         mode = read_mode(top, now)
         tests = read_tests(top)

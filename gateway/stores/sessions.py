@@ -72,7 +72,7 @@ class IssuedTokens:
         async with self._database.connect() as connection:
             row = (await connection.execute(select(ISSUED).where(ISSUED.c.id == id))).first()
         if row is None or (
-            self._keys is not None and not self._keys.verify(row.mac or "", *_token_parts(row._asdict()))
+            self._keys is not None and not self._keys.verify(row.mac or "", *_token_parts(dict(row._mapping)))
         ):
             return None
         return _grant(row)
@@ -229,8 +229,8 @@ class DatabaseSessions:
         """Return the entry of a row; None for one that this gateway has not written."""
         value = parse_json(row.value)
         if self._keys is not None:
-            given = value.get("mac") if isinstance(value, dict) else None
-            if not isinstance(given, str) or not self._keys.verify(given, *_login_parts(row._asdict(), value)):
+            mac = value.get("mac") if isinstance(value, dict) else None
+            if not isinstance(mac, str) or not self._keys.verify(mac, *_login_parts(dict(row._mapping), value)):
                 log.warning("an entry of the table sessions is not accepted: its signature is not of this gateway")
                 return None
         principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")

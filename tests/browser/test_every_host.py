@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from itertools import product
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 from playwright.async_api import Browser, Page
 
 from gateway.apps import with_snapshot
-from gateway.apps.host_quirks import HOSTS as KNOWN_HOSTS
-from gateway.apps.host_quirks import FrameKind, Path, Quirks
 from gateway.model import Json, Resource
+from scripts.hosts_doc import HOSTS as KNOWN_HOSTS
+from scripts.hosts_doc import CallPath, FrameKind, Quirks
 from tests.browser.runtime_host import CLOCK, CSP, advance_clock, pack_html
 from tests.browser.stock_host import bundle_hosts
 from tests.browser.test_own_client import page_with_app
@@ -34,7 +34,7 @@ CASES = [
 
 def stand_in(host: Quirks) -> tuple[str, str, bool]:
     """The host of these tests that is like a known one: its kind, its frame, and whether it carries calls in turn."""
-    kind = {Path.BRIDGE: "ours", Path.APP_TOOLS: "callback"}.get(host.path or Path.RELAY, "calls")
+    kind = {CallPath.BRIDGE: "ours", CallPath.APP_TOOLS: "callback"}.get(host.path or CallPath.RELAY, "calls")
     return "wrapping" if host.wraps_parent else kind, host.frame or FrameKind.OPAQUE, host.serial_calls is True
 
 
@@ -98,7 +98,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 async def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Page, str]]:
     """A browser page, and the URL of the hosts for it."""
     script = bundle_hosts(tmp_path_factory.mktemp("every"), "every.ts")
-    proxy = (FilePath(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
+    proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
 
     async def host(_: web.Request) -> web.Response:
         html = "<!doctype html><title>host</title><body></body><script src=/host.js></script>"

@@ -6,9 +6,8 @@ import re
 
 from gateway.apps.advice import HOSTS as ADVISED
 from gateway.apps.advice import OWN
-from gateway.apps.host_quirks import HOSTS
 from gateway.cli.connect import HOSTS as CONNECTED
-from scripts.hosts_doc import PAGE, page
+from scripts.hosts_doc import HOSTS, PAGE, page
 
 
 def test_the_table_is_made_of_the_data() -> None:

@@ -95,8 +95,8 @@ class Lists:
         """Return what each upstream lists to `principal`, in the order of the configuration."""
         lists: dict[str, list[Message]] = {}
         for name, proxy in self._proxies(principal).items():
-            heard = self._by_offer.get(proxy.upstream.offer(principal))
-            if heard is not None and (things := heard.lists.get(method)) is not None:
+            own_lists = self._by_offer.get(proxy.upstream.offer(principal))
+            if own_lists is not None and (things := own_lists.lists.get(method)) is not None:
                 lists[name] = things
         return lists
 

@@ -65,7 +65,7 @@ class Names:
     """
 
     def __init__(self, is_reserved: Callable[[str], bool] = lambda _: False) -> None:
-        self._taken = is_reserved
+        self._is_reserved = is_reserved
         self._names: dict[str, tuple[str, str]] = {}
         self._counts = Counter[str]()
 
@@ -106,7 +106,7 @@ class Names:
         self._counts[upstream] += 1
 
     def _free(self, public: str, upstream: str, name: str) -> bool:
-        return not self._taken(public) and self._names.get(public, (upstream, name)) == (upstream, name)
+        return not self._is_reserved(public) and self._names.get(public, (upstream, name)) == (upstream, name)
 
 
 def _names(spec: UpstreamSettings, name: str) -> Iterator[str]:
