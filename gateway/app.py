@@ -11,7 +11,7 @@ from gateway.assembly.doors import Doors
 from gateway.assembly.live_settings import LiveSettings
 from gateway.assembly.packing import Packer
 from gateway.config import Config, Reading
-from gateway.errors import Problem, StartError
+from gateway.errors import Problem
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
 """Makes the gateway reload its files at once, if it was built with `reread`."""
@@ -41,8 +41,6 @@ def build_app(
     not in `config`. An app that cannot be packed is not served before its files are corrected. Raises `StartError` and
     `DocumentError` for an unusable configuration, and if there is nothing that can be served.
     """
-    if config.cluster is not None:
-        raise StartError("cluster: several processes as one gateway are not available in this version")
     parts = Components(config, reread, live, problems)
     doors = Doors(parts)
     root = doors.application()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -77,6 +79,11 @@ from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
 from gateway.views.memory import Launches
 from gateway.views.registry import Views
+from gateway.views.view import View
+
+if TYPE_CHECKING:
+    from gateway.assembly.cluster import ClusterParts
+    from gateway.doors.nodes import NodeDoor
 
 
 class Components:
@@ -113,6 +120,9 @@ class Components:
         self.journal = self.recording.journal
         hooks = Hooks(config.plugins, config.path.parent)
         self.accounts = Accounts(config, self.connections, self.database, hooks, self.metrics)
+        self.cluster = cluster_parts(config, self.database, self.accounts)
+        new_id = self.cluster.new_id if self.cluster is not None else lambda _: partial(secrets.token_urlsafe, 16)
+        check = self.cluster.node.check if self.cluster is not None else lambda: None
         self.backends = Backends(self.connections, hooks.backend_types())
         self.recorder = self.recording.recorder(hooks)
         self.refused_callers = RefusedCallers(self.metrics, self.recorder)
@@ -143,8 +153,9 @@ class Components:
         )
         self.approvals = self.approving.questions
         self.circuits = Circuits()
-        self.streams = Streams()
-        self.shared = SharedState(config, self.metrics, self.accounts.ring.derive("directory of views"), None)
+        self.streams = Streams(new_id=new_id("stream"))
+        owner = (lambda: cluster.node.incarnation) if (cluster := self.cluster) is not None else None
+        self.shared = SharedState(config, self.metrics, self.accounts.ring.derive("directory of views"), owner)
         limiter = Limiter(self.shared.rates, DatabaseQuotas(self.database))
         step = ApprovalStep(self.approvals, self.approving.grants, self.approving.page)
         self.calls = RunningCalls()
@@ -157,6 +168,7 @@ class Components:
             absences=self.accounts.absences,
             admits=admits,
             running=self.calls,
+            check=check,
         )
         self.apps = Apps()
         self.published_apps = self.apps.part(lambda app: app.published_app)
@@ -173,6 +185,7 @@ class Components:
                 self.circuits,
                 absences=self.accounts.absences,
                 page_tokens=page_tokens,
+                check=check,
             ),
             streams=self.streams,
             hooks=hooks,
@@ -183,12 +196,14 @@ class Components:
         )
         self.views = Views(
             self.apps.part(lambda app: app.rules),
-            launches=Launches(store=DatabaseLaunches(self.database, self.accounts.ring)),
+            launches=Launches(store=DatabaseLaunches(self.database, self.accounts.ring), new_id=new_id("view")),
             directory=self.shared.directory,
             keys=self.accounts.ring.derive("views"),
             each=config.mcp.views_each,
             taints=DatabaseTaints(self.database),
             admits=admits,
+            new_id=new_id("view") if self.cluster is not None else None,
+            take=self.cluster.forwards.take if self.cluster is not None else None,
         )
         self.events = Events(
             self.journal,
@@ -200,7 +215,7 @@ class Components:
             lambda: [asdict(app.card) for app in self.apps.values()],
             admits,
         )
-        self.forwarder = Forwarder(self.views, calls, page_tokens.redactor)
+        self.forwarder = Forwarder(self.views, calls, page_tokens.redactor, new_id("call"))
         self.storage = StorageTool(self.accounts.storage)
         self.mcp_sessions = DatabaseMcpSessions(
             self.database,
@@ -208,6 +223,8 @@ class Components:
             most=config.mcp.sessions,
             each=config.mcp.sessions_each,
             idle=config.mcp.session_idle,
+            process=owner,
+            lives=self.cluster.node.lives if self.cluster is not None else None,
         )
         self.bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
         self.shared.share({"streams": self.in_flight.streams, "bodies": self.bodies.room})
@@ -336,6 +353,7 @@ class Components:
             room=self.bodies.room,
             body_limit=lambda: message_limit(self.apps.largest_request(app)),
             admits=self.entitlements.admits,
+            nodes=self.cluster.other_nodes(self.views, self.mcp_sessions) if self.cluster is not None else None,
         )
 
     async def lifetime(self, _: web.Application) -> AsyncIterator[None]:
@@ -349,6 +367,8 @@ class Components:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.journal)
             await stack.enter_async_context(self.database)
+            if self.cluster is not None:
+                await self.cluster.node.join()
             await stack.enter_async_context(self.shared.run())
             await stack.enter_async_context(self.connections)
             await stack.enter_async_context(self.recording.filling())
@@ -369,11 +389,61 @@ class Components:
                 await self.contexts.enter(tasks, face)
             stack.callback(tasks.create_task(self.mcp_sessions.run()).cancel)
             stack.push_async_callback(self.mcp_sessions.flush)
+            if self.cluster is not None:
+                await stack.enter_async_context(self.cluster.running(tasks, self._node_door(self.cluster)))
             self.upstreams.start()
             stack.callback(tasks.create_task(self.upstreams.keep()).cancel)
             stack.callback(tasks.create_task(self.reloader.run()).cancel)
             stack.callback(tasks.create_task(self.revocations.run()).cancel)
             yield
+
+    def _node_door(self, cluster: ClusterParts) -> NodeDoor:
+        """Return the door for other nodes; what this node owns stops when its lease ends."""
+        from gateway.doors.nodes import NodeDoor  # noqa: PLC0415  here, so that only nodes load it
+
+        def stop_owned() -> None:
+            for view in self.views.of(None):
+                self._stop_view(view)
+            for face in self.faces():
+                face.lapse()
+
+        def lose(id: str) -> None:
+            if (view := self.views.get(id)) is not None:
+                self._stop_view(view)
+
+        cluster.node.lapsed.add(stop_owned)
+        cluster.node.joined.add(self.shared.rewrite_views)
+        cluster.node.lost_views.add(lose)
+        return NodeDoor(
+            cluster.node,
+            cluster.receiver,
+            cluster.forwards,
+            self.revocations,
+            mounts=self._mount,
+            has_view=self.views.has,
+            admits=self.entitlements.admits,
+        )
+
+    def _stop_view(self, view: View) -> None:
+        self.approvals.cancel_view(view.id)
+        self.streams.cancel_view(view.id)
+        self.views.close(view)
+
+    def _mount(self, name: str) -> McpMount | None:
+        """Return a mount by its name, as in a URL; that of all apps has the empty one."""
+        if not name:
+            return self.everything
+        app = self.apps.get(name)
+        return app.face if app is not None else self.upstreams.faces.get(name)
+
+
+def cluster_parts(config: Config, database: Database, accounts: Accounts) -> ClusterParts | None:
+    """Return the parts of a node; None for a gateway of one process."""
+    if config.cluster is None:
+        return None
+    from gateway.assembly.cluster import ClusterParts  # noqa: PLC0415  here, so that only nodes load it
+
+    return ClusterParts(config, config.cluster, database, accounts.ring)
 
 
 def listener(config: Config, apps: Apps) -> Listener:

@@ -26,7 +26,17 @@ from gateway.assembly.packing import FEW, Packer
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
-from gateway.config import Config, Reading, ServerSettings, read_config
+from gateway.cli.workers import (
+    MOST,
+    Supervisor,
+    WorkerPlace,
+    as_worker,
+    check,
+    end_with_supervisor,
+    reading_as_worker,
+    worker_place,
+)
+from gateway.config import Config, Reading, ServerSettings, load_config, read_config
 from gateway.doors.client_connection import ConnectionLimits
 from gateway.doors.client_limits import Peers, Unread
 from gateway.doors.runner import DRAIN, LIMITS, LINGER, Drain, GatewayRunner
@@ -134,7 +144,12 @@ log = logging.getLogger(__name__)
 @click.option(
     "--log-format", type=click.Choice(logs.FORMATS), help="Format of the log.  [default: `log` of gateway.yaml]"
 )
-def serve(path: Path, verbose: bool, log_format: str | None) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST),
+    help="Processes that share the port, as one gateway; more than one need PostgreSQL.",
+)
+def serve(path: Path, verbose: bool, log_format: str | None, workers: int | None) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
     Changes of gateway.yaml, of policies, and of files with secrets and certificates take effect while it runs, within
@@ -143,14 +158,56 @@ def serve(path: Path, verbose: bool, log_format: str | None) -> None:
 
     Example: webmcp-gateway serve --config gateway.yaml
     """
-    run(path, log_format, verbose=verbose)
+    place = worker_place(os.environ)
+    if workers is not None and workers > 1 and place is None:
+        supervise(path, log_format, workers, verbose=verbose)
+    else:
+        run(path, log_format, verbose=verbose, place=place)
 
 
-def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool = False) -> None:
-    """Run the gateway of the configuration in `path` until a signal ends it; `live` as in `build_app`."""
+def supervise(path: Path, log_format: str | None, count: int, *, verbose: bool) -> None:
+    """Run `count` processes with the configuration in `path` until a signal ends them all."""
+    logs.set_up(log_format or "text", verbose)
+    config = load_config(path, os.environ)
+    logs.set_up(log_format or config.log, verbose)
+    raise_file_limit()
+    check(config)
+    lock.check_state(config)
+    output = _Output(log_format, config.log, verbose=verbose)
+    command = [sys.executable, "-P", "-m", "gateway", "serve", "--config", str(path)]
+    command += ["--verbose"] if verbose else []
+    command += ["--log-format", log_format] if log_format is not None else []
+    with lock.hold_lock(config.state) as tell:
+        for number in range(1, count + 1):
+            lock.check_state(as_worker(config, number))
+
+        def ready() -> None:
+            tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
+            output.say(_ready(config))
+            output.say(f"{count} workers share the port")
+            notify("READY=1")
+
+        asyncio.run(Supervisor(config, count, command, os.environ).run(ready))
+
+
+def run(
+    path: Path,
+    log_format: str | None = None,
+    *,
+    verbose: bool,
+    live: bool = False,
+    place: WorkerPlace | None = None,
+) -> None:
+    """Run the gateway of the configuration in `path` until a signal ends it; `live` as in `build_app`.
+
+    `place` is that of a worker among others.
+    """
     gc.disable()  # until all that lives long is built: collections would visit it again and again
     logs.set_up(log_format or "text", verbose)
-    reading = read_config(path, os.environ)
+    read: Callable[[], Reading] = partial(read_config, path, os.environ)
+    if place is not None:
+        read = reading_as_worker(read, place.number)
+    reading = read()
     config = reading.config
     if config is None or (reading.problems and not config.apps and not config.upstreams):
         raise DocumentError(reading.problems)
@@ -161,8 +218,7 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     lock.check_state(config)
     output = _Output(log_format, config.log, verbose=verbose)
     with lock.hold_lock(config.state) as tell, asyncio.Runner(loop_factory=factory) as runner:
-        reread = partial(read_config, path, os.environ)
-        runner.run(_serve(config, reread, live, tell, output, reading.problems))
+        runner.run(_serve(config, read, live, tell, output, reading.problems, place))
 
 
 class _Output:
@@ -197,8 +253,9 @@ async def _serve(
     tell: Callable[[str], None],
     output: _Output,
     problems: Sequence[Problem],
+    place: WorkerPlace | None,
 ) -> None:
-    say = output.say
+    say = output.say if place is None else log.info
     loop = asyncio.get_running_loop()
     signals = Signals(loop)
     own = [app.id for app in config.apps.values() if isinstance(app.source, Path)]
@@ -212,7 +269,9 @@ async def _serve(
     try:
         await runner.setup()
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])
-        sockets = inherited_sockets(os.environ)
+        sockets = inherited_sockets(os.environ) if place is None else worker_sockets(place, server)
+        if place is not None:
+            end_with_supervisor(place, loop)
         if admin is not None and server.admin is not None:
             await admin.setup()
             await _listen(admin, *server.admin, "server.admin_listen", sockets)
@@ -223,7 +282,8 @@ async def _serve(
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
         notify("READY=1")
         say(_ready(config))
-        await _offer_login(config, output)
+        if place is None:
+            await _offer_login(config, output)
         progress = asyncio.create_task(_say_progress(app[PACKER], say))
         announced = await signals.wait()
         progress.cancel()
@@ -292,10 +352,10 @@ async def _offer_login(config: Config, output: _Output) -> None:
 
 async def _listen(runner: GatewayRunner, host: str, port: int, key: str, sockets: Sockets) -> None:
     """Listen at an address; on the socket of a supervisor, if it passed one for this address."""
-    own = sockets.pop((host, port), None)
     try:
-        if own is not None:
-            await runner.listen(own, inherited=True)
+        if own := sockets.pop((host, port), []):
+            for sock in own:
+                await runner.listen(sock, inherited=True)
             return
         for sock in await _own_sockets(host, port):
             await runner.listen(sock)
@@ -359,8 +419,8 @@ def dev(path: Path) -> None:
 FIRST_DESCRIPTOR: Final = 3
 """The first inherited descriptor (sd_listen_fds(3))."""
 
-Sockets = dict[tuple[str, int], socket.socket]
-"""Listening sockets by address and port."""
+Sockets = dict[tuple[str, int], list[socket.socket]]
+"""Listening sockets by address and port; of several with one name, all are under the name."""
 
 
 def notify(state: str) -> None:
@@ -382,12 +442,25 @@ def inherited_sockets(environ: MutableMapping[str, str]) -> Sockets:
     environ.pop("LISTEN_FDNAMES", None)
     if not count.isdecimal() or process != str(os.getpid()):
         return {}
-    ports = {}
+    ports: Sockets = {}
     for descriptor in range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)):
         os.set_inheritable(descriptor, False)
         sock = socket.socket(fileno=descriptor)
         if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
-            ports[sock.getsockname()[:2]] = sock
+            ports[sock.getsockname()[:2]] = [sock]
         else:
             sock.close()
+    return ports
+
+
+def worker_sockets(place: WorkerPlace, server: ServerSettings) -> Sockets:
+    """Return the sockets that the supervisor of workers has bound for this one, by the addresses of the settings."""
+    hosts = {server.port: server.host}
+    if server.admin is not None:
+        hosts[server.admin[1]] = server.admin[0]
+    ports: Sockets = {}
+    for descriptor in place.sockets:
+        sock = socket.socket(fileno=descriptor)
+        port = sock.getsockname()[1]
+        ports.setdefault((hosts[port], port), []).append(sock)
     return ports

@@ -59,13 +59,14 @@ class NodeTls:
 class ClusterSettings:
     """A node's name, the address at which it listens, the one at which others reach it, and the keys of all nodes.
 
-    `keys` are the newest first, separated by spaces. `tls` is None on a Unix socket.
+    `keys` are the newest first, separated by spaces. `tls` is None on a Unix socket. The addresses are None for workers
+    of one machine, whose supervisor gives each its own.
     """
 
     name: str
-    listen: NodeAddress
-    address: NodeAddress
     keys: Secret
+    listen: NodeAddress | None = None
+    address: NodeAddress | None = None
     tls: NodeTls | None = None
 
 
@@ -74,7 +75,12 @@ def read_cluster(root: Section, folder: Path, state: Path, environ: Mapping[str,
     if root.get("cluster") is None:
         return None
     section = root.section("cluster")
-    section.require("listen", "keys")
+    section.require("keys")
+    if section.get("listen") is None:
+        for key in ("address", "tls"):
+            if key in section:
+                section.problem("goes with listen, which is missing", key)
+        return ClusterSettings(_name(section), keys=_keys(section, folder, environ))
     listen = _address(section, "listen", state)
     address = _address(section, "address", state) if section.get("address") is not None else listen
     if address.host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not listened at
@@ -82,9 +88,12 @@ def read_cluster(root: Section, folder: Path, state: Path, environ: Mapping[str,
     if (address.path is None) != (listen.path is None):
         section.problem("must be a Unix socket if listen is one, and only then", "address")
     return ClusterSettings(
-        name=_name(section), listen=listen, address=address, keys=_keys(section, folder, environ),
+        name=_name(section),
+        keys=_keys(section, folder, environ),
+        listen=listen,
+        address=address,
         tls=_tls(section, listen, folder),
-    )  # fmt: skip
+    )
 
 
 def secret_nodes(root: Section) -> list[Node]:

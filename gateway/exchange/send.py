@@ -141,7 +141,7 @@ class SendTarget(Struct, frozen=True):
 
 
 class Sender:
-    """Sends requests to all backends."""
+    """Sends requests to all backends. `check` raises `Refusal` if this process may not send any more."""
 
     def __init__(
         self,
@@ -151,7 +151,9 @@ class Sender:
         retries: Retries | None = None,
         absences: MissingAccounts | None = None,
         page_tokens: PageTokens | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check
         self._authenticator = authenticator
         self._jars = jars or CookieJars()
         self._circuits = circuits or Circuits()
@@ -256,6 +258,7 @@ class Sender:
         self, way: SendTarget, credential_fields: InjectedFields, timeout: float, record: Record
     ) -> tuple[BackendAnswer, bool]:
         """Return the answer, and whether another attempt would carry another credential."""
+        self._check()
         url, name, principal = way.url, way.spec.credential, way.caller.principal
         jar = jar_key(
             way.decided_request, way.caller, way.spec, credential_fields.account

@@ -214,10 +214,15 @@ class _OpenStream:
 
 
 class Streams:
-    """The open streams of a gateway; an async context manager. `clock` is steady, in seconds."""
+    """The open streams of a gateway; an async context manager. `clock` is steady, in seconds, `new_id` makes ids."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+    ) -> None:
         self._clock = clock
+        self._new_id = new_id
         self._open: dict[str, _OpenStream] = {}
         self._counts: Counter[_Key] = Counter()
         self._tasks = asyncio.TaskGroup()
@@ -306,7 +311,7 @@ class Streams:
 
     def _add(self, stream: Stream, caller: Caller) -> tuple[str, _OpenStream]:
         open_stream = _OpenStream(stream, caller, self._clock())
-        id = (SOCKET if stream.is_socket else PREFIX) + secrets.token_urlsafe(16)
+        id = (SOCKET if stream.is_socket else PREFIX) + self._new_id()
         self._open[id] = open_stream
         stream.name = id
         open_stream.task = self._tasks.create_task(self._read(open_stream))

@@ -122,7 +122,8 @@ class ToolCall(Protocol[T]):
 class ToolCalls:
     """Runs calls of tools. `step` asks persons, `absences` are the calls that wait for an account.
 
-    Apps and upstreams do not exist for callers that they do not admit, by `admits`.
+    Apps and upstreams do not exist for callers that they do not admit, by `admits`. `check` raises `Refusal` if this
+    process may not run a call any more.
     """
 
     def __init__(
@@ -134,7 +135,9 @@ class ToolCalls:
         absences: MissingAccounts | None = None,
         admits: Admits = admit_all,
         running: RunningCalls | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check
         self._admits = admits
         self._running = running or RunningCalls()
         self._step = step
@@ -235,6 +238,7 @@ class ToolCalls:
 
     async def _run(self, call: ToolCall[T], record: Record) -> T:
         trace = record.span.going_out(call.step)
+        self._check()
         result = await call.run(record.id, trace if record.span.wanted else None)
         record.mark(call.step)
         await record.close(status=call.status(result))

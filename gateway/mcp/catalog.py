@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -24,9 +24,15 @@ from gateway.mcp.own_tools import read_flag, read_mapping, read_number, read_opt
 from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.ports.views import LiveView
+from gateway.views.forward import SEVERAL
 from gateway.views.initiator import LONGEST_GESTURE
 
+if TYPE_CHECKING:
+    from gateway.mcp.elsewhere import Elsewhere, OtherNodes
+
 log = logging.getLogger(__name__)
+
+HTTP_REQUEST: Final = "http_request"
 
 LAUNCH = "webmcp-gateway/launch"
 """The `_meta` key under which the result of `open_<app>` carries the launch value."""
@@ -41,6 +47,9 @@ NO_HEADERS: Mapping[str, Any] = {"type": "object"}
 """Replaces the schemas of the gateway's own tools, which have no `x-mcp-header`: walking them costs 16 µs per call."""
 
 Arguments = Mapping[str, Json]
+
+TOOLS_APART: Final = (HTTP_REQUEST, own_tools.POLL, own_tools.RESULT)
+"""Tools that find the node of their view themselves, since the fast path calls them, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ class _Entry:
 class Catalog:
     """The offer of one mount: of the app `app`, or of all `apps` if it is None.
     `largest` returns the current limit of a message in bytes. Apps do not exist for callers that they do not admit, by
-    `admits`.
+    `admits`. Calls for live objects of other `nodes` run there.
     """
 
     def __init__(
@@ -76,7 +85,9 @@ class Catalog:
         storage: own_tools.StorageTool,
         largest: Callable[[], int],
         admits: Admits = admit_all,
+        nodes: OtherNodes | None = None,
     ) -> None:
+        self._nodes = nodes
         self._app = app
         self._admits = admits
         self._all = apps
@@ -173,13 +184,36 @@ class Catalog:
                 )
                 response = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
                 return await _answer(response, client, arguments)
+            if self._nodes is not None and name not in TOOLS_APART:
+                there = await self._nodes.find(name, arguments, client)
+                if there is not None:
+                    return await there.result(self._app, name, arguments, client)
             return await entry.run(arguments, client)
         # The tool of a closed view still belongs to the app: the forwarder's refusal explains the remedy.
         if any(name.startswith(f"{app}_") and self._admits(client.principal, app) for app in self._apps):
+            if (there := await self._having_tool(name, client)) is not None:
+                return await there.result(self._app, name, arguments, client)
             return of_page(
                 await self._forwarder.call(client.principal, name, arguments, app=self._app, tell=client.tell)
             )
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
+
+    async def _having_tool(self, name: str, client: MountClient) -> Elsewhere | None:
+        """Return the other node with the only view that offers a page's tool; None leaves it to this one.
+
+        Raises `Refusal` if several views of the app are open, and one is at another node.
+        """
+        if self._nodes is None or client.forwarded or client.principal.shared:
+            return None
+        views = self._views.live(client.principal, self._app)
+        offering = [view for view in views if any(tool.name == name for tool in view.tools)]
+        if not offering:
+            return None
+        there = await self._nodes.having_view(offering[0].id)
+        same_app = [view for view in views if view.app == offering[0].app]
+        if len(same_app) > 1 and (there is not None or not all(map(self._nodes.has, same_app))):
+            raise Refusal(Reason.BAD_REQUEST, SEVERAL)
+        return there
 
     def _is_open(self, entry: _Entry, principal: Principal) -> bool:
         """Return whether the tool exists for a caller."""
@@ -212,6 +246,14 @@ class Catalog:
 
         Raises `Refusal` (`view-moved`).
         """
+        if self._nodes is not None:
+            try:
+                if (there := await self._nodes.find(HTTP_REQUEST, arguments, client)) is not None:
+                    return await there.response(self._app, arguments, client)
+            except Refusal as refusal:
+                if refusal.reason is Reason.VIEW_MOVED:
+                    raise
+                return await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
         caller = None
         try:
             caller = self._caller(arguments, client)
@@ -236,6 +278,8 @@ class Catalog:
 
     async def run_relay_tool(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Return the result of the relay's poll or result tool. Raises `Refusal`."""
+        if self._nodes is not None and (there := await self._nodes.find(name, arguments, client)) is not None:
+            return await there.values(self._app, name, arguments, client)
         try:
             return await (self._relay.poll if name == own_tools.POLL else self._relay.result)(arguments, client)
         except Refusal as refusal:

@@ -32,6 +32,7 @@ class MountClient(Struct, frozen=True):
     `upload`: the request's body that was sent beside the call.
     `aside`: stores the answer's body beside the answer.
     `push`: sends a part of a stream before the call is answered.
+    `forwarded`: another node of the gateway sends the call, which is not forwarded again.
     """
 
     principal: Principal
@@ -42,6 +43,7 @@ class MountClient(Struct, frozen=True):
     upload: UploadedBody | None = None
     aside: Aside | None = None
     push: Push | None = None
+    forwarded: bool = False
 
 
 class PackedApp(Protocol):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import anyio
 import mcp_types as types
@@ -16,7 +16,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.streamable_http import REQUEST_CANCELLED
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, REQUEST_CANCELLED
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
+from gateway.errors import Refusal
 from gateway.mcp import results
 from gateway.mcp.asgi import Ending, User, current_principal, ending_of, plain_scope, principal_of, serve
 from gateway.mcp.catalog import Catalog
@@ -41,6 +42,9 @@ from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.ports.sessions import McpSessions
 from gateway.traces import continue_trace
+
+if TYPE_CHECKING:
+    from gateway.mcp.elsewhere import OtherNodes
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +121,8 @@ class McpMount:
     a request as the guard identified it; the default is that of a loopback gateway. `asking` defines which clients may
     send their person to the console; None allows none. `room` limits the bytes of large messages together with the
     bodies of other doors. `before` answers ahead of the mount's own tools and resources. `body_limit` returns the
-    current limit of a request in bytes. Apps do not exist for callers that they do not admit, by `admits`.
+    current limit of a request in bytes. Apps do not exist for callers that they do not admit, by `admits`. Calls for
+    live objects of other `nodes` run there.
     """
 
     def __init__(
@@ -143,6 +148,7 @@ class McpMount:
         session_rest: float = REST,
         room: Shares | None = None,
         admits: Admits = admit_all,
+        nodes: OtherNodes | None = None,
     ) -> None:
         self.catalog = Catalog(
             app,
@@ -153,7 +159,10 @@ class McpMount:
             storage=storage,
             largest=body_limit,
             admits=admits,
+            nodes=nodes,
         )
+        self._app = app
+        self._nodes = nodes
         self._views = views
         self._room = room or Shares(BODY_LIMIT * 16, BODY_LIMIT * 64)
         self._principal = principal
@@ -252,6 +261,42 @@ class McpMount:
             return await self._serve(request, principal, body)
 
     async def _serve(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
+        if self._nodes is not None and (forwarded := await self._forward(self._nodes, request, principal, body)):
+            return forwarded
+        return await self._serve_here(request, principal, body)
+
+    async def serve_forwarded(
+        self, request: web.Request, principal: Principal, body: bytes
+    ) -> web.StreamResponse | None:
+        """Answer a request that another node has forwarded for a session of this one; None if it is not here."""
+        if not self._manager.has(request.headers.get(MCP_SESSION_ID_HEADER, "")):
+            return None
+        return await self._serve_here(request, principal, body if request.method == "POST" else None)
+
+    async def _forward(
+        self, nodes: OtherNodes, request: web.Request, principal: Principal, body: bytes | None
+    ) -> web.StreamResponse | None:
+        """Forward a request for a session that another node runs, and return its answer; None for any other request."""
+        from gateway.mcp.elsewhere import return_answer  # noqa: PLC0415  here, so that only nodes load it
+
+        id = request.headers.get(MCP_SESSION_ID_HEADER, "")
+        if not id or self._manager.has(id):
+            return None
+        ending = Ending()
+        try:
+            row = await nodes.session_owner(id, principal, self._app or "")
+            if row is None:
+                return None
+            if request.method == "GET":
+                self._streams.add(ending)
+            async with nodes.send_session(row, request, principal, self._app or "", body or b"") as answer:
+                return await return_answer(request, answer, ending) if answer is not None else None
+        except Refusal as refusal:
+            return _unread_error(refusal.status, types.INTERNAL_ERROR, f"{refusal.reason}: {refusal.detail}")
+        finally:
+            self._streams.discard(ending)
+
+    async def _serve_here(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
         if self.fast is not None and body is not None:
             answer = await answer_fast(self.fast, request, principal, body)
             if answer is not None:
@@ -318,6 +363,10 @@ class McpMount:
         for ending in list(self._streams):
             ending.end()
         self._manager.end_streams()
+
+    def lapse(self) -> None:
+        """Stop running the sessions of clients, which another process may run by now."""
+        self._manager.leave_all()
 
     async def _run_manager(self, start: asyncio.Event) -> None:
         """Enter and leave the SDK's task group in the same task, as anyio requires."""

@@ -168,6 +168,10 @@ class ResumableSessions(StreamableHTTPSessionManager):
         if session.stream is not None:
             await session.stream.send(event)
 
+    def has(self, id: str) -> bool:
+        """Return whether a session runs in this process."""
+        return id in self._here
+
     async def adopt(self, id: str, user: User, scope: Scope) -> None:
         """Take over a session of a process that has ended, if it is the caller's. Raises OSError."""
         if id not in self._here and SESSION_ID.fullmatch(id):
@@ -220,6 +224,15 @@ class ResumableSessions(StreamableHTTPSessionManager):
         for id in list(self._here):
             self._forget(id)
             self._sessions.leave(id)
+
+    def leave_all(self) -> None:
+        """Stop running all sessions here, without ending them: another process may have adopted them."""
+        for id in list(self._here):
+            session = self._forget(id)
+            self._sessions.leave(id)
+            if session is not None and session.running is not None:
+                session.running.rests = True
+                self._tasks().start_soon(session.running.transport.terminate)
 
     async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")

@@ -237,7 +237,7 @@ _CHECKS: Mapping[str, Callable[[str, Json], object]] = {
     "app": _text(r"[a-z][a-z0-9-]{0,23}"),
     "upstream": _text(r"[a-z][a-z0-9-]{0,23}"),
     "sha256": _text(r"[0-9a-f]{64}"),
-    "view": _text(r"[A-Za-z0-9_-]{22}"),
+    "view": _text(r"[A-Za-z0-9_-]{22,64}"),
     "resource": _text(r"(ui|mcp-app)://[!-~]{1,1024}"),
     "code": _text(r"[a-z][a-z0-9-]{0,63}"),
     "reason": _text(r".{0,256}"),

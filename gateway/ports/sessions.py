@@ -168,8 +168,15 @@ class McpSessions(Protocol):
     async def adopt(self, id: str, principal: Principal, mount: str, lost: Callable[[], None]) -> McpClientState | None:
         """Take over a session that this process does not run, by compare-and-set: its former process loses it.
 
-        None for an unknown, expired or altered one, and for one of another principal or mount. Raises OSError while the
-        store is down.
+        None for an unknown, expired or altered one, for one of another principal or mount, and for one that another
+        process runs, as far as that is known to live. Raises OSError while the store is down.
+        """
+        ...
+
+    async def process_of(self, id: str, principal: Principal, mount: str) -> str | None:
+        """Return the process that runs a session, or ran it last; None for one that `adopt` does not know.
+
+        Raises OSError while the store is down.
         """
         ...
 

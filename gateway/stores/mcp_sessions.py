@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -57,6 +57,8 @@ class DatabaseMcpSessions:
     `most`: the limit of sessions at one mount.
     `each`: the limit of sessions of one principal at one mount.
     `idle`: seconds without use after which a session cannot be adopted any more.
+    `process`: returns the id of this process.
+    `lives`: returns whether another process lives; without it, no other one does. Raises OSError.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class DatabaseMcpSessions:
         each: int,
         idle: float,
         clock: Callable[[], float] = time.time,
+        process: Callable[[], str] | None = None,
+        lives: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._database = database
         self._ring = ring
@@ -75,7 +79,9 @@ class DatabaseMcpSessions:
         self.each = each
         self._idle = idle
         self._clock = clock
-        self._owner = secrets.token_hex(8)
+        own = secrets.token_hex(8)
+        self._process = process or (lambda: own)
+        self._lives = lives
         self._open: dict[str, _Open] = {}
         self._used_ids: set[str] = set()
         self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
@@ -106,6 +112,15 @@ class DatabaseMcpSessions:
         if state is not None:
             self._open[id] = _Open(principal, mount, state, lost)
         return state
+
+    async def process_of(self, id: str, principal: Principal, mount: str) -> str | None:
+        """Return the process that runs a session, or ran it last."""
+        return await whole(self._process_of(_key(id), principal, mount))
+
+    async def _process_of(self, key: str, principal: Principal, mount: str) -> str | None:
+        conditions = _conditions(key, principal, mount, self._clock())
+        async with self._database.connect() as connection:
+            return (await connection.execute(select(MCP_SESSIONS.c.owner).where(*conditions))).scalar_one_or_none()
 
     @contextmanager
     def use(self, id: str) -> Iterator[None]:
@@ -177,7 +192,7 @@ class DatabaseMcpSessions:
             "principal": session.principal.id,
             "mount": session.mount,
             "proof": session.principal.proof,
-            "owner": self._owner,
+            "owner": self._process(),
             "epoch": 1,
             "seal": seal,
             "state": ciphertext,
@@ -198,7 +213,7 @@ class DatabaseMcpSessions:
 
     async def _adopt(self, id: str, principal: Principal, mount: str) -> McpClientState | None:
         key, now, table = _key(id), self._clock(), MCP_SESSIONS.c
-        conditions = (table.key == key, table.principal == principal.id, table.mount == mount, table.expires > now)
+        conditions = _conditions(key, principal, mount, now)
         async with self._database.connect() as connection:
             row = (await connection.execute(select(MCP_SESSIONS).where(*conditions))).first()
         if row is None:
@@ -210,8 +225,15 @@ class DatabaseMcpSessions:
             return None
         if state is None:
             return None
+        if self._lives is not None and row.owner != self._process() and await self._lives(row.owner):
+            return None
         statement = update(MCP_SESSIONS).where(*conditions, table.epoch == row.epoch)
-        ours = {"owner": self._owner, "epoch": row.epoch + 1, "expires": now + self._lasting, "proof": principal.proof}
+        ours = {
+            "owner": self._process(),
+            "epoch": row.epoch + 1,
+            "expires": now + self._lasting,
+            "proof": principal.proof,
+        }
         return state if await self._run(statement.values(ours)) else None
 
     async def _flush(self, used: list[str]) -> None:
@@ -239,7 +261,7 @@ class DatabaseMcpSessions:
                 session.on_loss()
 
     def _mine(self, keys: Iterable[str]) -> ColumnElement[bool]:
-        return and_(MCP_SESSIONS.c.key.in_(list(keys)), MCP_SESSIONS.c.owner == self._owner)
+        return and_(MCP_SESSIONS.c.key.in_(list(keys)), MCP_SESSIONS.c.owner == self._process())
 
     async def _run(self, statement: Update | Delete) -> int:
         """Return the number of rows that the statement changed."""
@@ -261,6 +283,12 @@ class DatabaseMcpSessions:
         written = plain_json([state.version, state.info, state.capabilities, state.level, state.subscriptions])
         text = written if len(written) <= LARGEST else ""
         return self._ring.seal(text, _place(key, session.principal.id, session.mount))
+
+
+def _conditions(key: str, principal: Principal, mount: str, now: float) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of a session that this caller may go on with at this mount."""
+    table = MCP_SESSIONS.c
+    return (table.key == key, table.principal == principal.id, table.mount == mount, table.expires > now)
 
 
 async def reseal_sessions(database: Database, ring: KeyRing) -> None:

@@ -373,6 +373,38 @@ APPROVED_VERSIONS: Final = Table(
 )
 """The version of each app's policy and access that a person has approved last, with a signature of both columns."""
 
+NODES: Final = Table(
+    "nodes",
+    METADATA,
+    Column("incarnation", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("address", String, nullable=False),
+    Column("version", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("keys", String, nullable=False),
+    Column("policies", Text, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("renewed", Float, nullable=False),
+    Column("draining", Boolean, nullable=False),
+    Column("proof", String, nullable=False),
+)
+"""The processes of a gateway of several: a row for each start. `renewed` is the lease, on the database's clock.
+
+`proof` is a signature of what the node announces, which is all but its lease and whether it is `draining`.
+"""
+
+VIEW_OWNERS: Final = Table(
+    "view_owners",
+    METADATA,
+    Column("view", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("former", String),
+    Column("changed", Float, nullable=False),
+    Index("view_owners_former", "former"),
+)
+"""The nodes that have views now, where their ids do not say it. `former` is the owner before, until it has noticed."""
+
 
 def version_of(connection: Connection) -> int:
     """Return the version of the tables, 0 for an empty database. Raises ValueError if this gateway is too old."""
@@ -478,6 +510,7 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _add(TOUCH_KEYS.c.mac),
     _create(ONE_TIME),
     _create(APPROVED_VERSIONS),
+    _create(NODES, VIEW_OWNERS),
 )
 """The migration from each version n to n + 1, beginning with an empty database.
 

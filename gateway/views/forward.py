@@ -39,6 +39,11 @@ GONE = "its view was closed, loaded again, or went to another page"
 OPEN = "Open its app, then try again; list_view_tools lists the tools offered now."
 """Advice to a model for a tool that no view offers."""
 
+SEVERAL = (
+    "Several views of this app are open. Pass view: call_view_tool {view, tool, arguments}; list_view_tools names them."
+)
+"""Advice to a model whose call could be for several views."""
+
 Redact = Callable[[Caller], Callable[[str], str] | None]
 """Return the function that masks the secrets of this caller in a text; None if there are none."""
 
@@ -164,13 +169,22 @@ class PageToolCall:
 
 
 class Forwarder:
-    """Runs model calls in live views; `calls` takes their steps, and `redact` masks secrets in results."""
+    """Runs model calls in live views; `calls` takes their steps, and `redact` masks secrets in results.
 
-    def __init__(self, views: Views, calls: ToolCalls, redact: Redact = lambda _: None) -> None:
+    `new_id` makes the ids of calls whose results are collected later.
+    """
+
+    def __init__(
+        self,
+        views: Views,
+        calls: ToolCalls,
+        redact: Redact = lambda _: None,
+        new_id: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+    ) -> None:
         self._redact = redact
         self._views = views
         self._calls = calls
-        self._later = BackgroundCalls(views.spawn)
+        self._later = BackgroundCalls(views.spawn, new_id)
 
     async def call(
         self,
@@ -257,11 +271,7 @@ class Forwarder:
         offering = [view for view, _ in matches]
         same_app = self._views.of(principal, offering[0].app)
         if sum(view in offering or self._views.may_offer_more(view) for view in same_app) > 1:
-            raise Refusal(
-                Reason.BAD_REQUEST,
-                "Several views of this app are open. Pass view: call_view_tool {view, tool, arguments}; "
-                "list_view_tools names them.",
-            )
+            raise Refusal(Reason.BAD_REQUEST, SEVERAL)
         return matches[0]
 
 
@@ -367,8 +377,13 @@ class _KeptCall:
 class BackgroundCalls:
     """The background calls of all principals; `spawn` runs each of them, for as long as the views live."""
 
-    def __init__(self, spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]]) -> None:
+    def __init__(
+        self,
+        spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]],
+        new_id: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+    ) -> None:
         self._spawn = spawn
+        self._new_id = new_id
         self._calls: dict[str, _KeptCall] = {}
 
     async def run(
@@ -420,7 +435,7 @@ class BackgroundCalls:
         for id in mine[: max(0, len(mine) - MOST_KEPT + 1)]:
             _KEPT_CALLS.report(call.principal.id)
             self._calls.pop(id).task.cancel()
-        id = secrets.token_urlsafe(16)
+        id = self._new_id()
         self._calls[id] = call
         call.task.add_done_callback(lambda _: self._end(id, call))
         return _running_result(id, call)

@@ -58,9 +58,18 @@ class _IssuedValue:
 
 
 class Launches:
-    """The port `LaunchValues`: in memory, and in `store`, if there is one, for the next process."""
+    """The port `LaunchValues`: in memory, and in `store`, if there is one, for other processes.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, store: LaunchStore | None = None) -> None:
+    `new_id` makes the ids of their views.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        store: LaunchStore | None = None,
+        new_id: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+    ) -> None:
+        self._new_id = new_id
         self._clock = clock
         self._store = store
         self._given: dict[str, _IssuedValue] = {}
@@ -74,7 +83,7 @@ class Launches:
     async def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
         """Issue a launch value for a view of `app`."""
         self._forget()
-        opened = OpenedView(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
+        opened = OpenedView(view=self._new_id(), launch=Secret(secrets.token_urlsafe(32)))
         given = _IssuedValue(opened.view, principal, app, self._clock() + LIFE, chosen)
         self._add(opened.launch.reveal(), given)
         if self._store is not None:

@@ -66,6 +66,7 @@ class Views:
 
     Views of apps that their principal may not use, by `admits`, are as if they were closed.
     The keys of views are derived from `keys`, so that later processes know the views of earlier ones.
+    With several processes, `new_id` makes ids of views, and `take` makes this one the owner of a view that came here.
     """
 
     def __init__(
@@ -79,7 +80,11 @@ class Views:
         taints: TaintStore | None = None,
         admits: Admits = admit_all,
         keys: SigningKeys | None = None,
+        new_id: Callable[[], str] | None = None,
+        take: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
+        self._new_id = new_id
+        self._take = take
         self.apps = apps
         self.admits = admits
         self.each = each
@@ -144,13 +149,14 @@ class Views:
         if launch is None:
             app = self._only_app(app, principal)
             self._admit_unproven(app)
-            id = f"{self._process}{secrets.token_urlsafe(12)}"
+            id = f"{self._process}{secrets.token_urlsafe(12)}" if self._new_id is None else self._new_id()
             view = self._add(View(id, principal, app, proven=False, key=self._key(id, principal, 0)))
         else:
             apps = {one for one in self.apps if app in (None, one) and self.admits(principal, one)}
             waiting = await self.launches.find(launch, principal, apps)
             self.taints.doubt(principal, waiting)
             number = await self.launches.attach(launch)
+            await self.take_over(waiting.view)
             if waiting.view in self._views:
                 if self._views[waiting.view].attached > number:
                     raise Refusal(Reason.VIEW_UNPROVEN, "Another page has attached as this view meanwhile.")
@@ -164,12 +170,26 @@ class Views:
                 self.taints.report(view)
         return AttachResult(view.id, view.key.reveal(), view.proven, self.rules(view.app).policy.free_tools)
 
+    async def take_over(self, view: str) -> None:
+        """Make this process the owner of a view whose page has attached, or connected, here. Raises `Refusal`."""
+        if self._take is not None:
+            await self._take(view)
+
+    def has(self, view: str) -> bool:
+        """Return whether a view is live in this process."""
+        return view in self._views
+
+    def get(self, view: str) -> View | None:
+        """Return a view that is live in this process."""
+        return self._views.get(view)
+
     def open_bridged(self, principal: Principal, app: str, resource: str | None = None) -> View:
         """Add a view of a host page, proven by its socket. Raises `Refusal` if there are too many.
 
         With a `resource` it shows that app of the upstream `app`.
         """
-        return self._add(self._new_view(secrets.token_urlsafe(16), principal, app, resource))
+        id = secrets.token_urlsafe(16) if self._new_id is None else self._new_id()
+        return self._add(self._new_view(id, principal, app, resource))
 
     def _new_view(self, id: str, principal: Principal, app: str, resource: str | None = None) -> View:
         dedicated = self.rules(app).dedicated

@@ -61,7 +61,7 @@ def test_machine_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cluster", "word"),
     [
-        ("keys: ['${env:NEW}']", '"listen" is missing'),
+        ("keys: ['${env:NEW}'], address: 'unix:a'", "listen, which is missing"),
         ("listen: 'unix:a'", '"keys" is missing'),
         ("listen: 'unix:a', keys: []", "at least one key"),
         ("listen: 'unix:a', keys: ['${env:SHORT}']", "32 random bytes"),
@@ -76,6 +76,13 @@ def test_machine_address(tmp_path: Path) -> None:
 def test_problems(tmp_path: Path, cluster: str, word: str) -> None:
     """Each mistake is named with its remedy."""
     assert word in problems(tmp_path, cluster)
+
+
+def test_workers_need_keys_alone(tmp_path: Path) -> None:
+    """Their supervisor gives them addresses."""
+    cluster = read(tmp_path, "keys: ['${env:NEW}']")
+    assert cluster is not None
+    assert (cluster.listen, cluster.keys.reveal()) == (None, KEY)
 
 
 def test_sqlite_is_for_one(tmp_path: Path) -> None:

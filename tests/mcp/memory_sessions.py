@@ -45,6 +45,11 @@ class MemoryMcpSessions:
         row.here = True
         return row.state
 
+    async def process_of(self, id: str, principal: Principal, mount: str) -> str | None:
+        """Return the process that runs a session."""
+        row = self._rows.get(id)
+        return "here" if row is not None and (row.principal, row.mount) == (principal.id, mount) else None
+
     @contextmanager
     def use(self, id: str) -> Iterator[None]:
         """Do nothing: nothing expires."""

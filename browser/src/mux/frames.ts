@@ -58,7 +58,7 @@ const CHECKS = {
   app: pattern(/^[a-z][a-z0-9-]{0,23}$/),
   upstream: pattern(/^[a-z][a-z0-9-]{0,23}$/),
   sha256: pattern(/^[0-9a-f]{64}$/),
-  view: pattern(/^[A-Za-z0-9_-]{22}$/),
+  view: pattern(/^[A-Za-z0-9_-]{22,64}$/),
   resource: pattern(/^(ui|mcp-app):\/\/[!-~]{1,1024}$/),
   code: pattern(/^[a-z][a-z0-9-]{0,63}$/),
   reason: pattern(/^.{0,256}$/su),

@@ -327,7 +327,7 @@ class HostPage:
         ticket = self._ticket
         view = self._state.take_up(id, token, ticket.principal, self._origin) if ticket is not None else None
         try:
-            view = view or self._move(id, token)
+            view = view or await self._move(id, token)
         except Refusal as refusal:
             await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, view=id))
             return
@@ -337,8 +337,8 @@ class HostPage:
         following = self._state.resuming.issue(view, self._origin)
         await self._begin(view, following, mux.Resume(id, following))
 
-    def _move(self, id: str, token: str) -> View | None:
-        """Return a view of an earlier process under its id, as a new one; None if the token does not prove it.
+    async def _move(self, id: str, token: str) -> View | None:
+        """Return a view of another process under its id, as a new one; None if the token does not prove it.
 
         Raises `Refusal` if there are too many views.
         """
@@ -350,6 +350,7 @@ class HostPage:
             return None
         if not self._state.admits(principal, app):
             return None
+        await self._state.views.take_over(id)
         return self._state.views.move_bridged(principal, app, id)
 
     async def _begin(self, view: View, token: str, resumed: mux.Frame) -> None:

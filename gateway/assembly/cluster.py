@@ -1,0 +1,186 @@
+"""Builds the parts of a node, if gateway.yaml has the section `cluster`: its lease, its listener, its forwards."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+import gateway
+from gateway.backends.node_connections import NodeConnections, client_context, server_context
+from gateway.cluster.envelope import Receiver
+from gateway.cluster.forwards import Forwards
+from gateway.cluster.ids import ObjectIds, ObjectKind
+from gateway.cluster.lease import steady
+from gateway.cluster.node import Node
+from gateway.config import ClusterSettings, Config, NodeTls
+from gateway.doors.nodes import NodeDoor
+from gateway.errors import StartError
+from gateway.mcp.elsewhere import OtherNodes
+from gateway.model import Secret
+from gateway.policy import Policy
+from gateway.ports.nodes import Announcement
+from gateway.ports.sessions import McpSessions
+from gateway.stores.nodes import DatabaseNodes, DatabaseViewOwners
+from gateway.stores.sealing import GivenKeys, KeyRing
+from gateway.stores.sql import Database
+from gateway.views.registry import Views
+
+KEEPALIVE: Final = 75.0
+"""Seconds for which the listener keeps an idle connection: longer than the other node does."""
+
+log = logging.getLogger(__name__)
+
+
+class ClusterParts:
+    """The parts of a node. `encryption` are the keys that encrypt what all nodes share."""
+
+    def __init__(self, config: Config, settings: ClusterSettings, database: Database, encryption: KeyRing) -> None:
+        if settings.listen is None:
+            raise StartError(
+                "cluster.listen is missing: the address at which other processes reach this one, host:port or "
+                "unix:path. It is not needed with `serve --workers`"
+            )
+        self.settings = settings
+        self.ring = KeyRing(GivenKeys("cluster.keys", settings.keys))
+        self._digest_key = self.ring.derive("cluster configurations").keys[0]
+        announced = Announcement(
+            "",
+            settings.name,
+            str(settings.address),
+            gateway.__version__,
+            self.digest(config),
+            " ".join(encryption.ids),
+            policies(config),
+        )
+        store = DatabaseNodes(database, self.ring.derive("cluster announcements"))
+        self.node = Node(store, announced, clock=steady, sleep=asyncio.sleep, random=os.urandom)
+        ids_keys, forward_keys = self.ring.derive("cluster ids"), self.ring.derive("cluster forwards")
+        self.ids = ObjectIds(ids_keys, lambda: self.node.incarnation, os.urandom)
+        self._connections = NodeConnections(
+            partial(client_context, *_files(settings.tls)) if settings.tls is not None else None
+        )
+        self.forwards = Forwards(
+            self.node,
+            ids=self.ids,
+            owners=DatabaseViewOwners(database),
+            transport=self._connections,
+            keys=forward_keys,
+        )
+        self.receiver = Receiver(forward_keys, lambda: self.node.incarnation, self.node.now)
+
+    def new_id(self, kind: str) -> Callable[[], str]:
+        """Return a function that makes ids of this kind."""
+        return partial(self.ids.new, ObjectKind(kind))
+
+    def other_nodes(self, views: Views, sessions: McpSessions) -> OtherNodes:
+        """Return the other nodes as mounts see them."""
+        return OtherNodes(self.forwards, views, sessions)
+
+    def announce(self, config: Config) -> None:
+        """Announce a changed configuration."""
+        self.node.announce(self.digest(config), policies(config))
+
+    def digest(self, config: Config) -> str:
+        """Return a digest of what all nodes must agree on; without a key nobody can try secrets against it."""
+        server = config.server
+        agreed = (
+            server.public_url,
+            server.origins,
+            config.auth,
+            config.roles,
+            config.hosts,
+            {id: replace(app, source=Path(), stamp="") for id, app in config.apps.items()},
+            config.upstreams,
+            config.credentials,
+            config.approvals,
+            config.mcp,
+            config.plugins,
+        )
+        return hmac.digest(self._digest_key, repr(_plain(agreed)).encode(), hashlib.sha256).hex()[:32]
+
+    @asynccontextmanager
+    async def running(self, tasks: asyncio.TaskGroup, door: NodeDoor) -> AsyncIterator[None]:
+        """Serve other nodes, and renew the lease, within the block; the node has joined before."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._connections)
+            runner = web.AppRunner(
+                door.application(), access_log=None, handler_cancellation=True, keepalive_timeout=KEEPALIVE,
+                shutdown_timeout=1.0,
+            )  # fmt: skip
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await self._listen(runner)
+            stack.push_async_callback(self.node.leave)
+            stack.callback(tasks.create_task(self.node.run()).cancel)
+            yield
+
+    async def _listen(self, runner: web.AppRunner) -> None:
+        listen, tls = self.settings.listen, self.settings.tls
+        if listen is None:
+            return
+        try:
+            if listen.path is not None:
+                _clear(listen.path)
+                before = os.umask(0o177)  # the socket is for the gateway's own user alone
+                try:
+                    await web.UnixSite(runner, str(listen.path)).start()
+                finally:
+                    os.umask(before)
+            elif tls is not None:
+                context = server_context(*_files(tls))
+                await web.TCPSite(runner, listen.host, listen.port, ssl_context=context).start()
+        except OSError as error:
+            reason = os.strerror(error.errno or 0)
+            raise StartError(f"cannot listen on {listen} for other nodes: {reason}; set cluster.listen") from error
+
+
+def policies(config: Config) -> dict[str, str]:
+    """Return the version of the policy of each app, and of each upstream that has one."""
+    found = {id: app.policy.version for id, app in config.apps.items()}
+    return found | {name: one.policy.version for name, one in config.upstreams.items() if one.policy is not None}
+
+
+def _files(tls: NodeTls) -> tuple[Path, Path, Path]:
+    return tls.certificate, tls.key, tls.authority
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket that an earlier process has left."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise StartError(f"{path} is no socket: remove it, or set cluster.listen")
+        path.unlink()
+
+
+def _plain(value: object) -> object:
+    """Return a value whose `repr` depends on the contents alone; code and patterns are left out."""
+    match value:
+        case Secret():
+            return value.reveal()
+        case Policy():
+            return value.version
+        case None | bool() | int() | float() | str() | bytes() | Enum() | Path():
+            return value
+        case Mapping():
+            return sorted((str(key), _plain(one)) for key, one in value.items())
+        case tuple() | list():
+            return [_plain(one) for one in value]
+        case frozenset() | set():
+            return sorted(map(repr, map(_plain, value)))
+        case _ if is_dataclass(value):
+            return [(field.name, _plain(getattr(value, field.name))) for field in fields(value)]
+        case _:
+            return type(value).__name__

@@ -1,0 +1,270 @@
+"""Requests of this node to the owners of live objects: one hop, and one more try with the owner that is named."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, Protocol
+
+from gateway.cluster.envelope import HEADER, STREAM, Caller, Envelope, body_digest, fields_digest, seal
+from gateway.cluster.ids import ObjectIds, ObjectKind
+from gateway.cluster.messages import NOT_OWNER, OWNER
+from gateway.cluster.node import Node
+from gateway.crypto import SigningKeys
+from gateway.errors import Reason, Refusal
+from gateway.model import Principal
+from gateway.ports.nodes import NodeAnswer, NodeRow, ViewOwners
+
+KNOWN_OWNERS: Final = 65_536
+"""Owners of views that are remembered; the least recently used is evicted."""
+
+LONGEST: Final = 3600.0
+"""Seconds that a forwarded request may take; the limits of tools and approvals are lower."""
+
+log = logging.getLogger(__name__)
+
+
+class Transport(Protocol):
+    """The connections to other nodes."""
+
+    def request(
+        self,
+        address: str,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | AsyncIterator[bytes],
+    ) -> AbstractAsyncContextManager[NodeAnswer]:
+        """Send a request; leaving the block early cancels it at the other node. Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedRequest:
+    """A request for another node, made for `principal`; the fields are as in `Envelope`."""
+
+    principal: Principal
+    mount: str
+    method: str
+    target: str
+    body: bytes | AsyncIterator[bytes]
+    headers: Mapping[str, str]
+    capabilities: tuple[str, ...] = ()
+    client: str = ""
+    trace: Mapping[str, str] | None = None
+
+
+class Forwards:
+    """Finds the owners of live objects, and sends them requests."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        ids: ObjectIds,
+        owners: ViewOwners,
+        transport: Transport,
+        keys: SigningKeys,
+    ) -> None:
+        self._node = node
+        self._ids = ids
+        self._owners = owners
+        self._transport = transport
+        self._keys = keys
+        self._numbers: dict[str, Callable[[], int]] = {}
+        self._known: OrderedDict[str, str] = OrderedDict()
+        self._differing: set[str] = set()
+        self._waiting: dict[str, set[asyncio.Timeout]] = {}
+        node.gone.add(self._end_waiting)
+
+    async def owner_of_view(self, view: str) -> NodeRow | None:
+        """Return the other node that has a view; None for this one, and if the node that had it is gone.
+
+        Raises `Refusal` (`state-unavailable`).
+        """
+        made_by = self._ids.incarnation_of(ObjectKind.VIEW, view)
+        if made_by is None:
+            return None
+        incarnation = self._known.get(view)
+        if incarnation is None:
+            incarnation = await self.read_owner(view)
+        return await self._node_of(incarnation or made_by)
+
+    async def owner_of(self, kind: ObjectKind, id: str) -> NodeRow | None:
+        """Return the other node that has an object that cannot move. Raises `Refusal` (`state-unavailable`)."""
+        made_by = self._ids.incarnation_of(kind, id)
+        return await self._node_of(made_by) if made_by is not None else None
+
+    async def read_owner(self, view: str) -> str | None:
+        """Return the incarnation that has a view now, by its row or else its id; None for an id of no node.
+
+        Raises `Refusal` (`state-unavailable`).
+        """
+        made_by = self._ids.incarnation_of(ObjectKind.VIEW, view)
+        if made_by is None:
+            return None
+        try:
+            row = await self._owners.find(view)
+        except OSError as error:
+            raise _unavailable() from error
+        self._remember(view, incarnation := row.incarnation if row is not None else made_by)
+        return incarnation
+
+    async def take(self, view: str) -> None:
+        """Make this node the owner of a view, whose page has attached or connected here.
+
+        Its former owner is told, or notices with its next renewal. Raises `Refusal` (`state-unavailable`).
+        """
+        made_by = self._ids.incarnation_of(ObjectKind.VIEW, view)
+        if made_by is None:
+            return
+        self._node.check()
+        try:
+            await self._owners.take(view, self._node.incarnation, made_by)
+        except OSError as error:
+            raise _unavailable() from error
+        self._remember(view, self._node.incarnation)
+
+    def forget(self, view: str) -> None:
+        """Forget the owner of a view."""
+        self._known.pop(view, None)
+
+    @asynccontextmanager
+    async def send(self, row: NodeRow, request: ForwardedRequest, view: str | None = None) -> AsyncIterator[NodeAnswer]:
+        """Yield the answer of another node to a request for an object that it has.
+
+        If it is `not-owner`, a request for a `view` is sent once more, to the owner that the answer names. Raises
+        `Refusal` (`connection-lost`).
+        """
+        try:
+            async with self._once(row, request) as answer:
+                if answer.status != NOT_OWNER or not answer.has(OWNER):
+                    yield answer
+                    return
+                named = answer.header(OWNER)
+            if view is not None:
+                self.forget(view)
+            other = (
+                await self._node_of(named) if view is not None and named and isinstance(request.body, bytes) else None
+            )
+            if view is None or other is None or named == row.announced.incarnation:
+                raise _lost("The process of the gateway that had this is gone, or has it no more.")
+            self._remember(view, named)
+            async with self._once(other, request) as answer:
+                if answer.status == NOT_OWNER:
+                    self.forget(view)
+                    raise _lost("This moves from one process of the gateway to another. Try again.")
+                yield answer
+        except OSError as error:
+            if view is not None:
+                self.forget(view)
+            log.warning("a request to the node %s failed: %s", row.announced.name, error)
+            raise _lost(
+                "The process of the gateway that has this cannot be reached. It may have taken effect."
+            ) from error
+
+    async def living(self, incarnation: str) -> NodeRow | None:
+        """Return another node if it lives and suits. Raises `Refusal` (`state-unavailable`)."""
+        return await self._node_of(incarnation)
+
+    @asynccontextmanager
+    async def send_once(self, row: NodeRow, request: ForwardedRequest) -> AsyncIterator[NodeAnswer]:
+        """Yield the answer of another node, whatever it is. Raises `Refusal` (`connection-lost`)."""
+        began = False
+        try:
+            async with self._once(row, request) as answer:
+                began = True
+                yield answer
+        except OSError as error:
+            if began:
+                raise
+            log.warning("a request to the node %s failed: %s", row.announced.name, error)
+            raise _lost(
+                "The process of the gateway that has this cannot be reached. It may have taken effect."
+            ) from error
+
+    @asynccontextmanager
+    async def _once(self, row: NodeRow, request: ForwardedRequest) -> AsyncIterator[NodeAnswer]:
+        self._node.check()
+        receiver, now = row.announced.incarnation, self._node.now()
+        number = self._numbers.setdefault(receiver, count(1).__next__)()
+        body = request.body
+        envelope = Envelope(
+            sender=self._node.incarnation,
+            receiver=receiver,
+            mount=request.mount,
+            method=request.method,
+            target=request.target,
+            caller=Caller.of(request.principal),
+            authenticated=now,
+            capabilities=request.capabilities,
+            client=request.client,
+            trace=dict(request.trace or {}),
+            deadline=now + LONGEST,
+            fields=fields_digest(request.headers),
+            body=body_digest(body) if isinstance(body, bytes) else STREAM,
+            time=now,
+            number=number,
+        )
+        headers = {**request.headers, HEADER: seal(envelope, self._keys)}
+        address = row.announced.address
+        # The owner may be stopped, and its connection stay open: the call ends when its lease does.
+        async with asyncio.timeout(None) as limit:
+            ends = self._waiting.setdefault(receiver, set())
+            ends.add(limit)
+            try:
+                async with self._transport.request(address, request.method, request.target, headers, body) as answer:
+                    yield answer
+            finally:
+                ends.discard(limit)
+
+    async def _node_of(self, incarnation: str) -> NodeRow | None:
+        """Return another node that lives and suits. Raises `Refusal` (`state-unavailable`)."""
+        try:
+            row = await self._node.find(incarnation)
+        except OSError as error:
+            raise _unavailable() from error
+        if row is None:
+            return None
+        why = self._node.suits(row)
+        if why is None:
+            self._differing.discard(incarnation)
+            return row
+        if incarnation not in self._differing:
+            self._differing.add(incarnation)
+            log.warning("nothing is forwarded to the node %s: %s", row.announced.name, why)
+        raise Refusal(
+            Reason.STATE_UNAVAILABLE,
+            "Another process of the gateway has this, with another version or configuration. Try again in a moment.",
+            headers=[("retry-after", "5")],
+        )
+
+    def _end_waiting(self, incarnation: str) -> None:
+        """End the requests to a node whose lease has ended."""
+        self._numbers.pop(incarnation, None)
+        for limit in self._waiting.pop(incarnation, ()):
+            if not limit.expired():
+                limit.reschedule(0)
+
+    def _remember(self, view: str, incarnation: str) -> None:
+        self._known[view] = incarnation
+        self._known.move_to_end(view)
+        if len(self._known) > KNOWN_OWNERS:
+            self._known.popitem(last=False)
+
+
+def _lost(detail: str) -> Refusal:
+    return Refusal(Reason.CONNECTION_LOST, detail)
+
+
+def _unavailable() -> Refusal:
+    return Refusal(
+        Reason.STATE_UNAVAILABLE,
+        "The owner of this cannot be looked up now. Try again in a moment.",
+        headers=[("retry-after", "2")],
+    )

@@ -1,0 +1,175 @@
+"""The listener for other nodes of the gateway: it accepts signed requests for the live objects of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from aiohttp import web
+
+from gateway.cluster.envelope import HEADER, BadEnvelope, Envelope, Receiver, check_body
+from gateway.cluster.forwards import Forwards
+from gateway.cluster.ids import ObjectKind
+from gateway.cluster.messages import (
+    CALLS,
+    LARGEST,
+    NOT_OWNER,
+    OWNER,
+    Broken,
+    RemoteCall,
+    Visiting,
+    decode_call,
+    encode,
+)
+from gateway.cluster.node import Node
+from gateway.doors.revocation import Revocations
+from gateway.errors import Refusal
+from gateway.jsontext.reading import parse_json
+from gateway.mcp.elsewhere import LocalCatalog, named_object, run_here
+from gateway.model import Principal, Visit
+from gateway.traces import CLIENT, continue_trace
+
+log = logging.getLogger(__name__)
+
+
+class Mount(Protocol):
+    """A mount of the MCP server."""
+
+    @property
+    def catalog(self) -> LocalCatalog: ...
+
+    async def serve_forwarded(
+        self, request: web.Request, principal: Principal, body: bytes
+    ) -> web.StreamResponse | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDoor:
+    """The handlers of requests of other nodes.
+
+    `mounts` returns a mount by its name, which is empty for that of all apps; `has_view` whether a view is here;
+    `admits` whether a caller may use the app or upstream of that name.
+    """
+
+    node: Node
+    receiver: Receiver
+    forwards: Forwards
+    revocations: Revocations
+    mounts: Callable[[str], Mount | None]
+    has_view: Callable[[str], bool]
+    admits: Callable[[Principal, str], bool]
+
+    def application(self) -> web.Application:
+        """Return the application of the listener."""
+        app = web.Application(client_max_size=LARGEST)
+        app.router.add_post(CALLS, self._calls)
+        for path in ("/mcp", "/mcp/{name}"):
+            app.router.add_route("*", path, self._session)
+        return app
+
+    async def _calls(self, request: web.Request) -> web.StreamResponse:
+        """Run a tool call, and stream the messages that answer it; a disconnected node cancels it."""
+        body = await request.read()
+        opened = self._open(request, body)
+        if isinstance(opened, web.Response):
+            return opened
+        envelope, principal, mount = opened
+        try:
+            call = decode_call(body)
+            arguments = parse_json(call.arguments.decode("utf-8", "surrogatepass"))
+        except (Broken, ValueError) as error:
+            log.warning("a call of another node is refused: %s", error)
+            return web.Response(status=403)
+        if (elsewhere := await self._not_owner(call, arguments)) is not None:
+            return elsewhere
+        CLIENT.set(envelope.client or None)
+        with (
+            self.revocations.hold(principal, partial(_cut_off, request), envelope.mount, "mcp"),
+            continue_trace(envelope.trace),
+        ):
+            return await self._run(request, mount.catalog, call, principal, envelope.deadline - self.node.now())
+
+    async def _session(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request for a session of a client that this node runs."""
+        body = await request.read()
+        opened = self._open(request, body)
+        if isinstance(opened, web.Response):
+            return opened
+        envelope, principal, mount = opened
+        if request.match_info.get("name", "") != envelope.mount:
+            return web.Response(status=403)
+        CLIENT.set(envelope.client or None)
+        with self.revocations.hold(principal, partial(_cut_off, request), envelope.mount, "mcp"):
+            answer = await mount.serve_forwarded(request, principal, body)
+        return answer if answer is not None else web.Response(status=NOT_OWNER, headers={OWNER: ""})
+
+    def _open(self, request: web.Request, body: bytes) -> tuple[Envelope, Principal, Mount] | web.Response:
+        """Return the envelope of a request with its caller and mount, or the refusal."""
+        try:
+            envelope = self.receiver.open(
+                request.headers.get(HEADER, ""), request.method, request.path_qs, request.headers
+            )
+            check_body(envelope, body)
+        except BadEnvelope as error:
+            log.warning("a request of another node is refused: %s", error)
+            return web.Response(status=403)
+        try:
+            self.node.check()
+        except Refusal:
+            return web.Response(status=503)
+        principal, mount = envelope.caller.principal(), self.mounts(envelope.mount)
+        if mount is None or not self._may(principal, envelope.mount):
+            return web.Response(status=403)
+        return envelope, principal, mount
+
+    def _may(self, principal: Principal, mount: str) -> bool:
+        """Return whether the caller may use the mount, as at the door of MCP clients."""
+        admitted = not mount or self.admits(principal, mount)
+        return admitted and principal.may("mcp") and self.revocations.accepts(principal)
+
+    async def _not_owner(self, call: RemoteCall, arguments: Mapping[str, object]) -> web.Response | None:
+        """Return the answer to a call for a view that is not here, with its owner; it is not forwarded again."""
+        named = named_object(call.name, arguments)  # type: ignore[arg-type]  # parsed JSON
+        if named is None or named[0] is not ObjectKind.VIEW or self.has_view(named[1]):
+            return None
+        try:
+            owner = await self.forwards.read_owner(named[1])
+        except Refusal:
+            return web.Response(status=503)
+        if owner == self.node.incarnation:
+            return None  # it was here, and is closed: the catalog says so
+        return web.Response(status=NOT_OWNER, headers={OWNER: owner or ""})
+
+    async def _run(
+        self, request: web.Request, catalog: LocalCatalog, call: RemoteCall, principal: Principal, seconds: float
+    ) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"content-type": "application/octet-stream"})
+        visits: asyncio.Queue[Visit] = asyncio.Queue()
+        async with asyncio.timeout(seconds):
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(run_here(catalog, call, principal, visits.put_nowait))
+                if call.asks:
+                    await answer.prepare(request)
+                    telling = tasks.create_task(_tell(answer, visits))
+                    running.add_done_callback(lambda _: telling.cancel())
+            message = encode(running.result())
+            if not answer.prepared:
+                return web.Response(body=message, headers=answer.headers)
+            await answer.write(message)
+            await answer.write_eof()
+        return answer
+
+
+async def _tell(answer: web.StreamResponse, visits: asyncio.Queue[Visit]) -> None:
+    while True:
+        await answer.write(encode(Visiting(await visits.get())))
+
+
+def _cut_off(request: web.Request) -> None:
+    """Abort the connection, which cancels the call."""
+    if request.transport is not None:
+        request.transport.abort()

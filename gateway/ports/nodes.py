@@ -1,0 +1,119 @@
+"""The nodes of a gateway of several processes: the protocols of their leases, and of the owners of views."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class NameTaken(Exception):
+    """A node with this name lives: its lease has not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a node declares about itself: two nodes forward to each other only if `version` and `digest` are equal.
+
+    `address` is where others reach it, `digest` that of the configuration as far as all nodes must agree on it, `keys`
+    the ids of the keys that encrypt what is stored, `policies` the version of each policy.
+    """
+
+    incarnation: str
+    name: str
+    address: str
+    version: str
+    digest: str
+    keys: str
+    policies: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node as stored: `age` is the seconds since its last renewal, `life` those since its start.
+
+    `signed`: its announcement was made by a process with the keys of the cluster. `draining`: it is about to stop.
+    """
+
+    announced: Announcement
+    age: float
+    life: float
+    draining: bool
+    signed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The result of a renewal: the time of the database, in seconds since the epoch, and all nodes with a row.
+
+    `lost`: the lease had ended, and the row is not renewed. `taken` are the views of this node that another one took.
+    """
+
+    now: float
+    nodes: Sequence[NodeRow]
+    lost: bool
+    taken: Sequence[str] = ()
+
+
+class NodeStore(Protocol):
+    """The rows of nodes. Times are those of the database, the one clock of all nodes. Methods raise OSError."""
+
+    async def join(self, announced: Announcement) -> None:
+        """Add a node. Raises `NameTaken`."""
+        ...
+
+    async def renew(self, announced: Announcement, *, draining: bool) -> Renewal:
+        """Renew the lease, if it has not ended, with what the node announces now, and read all nodes."""
+        ...
+
+    async def nodes(self) -> Sequence[NodeRow]:
+        """Return all nodes with a row."""
+        ...
+
+    async def leave(self, incarnation: str) -> None:
+        """End the lease of a node that stops."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOwner:
+    """The node that has a view now; `epoch` counts its owners."""
+
+    incarnation: str
+    epoch: int
+
+
+class ViewOwners(Protocol):
+    """The owners of views that are not, or not only, where their id says. Methods raise OSError."""
+
+    async def take(self, view: str, incarnation: str, made_by: str) -> ViewOwner | None:
+        """Make this node the owner; return the owner before, None if it was this one.
+
+        `made_by` is the owner of a view without a row.
+        """
+        ...
+
+    async def find(self, view: str) -> ViewOwner | None:
+        """Return the owner of a view; None without a row."""
+        ...
+
+    async def drop(self, view: str, incarnation: str) -> None:
+        """Delete the row of a view that ended at this node."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """The head of another node's answer, and the chunks of its body."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    chunks: AsyncIterator[bytes]
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a field with this name in lower case."""
+        return any(known.lower() == name for known, _ in self.headers)
+
+    def header(self, name: str) -> str:
+        """Return the first value of a field, by its name in lower case; empty without it."""
+        return next((value for known, value in self.headers if known.lower() == name), "")

@@ -1,0 +1,239 @@
+"""Real gateway processes as nodes of one cluster, on one PostgreSQL; a view and a model, each at a node of choice."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from tests.cli.test_serve import COMMAND
+from tests.leaks.watch import environment
+from tests.world import free_port, local_client, serving
+
+KEY = "Zr4vKq8mT1xWb6yNc3pLs9dHf2gJa7uEo5iRtY0wQzM="
+ENCRYPTION = "hV2nBx7cZl4kQw9eRt6yUi1oPa3sDf8gJm5vNb0xCzE="
+VERSION = "2026-07-28"
+APP = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+
+
+@dataclass(slots=True)
+class Node:
+    """One process; `port` is where it listens, `public` the one in its URL, which all nodes share."""
+
+    name: str
+    folder: Path
+    port: int
+    public: int
+    process: asyncio.subprocess.Process
+    lines: list[str] = field(default_factory=list)
+
+    async def rpc(
+        self,
+        client: aiohttp.ClientSession,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        app: bool = True,
+        mount: str = "/mcp/page",
+    ) -> dict[str, Any]:
+        """Send a request of the protocol without sessions, and return the whole message that answers it."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": VERSION,
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": APP if app else {},
+        }
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        headers = {
+            "host": f"localhost:{self.public}",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": VERSION,
+            "mcp-method": method,
+            **({"mcp-name": str(params["name"])} if "name" in params else {}),
+            "webmcp-gateway-client": "1",
+        }
+        url = f"http://127.0.0.1:{self.port}{mount}"
+        async with client.post(url, json=message, headers=headers) as answer:
+            text = await answer.text()
+        if "data: " in text:
+            text = text.split("data: ")[-1]
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    async def call(self, client: aiohttp.ClientSession, tool: str, /, *, app: bool = True, **arguments: Any) -> Any:
+        """Call a tool, and return its result."""
+        answer = await self.rpc(client, "tools/call", {"name": tool, "arguments": arguments}, app=app)
+        return answer.get("result", answer)
+
+    async def ready(self, client: aiohttp.ClientSession) -> int:
+        """Return the status of `/readyz`."""
+        host = {"host": f"localhost:{self.public}"}
+        async with client.get(f"http://127.0.0.1:{self.port}/readyz", headers=host) as answer:
+            return answer.status
+
+
+@dataclass(slots=True)
+class Page:
+    """The page of a view over MCP: it signs its calls, sends them to a node, and runs the tools that it lists."""
+
+    client: aiohttp.ClientSession
+    at: Node
+    view: str
+    key: bytes
+    sent: int = 0
+    after: int = 0
+
+    @classmethod
+    async def open(cls, client: aiohttp.ClientSession, at: Node) -> Page:
+        """Open the app at a node, and attach there."""
+        opened = await at.call(client, "open_page")
+        return await cls.attach(client, at, opened["_meta"]["webmcp-gateway/launch"])
+
+    @classmethod
+    async def attach(cls, client: aiohttp.ClientSession, at: Node, launch: str) -> Page:
+        """Attach with a launch value."""
+        values = (await at.call(client, "webmcp_attach", launch=launch))["structuredContent"]
+        return cls(client, at, values["view"], base64.urlsafe_b64decode(values["key"] + "="))
+
+    def proof(self) -> str:
+        """Return the proof of the next call."""
+        self.sent += 1
+        mac = hmac.digest(self.key, str(self.sent).encode(), hashlib.sha256)
+        return f"{self.view}.{self.sent}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}"
+
+    async def call(self, tool: str, at: Node | None = None, **arguments: Any) -> Any:
+        """Call a tool of the gateway as the view."""
+        return await (at or self.at).call(self.client, tool, _view=self.proof(), **arguments)
+
+    async def fetch(self, url: str, at: Node | None = None) -> Any:
+        """Send a request to the backend."""
+        return (await self.call("http_request", at, url=url))["structuredContent"]
+
+    async def offer(self, *names: str, at: Node | None = None) -> None:
+        """List these tools."""
+        tools = [{"name": name, "description": name, "inputSchema": {"type": "object"}} for name in names]
+        await self.call("webmcp_poll", at, after=0, wait=0, tools=tools)
+
+    async def serve_one(self, at: Node | None = None) -> dict[str, Any]:
+        """Wait for a call of the model, answer it with its arguments, and return the event."""
+        async with asyncio.timeout(60):
+            while True:
+                polled = (await self.call("webmcp_poll", at, after=self.after, wait=5000))["structuredContent"]
+                for event in polled["events"]:
+                    self.after = event["number"]
+                    result = {"content": [{"type": "text", "text": json.dumps(event["arguments"])}]}
+                    await self.call("webmcp_result", at, call=event["call"], result=result)
+                    return dict(event)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The nodes by name, and a backend that counts what reaches it."""
+
+    folder: Path
+    database: str
+    public: int
+    backend: int
+    arrived: list[str] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    more: str = ""
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    async def start(self, name: str, *, wait: bool = True, more: str = "") -> Node:
+        """Start a node, and wait until it is ready."""
+        folder, port = self.folder / name, free_port()
+        folder.mkdir(exist_ok=True)
+        (folder / "index.html").write_text("<!doctype html><title>one page</title>")
+        (folder / "policy.yaml").write_text(
+            f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{self.backend}', network: private}}}}\n"
+            "routes: [{path: '/api/{name}', methods: [GET, POST]}]\ntools: {add: {}}\n"
+        )
+        origins = ", ".join(
+            f"{key}: 'http://{host}.localhost:{self.public}'"
+            for key, host in (("console", "gateway"), ("sandbox", "sandbox"), ("apps", "{app}"), ("dedicated", "{id}"))
+        )
+        (folder / "gateway.yaml").write_text(
+            f"server: {{listen: 127.0.0.1:{port}, public_url: 'http://localhost:{self.public}', "
+            f"origins: {{{origins}}}, drain: {{announce: 0s}}}}\n"
+            "apps: {page: {source: index.html, policy: policy.yaml}}\n"
+            "stores: {database: '${env:DATABASE}', encryption_key: '${env:ENCRYPTION}'}\n"
+            f"cluster: {{name: {name}, listen: 'unix:node.sock', keys: ['${{env:CLUSTER}}']}}\n{self.more}{more}"
+        )
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, "serve", "-v",
+            cwd=folder,
+            env={
+                **environment(), "DATABASE": self.database, "ENCRYPTION": ENCRYPTION, "CLUSTER": KEY, **self.environ,
+            },
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        node = self.nodes[name] = Node(name, folder, port, self.public, process)
+        started = asyncio.Event()
+        reading = asyncio.create_task(self._read(node, started))
+        self._reading.append(reading)
+        if wait:
+            async with asyncio.timeout(90):
+                await started.wait()
+            assert process.returncode is None, "".join(node.lines)
+        return node
+
+    _reading: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def _read(self, node: Node, started: asyncio.Event) -> None:
+        assert node.process.stdout is not None
+        async for line in node.process.stdout:
+            node.lines.append(line.decode())
+            if "is ready" in node.lines[-1]:
+                started.set()
+        await node.process.wait()
+        started.set()
+
+    async def close(self) -> None:
+        """Kill the nodes that still run."""
+        for node in self.nodes.values():
+            if node.process.returncode is None:
+                node.process.send_signal(signal.SIGCONT)
+                node.process.kill()
+            await node.process.wait()
+        await asyncio.gather(*self._reading)
+
+
+@asynccontextmanager
+async def cluster(folder: Path, database: str, *names: str, more: str = "") -> AsyncIterator[Cluster]:
+    """Yield a cluster of running nodes; `more` is appended to each configuration."""
+    arrived: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        arrived.append(f"{request.method} {request.path}")
+        return web.json_response({"path": request.path})
+
+    backend = web.Application()
+    backend.router.add_route("*", "/{path:.*}", handle)
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(serving(backend))
+        made = Cluster(folder, database, free_port(), port, arrived, more=more)
+        stack.push_async_callback(made.close)
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(made.start(name))
+        yield made
+
+
+def client() -> aiohttp.ClientSession:
+    """Return a client for all nodes."""
+    return local_client()
