@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import re
 import secrets
@@ -11,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -30,12 +32,26 @@ SHORTEST: Final = 8
 """Characters of the shortest injected value that is searched for: shorter ones occur in any text."""
 
 _WIDEST: Final = len(r"\u0041")
+"""Bytes of the longest form of a byte, in JSON; a byte in a URL in a URL, `%2541`, is shorter."""
 
 _ESCAPES: Final = (
     (b"\\", re.compile(rb"\\(?:u00(?P<hex>[0-9A-Fa-f]{2})|(?P<same>.))", re.DOTALL)),
     *((b"%", re.compile(rb"%%%b(?P<hex>[0-9A-Fa-f]{2})(?P<same>(?!))?" % (b"25" * level))) for level in (2, 1, 0)),
 )
 """Escaped bytes of JSON, and of URLs, where a URL in a URL is encoded again."""
+
+
+_FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
+"""From base64 to base64url."""
+
+_NAMES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+
+_REFERENCES: Final = tuple(
+    str.maketrans({char: _NAMES.get(char, written % ord(char)) for char in characters})
+    for characters in ("&<>", '&<>"', "&<>\"'", "&<>\"'/", "&<>\"'/`=", "&<>\"'+")
+    for written in ("&#%d;", "&#x%X;", "&#x%x;", "&#0%d;")
+)
+"""The character references that templates write, by the characters that they escape."""
 
 
 class SecretRedactor:
@@ -47,14 +63,17 @@ class SecretRedactor:
         self.names: set[str] = set()
 
     def whole(self, data: bytes) -> bytes:
-        """Return `data` with every secret masked, also if it is escaped as in JSON, or in UTF-16."""
+        """Return `data` with every secret masked, in each form of `_forms`, or if it is escaped as in JSON."""
         for secret in self._secrets:
-            if b"\\" in data or b"\0" in data:
-                data, count = _disguise(secret).subn(MASK.encode(), data)
-            elif count := secret in data:
-                data = data.replace(secret, MASK.encode())
-            if count:
+            masked = data
+            if b"\\" in data and _may_be_escaped(data, secret):
+                masked = _disguise(secret).sub(MASK.encode(), masked)
+            for form in _forms(secret):
+                if form in masked:
+                    masked = masked.replace(form, MASK.encode())
+            if masked != data:
                 self.names.add(secret.decode())
+                data = masked
         return data
 
     def text(self, text: str) -> str:
@@ -73,7 +92,7 @@ class SecretRedactor:
             if mark in data:
                 data = self._mask_escaped(data, escape)
         for secret in self._secrets:
-            for form in (secret, *_wide(secret)):
+            for form in _forms(secret):
                 data = data.replace(form, MASK.encode())
         return data.decode("utf-8", "surrogateescape")
 
@@ -129,7 +148,9 @@ class SecretRedactor:
         while end != before:
             before = end
             for secret in self._secrets:
-                near = _disguise(secret).finditer(data, max(0, end - _WIDEST * len(secret)))
+                near = _disguise(secret).finditer(
+                    data, max(0, end - max(_WIDEST * len(secret), len(_forms(secret)[0])))
+                )
                 end = next((match.start() for match in near if match.start() < end < match.end()), end)
         return end
 
@@ -145,35 +166,71 @@ def _search_values(values: tuple[str, ...]) -> tuple[bytes, ...]:
 def _may_hold(headers: Headers, secrets: tuple[bytes, ...]) -> bool:
     """Return whether the values of `headers` may contain a secret."""
     data = "\n".join([value for _, value in headers]).encode("latin-1")
-    return b"\\" in data or b"\0" in data or any(secret in data for secret in secrets)
+    return b"\\" in data or any(form in data for secret in secrets for form in _forms(secret))
 
 
 @lru_cache(maxsize=64)
 def _disguise(secret: bytes) -> re.Pattern[bytes]:
-    """Match a secret whose characters may be escaped as in JSON (`\\u0041`, `\\/`), or which is encoded in UTF-16."""
+    """Match a secret whose characters may be escaped as in JSON (`\\u0041`, `\\/`), or another of its forms."""
     text = secret.decode("latin-1")
     escaped = b"".join(rb"(?:\\u(?i:%04x)|\\?%b)" % (ord(char), re.escape(char.encode())) for char in text)
-    return re.compile(b"|".join((escaped, *map(re.escape, _wide(secret)))))
+    return re.compile(b"|".join((escaped, *map(re.escape, _forms(secret)))))
 
 
-@lru_cache(maxsize=64)
-def _wide(secret: bytes) -> tuple[bytes, ...]:
-    """Return a secret in UTF-16, in both byte orders."""
+def _may_be_escaped(data: bytes, secret: bytes) -> bool:
+    """Return False if `data` surely does not hold the secret with escapes of JSON: most data have others."""
+    if b"\\u00" in data:
+        data = re.sub(rb"\\u00([0-9A-Fa-f]{2})", lambda found: bytes((int(found[1], 16),)), data)
+    return secret.replace(b"\\", b"") in data.replace(b"\\", b"")
+
+
+@lru_cache(maxsize=256)
+def _forms(secret: bytes) -> tuple[bytes, ...]:
+    """Return a secret as it is and as common encoders write it, alone or in a longer text: the longest first.
+
+    These are UTF-16 in both byte orders, percent-encoding (also twice, as in a URL in a URL), the character references
+    of HTML and XML, and base64 and base64url at each of the three offsets that a longer text may have.
+    """
     text = secret.decode("latin-1")
-    return text.encode("utf-16-le"), text.encode("utf-16-be")
+    found = {secret, text.encode("utf-16-le"), text.encode("utf-16-be")}
+    for safe in ("", "/", "!'()*", "!'()*/:;,?@&=+$#"):  # of forms, of paths, of encodeURIComponent and of encodeURI
+        once = quote(secret, safe=safe)
+        found |= {form.encode() for form in (once, quote(once, safe=""), once.replace("%20", "+"))}
+    found |= {re.sub(rb"%[0-9A-F]{2}", lambda match: match[0].lower(), form) for form in found}
+    for table in _REFERENCES:
+        found.add(text.translate(table).encode("latin-1"))
+    for offset in range(3):
+        coded = base64.b64encode(bytes(offset) + secret)
+        # Without the characters that hold bits of what is before or behind it.
+        whole = coded[-(-offset * 8 // 6) : (offset + len(secret)) * 8 // 6]
+        found |= {whole, whole.translate(_FOR_URLS), whole.replace(b"/", b"\\/")}
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def _longest(secret: bytes) -> int:
+    """Return how many bytes a secret has at most in the data."""
+    return max(_WIDEST * len(secret), len(_forms(secret)[0]))
+
+
+@lru_cache(maxsize=256)
+def _starts(secret: bytes) -> re.Pattern[bytes]:
+    """Match the bytes with which a form of a secret begins."""
+    first = b"".join(sorted({re.escape(form[:1]) for form in _forms(secret)}))
+    return re.compile(b"[%b\\\\]" % first)
 
 
 def _beginning(data: bytes, secret: bytes) -> int:
     """Return how many bytes at the end of `data` may be the beginning of `secret`, in any form that is masked."""
-    tail = data[-(_WIDEST * len(secret) - 1) :]
-    starts = re.compile(b"[%b\\\\\0]" % re.escape(secret[:1]))
-    starts_found = (match.start() for match in starts.finditer(tail) if _may_begin(tail[match.start() :], secret))
+    tail = data[-(_longest(secret) - 1) :]
+    starts_found = (
+        match.start() for match in _starts(secret).finditer(tail) if _may_begin(tail[match.start() :], secret)
+    )
     return len(tail) - next(starts_found, len(tail))
 
 
 def _may_begin(data: bytes, secret: bytes) -> bool:
-    """Return whether `data` is a beginning of `secret`: as it is, escaped as in JSON, or in UTF-16."""
-    if any(wide.startswith(data) for wide in _wide(secret)):
+    """Return whether `data` is a beginning of `secret`: in one of its forms, or escaped as in JSON."""
+    if any(form.startswith(data) for form in _forms(secret)):
         return True
     ends = {0}
     for byte in secret:

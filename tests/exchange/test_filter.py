@@ -1,9 +1,13 @@
 """Values that no app may see, masked in JSON answers of every shape; echoed secrets, masked across stream parts."""
 
+import base64
+import html
 import json
+import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import assume, given
@@ -154,6 +158,46 @@ def test_a_secret_may_look_like_an_escape(secret: str) -> None:
         for at in range(len(data)):
             echo = SecretRedactor([secret])
             assert echo.part(data[:at]) + echo.part(data[at:]) + echo.rest() == b"***"
+
+
+def _in_base64(secret: str) -> dict[str, str]:
+    """The secret in a longer text in base64, at each offset."""
+    found = {}
+    for before in ("", "u", "us"):
+        coded = base64.b64encode(f"{before}{secret}".encode()).decode()
+        found[f"base64 behind {len(before)}"] = coded
+        found[f"base64url behind {len(before)}"] = coded.replace("+", "-").replace("/", "_").rstrip("=")
+    return found
+
+
+ENCODED: dict[str, Callable[[str], str]] = {
+    "a form": quote_plus,
+    "a path": quote,
+    "a component": lambda secret: quote(secret, safe="!'()*~"),
+    "lower case": lambda secret: re.sub("%..", lambda found: found[0].lower(), quote(secret, safe="")),
+    "a URL in a URL": lambda secret: quote(quote(secret, safe=""), safe=""),
+    "HTML": html.escape,
+    "a template of JavaScript": lambda secret: html.escape(secret).replace("/", "&#x2F;").replace("=", "&#x3D;"),
+    "JSON in HTML": lambda secret: re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", secret),
+    "JSON of PHP": lambda secret: secret.replace("/", "\\/"),
+}
+
+
+@pytest.mark.parametrize("secret", ["hunter2+/=?&x'y z", "t0k<en>~-_.!*()", "eyJhbGciOi.JIUzI1NiJ9-x_y"])
+def test_a_secret_is_masked_as_common_encoders_write_it(secret: str) -> None:
+    """Wherever the parts are cut; in base64 as a part of a longer text, too, as of a pair of name and password."""
+    forms = {name: encode(secret) for name, encode in ENCODED.items()} | _in_base64(secret)
+    for name, written in forms.items():
+        data = f'<a href="?q={written}">'.encode()
+        whole = SecretRedactor([secret])
+        assert b"***" in whole.whole(data), name
+        assert whole.names == {secret}, name
+        core = written.rstrip("=")[4:-4].encode()
+        for at in range(len(data)):
+            echo = SecretRedactor([secret])
+            parts = echo.part(data[:at]) + echo.part(data[at:]) + echo.rest()
+            assert parts == SecretRedactor([secret]).whole(data), (name, at)
+            assert core not in parts, name
 
 
 @given(st.text("ab\\\\/&é1", min_size=8, max_size=12), st.text("a1%/&", max_size=6), st.integers(0, 3))
