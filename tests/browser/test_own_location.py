@@ -284,3 +284,21 @@ def test_what_is_added_is_small(tmp_path: Path) -> None:
     """It is added only if a script reads `location`."""
     without = pack_html(tmp_path, PAGE.replace("location", "elsewhere"))
     assert 0 < len(pack_html(tmp_path, PAGE)) - len(without) < 8_000
+
+
+@pytest.mark.parametrize("kind", ["srcdoc", "write"])
+async def test_a_page_finds_its_own_location_at_the_top(host: Host, tmp_path: Path, kind: str) -> None:
+    """As natively, where it is the top: reading throws nothing, messages reach the host, and nothing navigates it."""
+    script = (
+        "function read() { const seen = [new URL(top.location).href, parent.location.pathname, top === self];"
+        "parent.postMessage({ said: 'to the host' }, { targetOrigin: '*' });"
+        "try { top.location = 'about:blank#away'; } catch (error) { seen.push(error.name); } return seen; }"
+    )
+    html = pack_html(tmp_path, f"<!doctype html><body><script>{script}</script></body>")
+    await host.page.route("**/empty.html", lambda route: route.fulfill(body="", content_type="text/html"))
+    await host.page.evaluate("addEventListener('message', ({ data }) => { if (data.said) window.said = data.said; })")
+    await host.run(SHOW, [kind, html])
+    seen = await host.page.frames[-1].evaluate("read()")
+    assert seen[:3] == ["https://cart.invalid/", "/", False]
+    await host.page.wait_for_function("window.said === 'to the host'")
+    assert "about:blank" not in host.page.url

@@ -61,9 +61,10 @@ export function createLocation(frame: Location, { here, knows, enter }: Entries,
 
 /**
  * Maps the window, document and `location` to ones with the app's own `location`, and `postMessage` to its own origin;
- * other values are unchanged.
+ * other values are unchanged. If the page is the `outermost` of the app, scripts that read the `location` of `top` and
+ * `parent` find the app's, since natively these are the page's own window; nothing navigates by them.
  */
-export function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
+export function ownOf(frame: Location, location: Location, outermost: boolean): (value: unknown) => unknown {
   // Only on request: as a global replacement, hosts that can access the window's own would no longer be the source of
   // their messages.
   const target = (to: unknown): string => (attempt(() => new URL(String(to)).origin) === location.origin ? "/" : (to as string));
@@ -78,5 +79,13 @@ export function ownOf(frame: Location, location: Location): (value: unknown) => 
     [frame, location], [window, withMembers(window, { __proto__: null, location, postMessage: post })], [document, withMembers(document, { __proto__: null, location })],
     [postMessage, post],
   ]);
+  const withLocation = (owner: object): object =>
+    new Proxy(owner, {
+      get(target, key) {
+        const value: unknown = key === "location" ? location : Reflect.get(target, key);
+        return typeof value === "function" ? value.bind(target) : value;
+      },
+    });
+  for (const around of outermost && window.parent !== window ? [window.parent, window.top!] : []) own.set(around, withLocation(around));
   return (value) => own.get(value) ?? value;
 }

@@ -42,7 +42,7 @@ function start(home: URL): (value: unknown) => unknown {
   rewriteLaterScripts();
   if (declared !== undefined) putBase(declared);
   const enter = stays ? warnOfNavigation : entries.enter;
-  return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, navigateByLink));
+  return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, navigateByLink), true);
 }
 
 /** The URL against which the runtime resolves others: changes to this object take effect at once. */

@@ -136,7 +136,7 @@ function start(facts: PageFacts): void {
   defineAddresses(entries.here, base);
   defineOrigin(facts.origin);
   rewriteLaterScripts();
-  Object.defineProperty(window, OWN, { configurable: true, value: ownOf(frame, own) });
+  Object.defineProperty(window, OWN, { configurable: true, value: ownOf(frame, own, !facts.above) });
   Object.defineProperty(document, "referrer", { configurable: true, get: () => facts.referrer });
   const { prototype } = History;
   prototype.go = (steps = 0) => (steps ? link.notify(TRAVERSE, { steps: Number(steps) }) : own.reload());
