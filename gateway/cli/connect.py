@@ -362,8 +362,8 @@ def _with_yaml_entry(text: str, section: str, name: str, value: Json, newline: s
     column, at = first.column, known[0].start_mark.index - first.column
     following = [one.start_mark.index - column for one, _ in node.value if one.start_mark.index - column > at]
     end = min(following, default=node.end_mark.index)
-    kept = _LAST_COMMENTS.search(text, at, end)
-    return text[:at] + block + (kept[0] if kept is not None else "") + text[end:]
+    match = _LAST_COMMENTS.search(text, at, end)
+    return text[:at] + block + (match[0] if match is not None else "") + text[end:]
 
 
 _LAST_COMMENTS: Final = re.compile(r"(?:^[ ]*(?:#[^\r\n]*)?\r?\n)+\Z", re.MULTILINE)

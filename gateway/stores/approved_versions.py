@@ -19,9 +19,9 @@ class DatabaseApprovedVersions:
     @as_whole
     async def is_approved(self, app: str, version: str) -> bool:
         """Return whether this is the approved version."""
-        wanted = select(APPROVED_VERSIONS.c.mac).where(APPROVED_VERSIONS.c.app == app)
+        query = select(APPROVED_VERSIONS.c.mac).where(APPROVED_VERSIONS.c.app == app)
         async with self._database.connect() as connection:
-            mac = await connection.scalar(wanted)
+            mac = await connection.scalar(query)
         return mac is not None and self._keys.verify(mac, "approved version", app, version)
 
     @as_whole
