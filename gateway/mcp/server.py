@@ -244,6 +244,8 @@ class McpMount:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler."""
         principal = self._principal(request)
+        if (learning := self._views.learn(principal)) is not None:
+            await learning  # the tools of pages at other processes, which a client without a session cannot wait for
         limit = self._body_limit()
         large = (request.content_length or 0) > limit
         if large:

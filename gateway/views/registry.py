@@ -469,6 +469,10 @@ class Views:
         """Call `callback` whenever the views or tools of a principal change; the returned function unregisters it."""
         return self._directory.watch(callback)
 
+    def learn(self, principal: Principal) -> Awaitable[None] | None:
+        """Return None if the views of `principal` at other processes are known; else an awaitable until they are."""
+        return self._directory.learn(principal)
+
     def _add(self, view: View) -> View:
         view.used_at = view.since = self._clock()
         self._openings.take(view.principal.id, view.used_at)

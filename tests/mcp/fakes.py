@@ -178,6 +178,9 @@ class FakeViews:
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
 
+    def learn(self, principal: Principal) -> None:
+        """Nothing is to be learnt of other processes."""
+
 
 class FakeStorage:
     """The storage of pages by person and app; `failing` is the exception that it raises."""
