@@ -147,6 +147,7 @@ class Cluster:
     arrived: list[str] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
     more: str = ""
+    redis: str = ""
     environ: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Node:
@@ -169,7 +170,7 @@ class Cluster:
             f"server: {{listen: 127.0.0.1:{port}, public_url: 'http://localhost:{self.public}', "
             f"origins: {{{origins}}}, drain: {{announce: 0s}}}}\n"
             "apps: {page: {source: index.html, policy: policy.yaml}}\n"
-            "stores: {database: '${env:DATABASE}', encryption_key: '${env:ENCRYPTION}'}\n"
+            f"stores: {{database: '${{env:DATABASE}}', encryption_key: '${{env:ENCRYPTION}}'{self.redis}}}\n"
             f"cluster: {{name: {name}, listen: 'unix:node.sock', keys: ['${{env:CLUSTER}}']}}\n{self.more}{more}"
         )
         process = await asyncio.create_subprocess_exec(
@@ -214,8 +215,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, database: str, *names: str, more: str = "") -> AsyncIterator[Cluster]:
-    """Yield a cluster of running nodes; `more` is appended to each configuration."""
+async def cluster(folder: Path, database: str, *names: str, more: str = "", redis: str = "") -> AsyncIterator[Cluster]:
+    """Yield a cluster of running nodes; `more` is appended to each configuration, `redis` is the URL of their Redis."""
     arrived: list[str] = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -227,6 +228,7 @@ async def cluster(folder: Path, database: str, *names: str, more: str = "") -> A
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(serving(backend))
         made = Cluster(folder, database, free_port(), port, arrived, more=more)
+        made.redis = f", redis: '{redis}'" if redis else ""
         stack.push_async_callback(made.close)
         async with asyncio.TaskGroup() as tasks:
             for name in names:
