@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,17 +69,6 @@ async def test_a_user_with_too_few_rights_is_refused(server: RedisServer) -> Non
     with pytest.raises(StartError, match=r"Redis refuses this gateway: .*eval"):
         async with Redis(f"redis://reader:Zq8few-rights@127.0.0.1:{server.port}/0", Metrics()):
             pass
-
-
-async def test_a_user_with_the_documented_rights_suffices(server: RedisServer, metrics: Metrics) -> None:
-    """Every command that the gateway sends works, also those in its scripts."""
-    rights = (Path(__file__).parents[3] / "docs" / "deployment.md").read_text("utf-8")
-    (line,) = [line for line in rights.splitlines() if line.startswith("ACL SETUSER")]
-    server.ask(*line.replace("PASSWORD", "Zq8all-rights").split())
-    async with Redis(f"redis://gateway:Zq8all-rights@127.0.0.1:{server.port}/0", metrics) as redis:
-        assert await take(redis)
-        await redis.updates.send(("INFO",))
-    assert failures(metrics) == set()
 
 
 async def test_a_redis_that_is_not_there_is_no_reason_not_to_start(

@@ -6,17 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
+from gateway.bounds import Shares
 from gateway.crypto import SigningKeys
 from gateway.model import LOCAL, Principal, ViewTool
+from gateway.policy import Rate
 from gateway.ports.views import LiveView
 from gateway.stores.redis import directory as module
 from gateway.stores.redis.connection import Redis
 from gateway.stores.redis.directory import RedisDirectory
 from gateway.stores.redis.members import Members
-from gateway.stores.redis.rates import short
+from gateway.stores.redis.rates import RedisBuckets, bucket_of, short
+from gateway.stores.redis.shares import RedisShares
 from gateway.telemetry import Metrics
 from gateway.views.memory import MemoryDirectory
 from tests.redis_server import RedisServer
@@ -43,10 +47,10 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(server: RedisServer, node: str, keys: SigningKeys = KEYS) -> AsyncIterator[Gateway]:
+async def gateway(url: str, node: str, keys: SigningKeys = KEYS) -> AsyncIterator[Gateway]:
     """Run one; at the end it leaves, unless it was killed."""
     metrics = Metrics()
-    async with Redis(server.url, metrics) as redis:
+    async with Redis(url, metrics) as redis:
         members = Members(redis, node)
         directory = RedisDirectory(redis, members, MemoryDirectory(), keys, lambda: f"incarnation of {node}")
         jobs = [asyncio.ensure_future(members.run()), asyncio.ensure_future(directory.run())]
@@ -71,7 +75,7 @@ async def gateway(server: RedisServer, node: str, keys: SigningKeys = KEYS) -> A
 @asynccontextmanager
 async def two(server: RedisServer) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """Two gateways that know each other."""
-    async with gateway(server, "a") as one, gateway(server, "b") as other:
+    async with gateway(server.url, "a") as one, gateway(server.url, "b") as other:
         await until(lambda: one.members.count == other.members.count == 2 or hurry(one, other))
         yield one, other
 
@@ -185,8 +189,8 @@ async def test_the_views_of_a_killed_gateway_go(server: RedisServer, monkeypatch
     """Once it has not announced itself for some time; those of one that stopped go at once."""
     monkeypatch.setattr("gateway.stores.redis.members.LIFE", 2.0)
     monkeypatch.setattr("gateway.stores.redis.members.BEAT", 0.5)
-    async with gateway(server, "b") as other:
-        async with gateway(server, "a") as one:
+    async with gateway(server.url, "b") as other:
+        async with gateway(server.url, "a") as one:
             one.directory.put(LOCAL, view("left"))
             await until(lambda: other.ids() == ["left"])
             one.kill()
@@ -194,7 +198,7 @@ async def test_the_views_of_a_killed_gateway_go(server: RedisServer, monkeypatch
             other.directory.watch(seen.append)
             await until(lambda: other.ids() == [])
             assert LOCAL in seen
-        async with gateway(server, "c") as third:
+        async with gateway(server.url, "c") as third:
             third.directory.put(LOCAL, view("stopped"))
             await until(lambda: other.ids() == ["stopped"])
         await until(lambda: other.ids() == [])
@@ -215,7 +219,7 @@ async def test_a_missed_message_is_made_up_for(server: RedisServer, monkeypatch:
 @pytest.mark.parametrize("content", ["9:a:00:{}", "x", "", "9:a", "9:a:bad:" + "{" * 9])
 async def test_who_can_only_write_into_redis_shows_no_model_a_tool(server: RedisServer, content: str) -> None:
     """Nor by a view of another principal or of other keys; the valid ones stay."""
-    async with two(server) as (one, other), gateway(server, "c", SigningKeys((b"x" * 32,))) as stranger:
+    async with two(server) as (one, other), gateway(server.url, "c", SigningKeys((b"x" * 32,))) as stranger:
         one.directory.put(LOCAL, view("first", 1.0, ADD))
         one.directory.put(EVE, view("eve's"))
         await until(lambda: other.ids() == ["first"] and other.ids(EVE) == ["eve's"])
@@ -261,3 +265,23 @@ async def test_the_number_of_followed_principals_is_bounded(
         for who in (*people, *people):
             await until(lambda who=who: other.ids(who) == [f"of {who.subject}"])  # type: ignore[misc]  # bound at once
         assert len(other.directory._followed) == 2
+
+
+async def test_a_user_with_the_documented_rights_suffices(server: RedisServer) -> None:
+    """Every command that a gateway sends works, also those in its scripts."""
+    text = (Path(__file__).parents[3] / "docs" / "deployment.md").read_text("utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("ACL SETUSER")]
+    server.ask(*line.replace("PASSWORD", "Zq8all-rights").split())
+    url = f"redis://gateway:Zq8all-rights@127.0.0.1:{server.port}/0"
+    async with gateway(url, "a") as one, gateway(url, "b") as other:
+        one.directory.put(LOCAL, view("first"))
+        await until(lambda: other.ids() == ["first"])
+        one.directory.put(LOCAL, view("first", 1.0, ADD))
+        await until(lambda: other.directory.of(LOCAL)[0].tools == (ADD,))
+        buckets, shares = RedisBuckets(one.redis), Shares(100, 100)
+        for field in ("", "view"):
+            taken = await buckets.take([bucket_of(Rate(3, 60.0), f"webmcp:rate:{field}", field)])
+            buckets.give_back(taken.buckets)
+        assert shares.take("ada", 50)
+        await RedisShares(one.redis, one.members, {"bodies": shares}).exchange()
+        assert failures(one.metrics) == failures(other.metrics) == set()
