@@ -50,6 +50,20 @@ const ascii: Plugin = {
   },
 };
 
+/** Moves the script of an HTML page into it, at its end. */
+const inlineScript: Plugin = {
+  name: "inline-script",
+  enforce: "post",
+  generateBundle: (_, bundle) => {
+    const script = Object.values(bundle).find((one) => one.type === "chunk");
+    const page = Object.values(bundle).find((one) => one.fileName.endsWith(".html"));
+    if (script?.type !== "chunk" || page?.type !== "asset" || script.code.includes("</script")) throw new Error("one page with one script");
+    const html = String(page.source).replace(/\s*<script[^>]*><\/script>/, "");
+    page.source = html.replace("</body>", () => `<script type="module">${script.code.trim()}</script></body>`);
+    delete bundle[script.fileName];
+  },
+};
+
 /** A script without imports and exports, which follows the runtime. */
 const part = (entry: string, name: string): InlineConfig => ({
   build: {
@@ -225,7 +239,7 @@ const bundles: Record<string, InlineConfig> = {
       },
     ],
   },
-  /** Fixed names: the gateway serves these two files alone. */
+  /** One file with its script, since an app waits for it; apps need the permission for inline scripts anyway. */
   sandbox: {
     root: "src/host/sandbox",
     base: "./",
@@ -233,8 +247,9 @@ const bundles: Record<string, InlineConfig> = {
       outDir: "../../../../gateway/static/sandbox",
       target: "es2022",
       modulePreload: false,
-      rolldownOptions: { input: "src/host/sandbox/proxy.html", output: { entryFileNames: "proxy.js" } },
+      rolldownOptions: { input: "src/host/sandbox/proxy.html" },
     },
+    plugins: [inlineScript],
   },
   /** Relative addresses, so that the console works under the prefix of an embedding application too. */
   console: {

@@ -463,6 +463,10 @@ class Serving:
         resource = self._apps[app].published_app.resource
         return self._sandbox.url(page, resource.meta, resource.allow, resource.external)
 
+    def upstream_url(self, upstream: str, page: str) -> str:
+        """Return the same for an app of an upstream that declares no sites."""
+        return self._url_function(upstream)({}, page)
+
     def borrow(self, upstream: str, resource: str) -> UpstreamAnswers | None:
         """Return the answers to views of an upstream's app that has no entry; None without such an upstream."""
         if upstream not in self._proxies():

@@ -237,6 +237,7 @@ class Doors:
             folder=parts.build_files.folder / "console",
             sandbox=parts.config.server.origins.sandbox,
             sandbox_url=parts.serving.sandbox_url,
+            upstream_url=parts.serving.upstream_url,
             version=gateway.__version__,
             apps=parts.apps.part(lambda app: app.card),
             upstreams=lambda: parts.upstreams.specs,

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from gateway.callers.entitlements import Admits, admit_all
+from gateway.callers.methods import HostSite
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.crypto import SigningKeys
@@ -73,8 +74,9 @@ class Frames(Protocol):
 
 class ConsoleDoor:
     """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request, `upstreams`
-    are the names of those whose apps host pages may show without an entry under `apps`. `sandbox_url` returns the
-    address of the sandbox proxy of an app in pages of an origin. `still` asks whether a credential is still valid.
+    are the names of those whose apps host pages may show without an entry under `apps`. `sandbox_url` and
+    `upstream_url` return the address of the sandbox proxy of an app, and of an upstream's app that declares nothing, in
+    pages of an origin. `still` asks whether a credential is still valid.
 
     `csrf` signs the tokens of pages, which go on after a restart. `advice` tells what of an app works in a view.
     At a logout the browser deletes what `frames` stored.
@@ -86,6 +88,7 @@ class ConsoleDoor:
         folder: Path,
         sandbox: str,
         sandbox_url: Callable[[str, str], str],
+        upstream_url: Callable[[str, str], str],
         version: str,
         apps: Mapping[str, AppCard],
         upstreams: Callable[[], Iterable[str]],
@@ -113,6 +116,7 @@ class ConsoleDoor:
         self._host_files = assets(folder.parent / "host")
         self._sandbox = sandbox
         self._sandbox_url = sandbox_url
+        self._upstream_url = upstream_url
         self._version = version
         self._apps = apps
         self._upstreams = upstreams
@@ -177,12 +181,9 @@ class ConsoleDoor:
 
     async def _state(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
-        apps = [app for app in self._admitted_apps(principal) if principal.may("bridge", app.id)]
         if (site := request.get(HOST)) is not None:
-            app_cards = [replace(app, sandbox_url=self._sandbox_url(app.id, site.origin), story=None) for app in apps]
-            person: Json = {"id": principal.id, "name": display_name(principal)}
-            cards: Json = [asdict(app) for app in app_cards]
-            return fresh({"principal": person, "sandbox": self._sandbox, "apps": cards, "host": site.name})
+            return fresh(self._state_of_host(principal, site))
+        apps = self._shown_apps(principal)
         return fresh(
             {
                 "version": self._version,
@@ -200,6 +201,29 @@ class ConsoleDoor:
                 "problems": problems(self._notices, principal, self._admits),
             }
         )
+
+    def _state_of_host(self, principal: Principal, site: HostSite) -> dict[str, Json]:
+        """Return what pages of a host site may show: the apps, and the upstreams with the address of a proxy."""
+        apps = [
+            replace(app, sandbox_url=self._sandbox_url(app.id, site.origin), story=None)
+            for app in self._shown_apps(principal)
+        ]
+        upstreams: dict[str, Json] = {
+            name: self._upstream_url(name, site.origin)
+            for name in self._upstreams()
+            if self._admits(principal, name) and principal.may("bridge", name)
+        }
+        return {
+            "principal": {"id": principal.id, "name": display_name(principal)},
+            "sandbox": self._sandbox,
+            "apps": [asdict(app) for app in apps],
+            "upstreams": upstreams,
+            "host": site.name,
+        }
+
+    def _shown_apps(self, principal: Principal) -> list[AppCard]:
+        """Return the apps that a caller may show."""
+        return [app for app in self._admitted_apps(principal) if principal.may("bridge", app.id)]
 
     def _admitted_apps(self, principal: Principal) -> list[AppCard]:
         """Return the apps that exist for a caller."""
@@ -249,9 +273,17 @@ class ConsoleDoor:
         return answer
 
     async def _ticket(self, request: web.Request) -> web.Response:
-        app_names = (await object_of(request)).get("apps")
-        principal = request[PRINCIPAL]
+        """Answer `{apps}` with a ticket for these.
+
+        A page of a host site may send `{state: true}` to save a round trip: the answer is then that of `/api/state`
+        with a ticket for everything in it.
+        """
+        given, principal, site = await object_of(request), request[PRINCIPAL], request.get(HOST)
         known = {name for name in (*self._apps, *self._upstreams()) if self._admits(principal, name)}
+        app_names, state = given.get("apps"), dict[str, Json]()
+        if site is not None and given.get("state") is True:
+            app_names = [name for name in site.apps if name in known and principal.may("bridge", name)]
+            state = self._state_of_host(principal, site)
         if not isinstance(app_names, list) or not all(isinstance(app, str) and app in known for app in app_names):
             return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
         apps = frozenset(str(app) for app in app_names)
@@ -259,7 +291,6 @@ class ConsoleDoor:
             refusal = refuse_without(request, "bridge", app)
             if refusal is not None:
                 return refusal
-        site = request.get(HOST)
         if site is not None and not await self._still(principal):
             return refusal_response(401, "unidentified", "The person of this token has no access any more.")
         # only a browser's page observes gestures: a program with a token could invent them
@@ -269,7 +300,7 @@ class ConsoleDoor:
             token = await self._tickets.issue(origin, principal, apps, attest=attest, hosted=site is not None)
         except OSError:
             return state_refusal("No ticket can be issued")
-        return fresh({"ticket": token})
+        return fresh({**state, "ticket": token})
 
     def _changing(
         self, handler: Callable[[web.Request], Awaitable[web.Response]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.crypto import SigningKeys
-from gateway.doors.assets import assets, file_response
+from gateway.doors.assets import asset, file_response
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.jsontext.writing import plain_json
 from gateway.model import ExternalSites
@@ -34,11 +36,11 @@ MAX_ORIGINS = 64
 
 
 class SandboxDoor:
-    """The site of the proxy. `folder` holds its built files; `origin` is its origin, and `keys` sign its addresses."""
+    """The site of the proxy. `folder` holds its built page; `origin` is its origin, and `keys` sign its addresses."""
 
     def __init__(self, folder: Path, origin: str, keys: SigningKeys) -> None:
-        self._files = dict(assets(folder))
-        self._page = self._files.pop("proxy.html")  # served only under a policy
+        self._page = asset(folder / "proxy.html")
+        self._script = script_hash(self._page.body.decode())
         self._origin = origin
         self._keys = keys
 
@@ -63,7 +65,6 @@ class SandboxDoor:
         """Return the aiohttp application of this site."""
         app = web.Application()
         app.router.add_get("/proxy.html", self._proxy)
-        app.router.add_get("/{name:.+}", self._file)
         app.on_response_prepare.append(_secure)
         return app
 
@@ -74,15 +75,20 @@ class SandboxDoor:
             return refusal_response(
                 403, "bad-signature", "This address of the sandbox proxy was not made by this gateway."
             )
+        # Without inline scripts in its policy, its own is known by its digest.
+        shown = policy.replace("script-src 'self';", f"script-src {self._script};") if frame else policy
         headers = {
-            "content-security-policy": policy,
+            "content-security-policy": shown,
             "connection-allowlist": connections(policy),
             "cache-control": "no-cache",
         }
         return file_response(request, self._page, headers)
 
-    async def _file(self, request: web.Request) -> web.StreamResponse:
-        return file_response(request, self._files.get(request.match_info["name"]), {"cache-control": "no-cache"})
+
+def script_hash(html: str) -> str:
+    """Return the source (CSP, 2.3.1) of the one inline script of a page."""
+    script = html.partition('<script type="module">')[2].partition("</script>")[0]
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def declared_csp(ui: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,6 @@ class FarEnd:
         app.router.add_get("/", self._page)
         app.router.add_get("/host.js", self._host)
         app.router.add_get("/proxy.html", self._proxy)
-        app.router.add_get("/proxy.js", self._proxy_script)
         app.router.add_post("/bridge/tickets", self._ticket)
         app.router.add_get("/bridge", self._bridge)
         app.router.add_route("*", "/bridge/bodies/{id}", self._body)
@@ -100,9 +99,6 @@ class FarEnd:
 
     async def _host(self, request: web.Request) -> web.FileResponse:
         return web.FileResponse(STATIC / "host/mcp-app.js")
-
-    async def _proxy_script(self, request: web.Request) -> web.FileResponse:
-        return web.FileResponse(STATIC / "sandbox/proxy.js")
 
     async def _proxy(self, request: web.Request) -> web.StreamResponse:
         headers = {"content-security-policy": POLICY.format(host="http://*.localhost:*")}

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import FrameLocator, Locator, Page, expect
 
 from tests.browser.element_host import PlainHost, gateway_host, plain_host, until
@@ -133,6 +134,71 @@ async def test_the_page_around_may_refuse_to_open_and_to_close(page: Page) -> No
             )
             == ""
         )
+
+
+ASKING = """
+  const appCapabilities = { availableDisplayModes: ["inline", "fullscreen", "pip"] };
+  const appInfo = { name: "app", version: "1" };
+  ask("ui/initialize", { appInfo, appCapabilities, protocolVersion: "2026-01-26" }).then(async () => {
+    tell({ method: "ui/notifications/initialized", params: {} });
+    const shown = [];
+    for (const mode of ["fullscreen", "pip", "inline"]) {
+      shown.push((await ask("ui/request-display-mode", { mode })).result.mode);
+    }
+    console.log("shown: " + shown.join());
+  });
+"""
+"""The script of a page that asks for every mode by itself."""
+
+
+@pytest.mark.parametrize(
+    ("host_decides", "shown"),
+    [("", "inline,inline,inline"), ("event.detail.respondWith(mode);", "fullscreen,pip,inline")],
+)
+async def test_a_page_leaves_the_flow_only_after_a_gesture_or_if_the_host_decides(
+    page: Page, host_decides: str, shown: str
+) -> None:
+    """Without a gesture it stays in the flow and is told so; the event says that there was none."""
+    async with plain_host() as host:
+        properties = json.dumps(host.html(ASKING)).replace("</", "<\\/")
+        host.pages["/"] = f"""<!doctype html><title>host</title><script type=module>
+          import "/host/mcp-app.js";
+          const app = Object.assign(document.createElement("mcp-app"), {properties});
+          app.addEventListener("mcp-app-request-display-mode", (event) => {{
+            const {{ mode, from, userActivated }} = event.detail;
+            console.log(`asked: ${{from}} ${{mode}} ${{userActivated}}`);
+            {host_decides}
+          }});
+          document.body.append(app);
+        </script>"""
+        lines: list[str] = []
+        page.on("console", lambda message: lines.append(message.text))
+        # Whatever Playwright evaluates counts as a gesture: until the page has asked, the test only listens.
+        async with page.expect_console_message(lambda message: message.text.startswith("shown:")) as last:
+            await page.goto(host.origin)
+        assert (await last.value).text == f"shown: {shown}"
+        asked = [line.split() for line in lines if line.startswith("asked:")]
+        assert [(mode, activated) for _, _, mode, activated in asked] == [
+            (mode, "false") for mode in ("fullscreen", "pip", "inline")
+        ]
+
+
+async def test_of_many_closed_apps_the_first_is_unloaded(page: Page) -> None:
+    """Four go on behind their tiles with what is in them; the fifth ends the one that was closed first."""
+    async with chat(page):
+        numbers = range(1, 6)
+        for number in numbers:
+            await page.evaluate("(one) => void add(one)", item(number, display_mode="fullscreen"))
+            await page.get_by_role("button", name=f"Trip {number}").click()
+            await app(page, number).locator("#note").fill(f"note {number}")
+            await page.get_by_role("button", name="Close").click()
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+            await expect(page.locator("iframe")).to_have_count(min(number, 4))
+        for number in reversed(numbers):
+            await page.get_by_role("button", name=f"Trip {number}").click()
+            note = app(page, number).locator("#note")
+            await expect(note).to_have_value("" if number == 1 else f"note {number}")
+            await page.get_by_role("button", name="Close").click()
 
 
 async def test_an_app_falls_back_to_what_it_declares_and_to_the_space_there_is(page: Page) -> None:

@@ -111,7 +111,7 @@ def test_it_holds_the_element_its_types_and_the_proxy(project: Path) -> None:
     installed = project / "node_modules" / "webmcp-gateway-host"
     files = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
     others = {name for name in files if not name.startswith("dist/types/")}
-    sandbox = {"dist/sandbox/proxy.html", "dist/sandbox/proxy.js"}
+    sandbox = {"dist/sandbox/proxy.html"}
     assert others == {"README.md", "package.json", "dist/LICENSE", "dist/index.js", *sandbox}
     package = json.loads((installed / "package.json").read_text("utf-8"))
     view = json.loads((BROWSER / "package.json").read_text("utf-8"))

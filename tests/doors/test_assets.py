@@ -31,7 +31,7 @@ async def test_a_file_that_the_browser_has_is_not_sent_again(world: World) -> No
     places = {
         world.console + await script_of(world): "public, max-age=31536000, immutable",
         f"{world.console}/": "no-cache",
-        f"{world.console.replace('gateway.', 'sandbox.')}/proxy.js": "no-cache",
+        f"{world.console}/host/mcp-app.js": "no-cache",
     }
     async with world.client(headers=CLIENT) as client:
         for url, kept in places.items():

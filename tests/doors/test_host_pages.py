@@ -179,7 +179,7 @@ async def test_a_page_of_another_origin_shows_views_for_its_person(tmp_path: Pat
         async with http.get(f"{world.console}/api/state", headers=headers) as answer:
             state = await answer.json()
             assert (answer.headers["access-control-allow-origin"], answer.headers["vary"]) == (CHAT, "origin")
-        assert set(state) == {"principal", "sandbox", "apps", "host"}
+        assert set(state) == {"principal", "sandbox", "apps", "upstreams", "host"}
         query = parse_qs(urlsplit(state["apps"][0]["sandbox_url"]).query)
         assert query["host"] == [CHAT]
         assert query["csp"][0].endswith(f"frame-ancestors {CHAT}")

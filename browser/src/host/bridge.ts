@@ -125,18 +125,27 @@ export class Bridge implements Wire {
 
   /** One connection, from its ticket to its end. */
   private async connectOnce(): Promise<void> {
-    const ticket = await this.http.ticket(this.options.apps);
+    // The socket opens while the ticket is fetched; the gateway waits for it.
+    let opening: ReturnType<Bridge["openSocket"]> | undefined;
+    const ticket = await this.http.ticket(this.options.apps, () => (opening ??= this.openSocket())).catch((error: unknown) => {
+      void opening?.opened.then(() => opening?.socket.close()); // earlier, browsers warn of it
+      throw error;
+    });
     if (this.isClosed()) return;
+    const { socket, opened, closed } = (opening ??= this.openSocket());
+    if (await Promise.race([closed, opened])) this.sayHello(ticket, socket);
+    await closed;
+    this.dropConnection();
+  }
+
+  private openSocket(): { socket: Socket; opened: Promise<boolean>; closed: Promise<boolean> } {
     const url = new URL("bridge", this.options.base);
     url.protocol = url.protocol.replace("http", "ws");
-    const socket = this.options.connect(url);
-    this.socket = socket;
-    await new Promise<void>((resolve) => {
-      socket.onopen = () => this.sayHello(ticket, socket);
-      socket.onmessage = ({ data }: MessageEvent<unknown>) => this.receive(data);
-      socket.onclose = () => resolve();
-    });
-    this.dropConnection();
+    const socket = (this.socket = this.options.connect(url));
+    socket.onmessage = ({ data }: MessageEvent<unknown>) => this.receive(data);
+    const opened = new Promise<boolean>((resolve) => (socket.onopen = () => resolve(true)));
+    const closed = new Promise<boolean>((resolve) => (socket.onclose = () => resolve(false)));
+    return { socket, opened, closed };
   }
 
   private sayHello(ticket: string, socket: Socket): void {

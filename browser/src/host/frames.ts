@@ -1,4 +1,10 @@
-/** Frames with a sandbox proxy: made when an app is shown, or before, and then moved into place with their state (DOM, `moveBefore`). */
+/**
+ * Frames with a sandbox proxy: made when an app is shown, or before, and then moved into place with their state (DOM,
+ * `moveBefore`).
+ *
+ * Browsers run a frame of another site in a process of its own, and a frame without an origin in yet another one. To
+ * start them takes longer than all the rest, so it is begun as early as possible, and for both at once.
+ */
 import { methodOf } from "./sandbox/rules";
 
 /** The sandbox proxy's address for an app, and the permissions of its frame. */
@@ -13,7 +19,7 @@ export interface PlacedFrame {
   ready: boolean;
 }
 
-/** Milliseconds after which another frame is made in place of a used one: the app goes first. */
+/** Milliseconds after which another frame is made in place of a used one, since the app goes first; by then its process runs. */
 const LATER = 2000;
 /** The proxy's first message. */
 export const PROXY_READY = "ui/notifications/sandbox-proxy-ready";
@@ -24,6 +30,10 @@ interface Spare extends PlacedFrame {
 }
 
 const spares = new Map<string, Spare>();
+/** The last frame of each origin that shows an app. */
+const shown = new Map<string, WeakRef<HTMLIFrameElement>>();
+/** The origins whose second process was started lately. */
+const started = new Set<string>();
 
 /** Put a frame of this address into `place`: one that was prepared, or a new one. */
 export function placeFrame(address: FrameAddress, place: Element | ShadowRoot): PlacedFrame {
@@ -32,23 +42,26 @@ export function placeFrame(address: FrameAddress, place: Element | ShadowRoot): 
   if (spare) {
     spare.listening.abort();
     setTimeout(() => prepareFrame(address), LATER);
-    const isMoved = move(spare.frame, place);
+    const isMoved = moveInto(spare.frame, place);
     spare.holder.remove();
-    if (isMoved) return spare;
+    if (isMoved) return remember(spare);
   }
   const frame = createFrame(address);
   place.append(frame);
-  return { frame, ready: false };
+  startProcess(address);
+  return remember({ frame, ready: false });
+}
+
+function remember(placed: PlacedFrame): PlacedFrame {
+  shown.set(new URL(placed.frame.src).origin, new WeakRef(placed.frame));
+  return placed;
 }
 
 /** Load a frame of this address out of sight, for the next app there; browsers without `moveBefore` load nothing. */
 export function prepareFrame(address: FrameAddress): void {
   if (!("moveBefore" in Element.prototype) || spares.has(keyOf(address))) return;
-  const holder = document.createElement("div");
-  holder.inert = true;
-  holder.style.cssText = "position:fixed;visibility:hidden;pointer-events:none;width:1px;height:1px;overflow:hidden";
   const frame = createFrame(address);
-  holder.attachShadow({ mode: "closed" }).append(frame);
+  const holder = createHolder(frame);
   const listening = new AbortController();
   const spare: Spare = { frame, ready: false, holder, listening };
   const listen = ({ source, origin, data }: MessageEvent<unknown>): void => {
@@ -58,6 +71,37 @@ export function prepareFrame(address: FrameAddress): void {
   window.addEventListener("message", listen, { signal: listening.signal });
   spares.set(keyOf(address), spare);
   document.body.append(holder);
+  startProcess(address);
+}
+
+/**
+ * Start the process of the app, by a frame that has no origin either, at the address of its proxy, which does nothing
+ * there.
+ *
+ * While an app of that origin is shown, its process is there.
+ */
+function startProcess({ url }: FrameAddress): void {
+  const { origin } = new URL(url, document.baseURI);
+  if (started.has(origin) || shown.get(origin)?.deref()?.isConnected) return;
+  started.add(origin);
+  const frame = document.createElement("iframe");
+  frame.setAttribute("sandbox", "allow-scripts"); // without, browsers warn of each script
+  frame.src = url;
+  const holder = createHolder(frame);
+  document.body.append(holder);
+  setTimeout(() => {
+    holder.remove();
+    started.delete(origin);
+  }, LATER);
+}
+
+/** A place out of sight. */
+function createHolder(frame: HTMLIFrameElement): HTMLElement {
+  const holder = document.createElement("div");
+  holder.inert = true;
+  holder.style.cssText = "position:fixed;visibility:hidden;pointer-events:none;width:1px;height:1px;overflow:hidden";
+  holder.attachShadow({ mode: "closed" }).append(frame);
+  return holder;
 }
 
 /** The address of a sandbox proxy. Throws TypeError for one that would run in this page: of its origin, or a script. */
@@ -80,7 +124,8 @@ function createFrame({ url, allow }: FrameAddress): HTMLIFrameElement {
   return frame;
 }
 
-function move(frame: Element, place: Element | ShadowRoot): boolean {
+/** Move a frame with its state; false if the browser cannot do it, or not between these places. */
+export function moveInto(frame: Element, place: Element | ShadowRoot): boolean {
   const { moveBefore } = place as unknown as { moveBefore?: (node: Node, child: Node | null) => void };
   try {
     moveBefore?.call(place, frame, null);

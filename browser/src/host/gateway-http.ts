@@ -24,8 +24,8 @@ export class GatewayRefusal extends Error {
 type Send = (url: URL, init: RequestInit) => Promise<Response>;
 
 export interface GatewayHttp {
-  /** A ticket for one connection that may open views of `apps`. */
-  ticket(apps: readonly string[]): Promise<string>;
+  /** A ticket for one connection that may open views of `apps`; `sent` is called once the request is on its way. */
+  ticket(apps: readonly string[], sent?: () => void): Promise<string>;
   /** Upload the text of a body that a message will refer to. */
   putBody(id: string, text: string, signal?: AbortSignal): Promise<void>;
   /** Download the text of a body that a message refers to; it is available once. */
@@ -47,13 +47,21 @@ export async function callGateway(base: URL, authorize: Authorize, path: string,
   return response;
 }
 
+/** `fetch`, which calls `sent` as well. */
+export function notifying(sent?: () => void): Send {
+  return (url, init) => {
+    sent?.();
+    return fetch(url, init);
+  };
+}
+
 /** The calls to the gateway at `base`, with the console's CSRF token, or other headers. */
 export function gatewayHttp(base: URL, csrf: string | Authorize): GatewayHttp {
   const authorize = typeof csrf === "string" ? () => ({ "webmcp-gateway-csrf": csrf }) : csrf;
   const call = (path: string, init: RequestInit, send?: Send): Promise<Response> => callGateway(base, authorize, path, init, send);
   return {
-    async ticket(apps) {
-      const response = await call("bridge/tickets", { method: "POST", body: JSON.stringify({ apps }) });
+    async ticket(apps, sent) {
+      const response = await call("bridge/tickets", { method: "POST", body: JSON.stringify({ apps }) }, notifying(sent));
       const { ticket } = (await response.json()) as { ticket: string };
       return ticket;
     },

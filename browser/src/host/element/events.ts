@@ -20,7 +20,7 @@ export interface McpAppEvents {
   "mcp-app-initialize": { appInfo: { name: string; version: string } | null; appCapabilities: McpUiAppCapabilities; protocolVersion: string };
   "mcp-app-initialized": { appCapabilities: McpUiAppCapabilities };
   "mcp-app-size-changed": McpUiSizeChangedNotification["params"];
-  "mcp-app-request-display-mode": { mode: DisplayMode; from: DisplayMode } & Respond<DisplayMode>;
+  "mcp-app-request-display-mode": { mode: DisplayMode; from: DisplayMode; userActivated: boolean } & Respond<DisplayMode>;
   "mcp-app-display-mode-changed": { mode: DisplayMode; from: DisplayMode };
   "mcp-app-before-open": SurfaceEvent;
   "mcp-app-open": SurfaceEvent;

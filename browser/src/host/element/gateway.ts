@@ -1,8 +1,8 @@
 /** The connections of a page's elements to gateways: one bridge for each gateway, which all of them share. */
 import type { AppSource } from "../../mux";
 import { connectBridge, type Bridge } from "../bridge";
-import type { BridgeView, ViewEvents } from "../bridge-view";
-import { callGateway, gatewayHttp, GatewayRefusal } from "../gateway-http";
+import { BridgeError, type BridgeView, type ViewEvents } from "../bridge-view";
+import { callGateway, gatewayHttp, GatewayRefusal, notifying } from "../gateway-http";
 import type { SavedFile } from "../files";
 import { prepareFrame, type FrameAddress } from "../frames";
 
@@ -19,12 +19,16 @@ interface Offer {
   /** The origin of the sandbox proxy. */
   sandbox: string;
   apps: readonly { id: string; sandbox_url: string }[];
+  /** The address of the sandbox proxy for apps of an upstream that declare no sites, for pages of another origin. */
+  upstreams?: Readonly<Record<string, string>>;
+  ticket?: string;
 }
 
 export type LinkDecision = { decision: "open" | "declined" } | { decision: "ask"; message: string };
 
 /** A token in a header (RFC 6750, 2.1). */
 const TOKEN = /^[\w.~+/-]+=*$/;
+const REFUSED = -32000;
 
 const connections = new Map<string, GatewayConnection>();
 const callbacks = new WeakMap<object, number>();
@@ -55,6 +59,8 @@ export class GatewayConnection {
   private readonly preloaded = new Set<string>();
   private offered: Promise<Offer> | undefined;
   private hadToken = false;
+  /** The only bridge of a page of another origin. */
+  private bridge: Bridge | undefined;
   private csrf = "";
 
   constructor(base: URL, access: Access) {
@@ -64,22 +70,31 @@ export class GatewayConnection {
 
   /** The gateway's offer, requested once. Rejects with GatewayRefusal, or TypeError if the gateway is unreachable. */
   offer(): Promise<Offer> {
-    this.offered ??= this.requestOffer().catch((error: unknown) => {
+    this.offered ??= (this.base.origin === location.origin ? this.requestOffer() : this.connect()).catch((error: unknown) => {
       this.offered = undefined;
       throw error;
     });
     return this.offered;
   }
 
+  /**
+   * The sandbox proxy of an app, and the expected address of its frame: the last one, or that of an app which declares
+   * nothing. Rejects with BridgeError for an unknown app.
+   */
+  async sandboxFor(source: AppSource): Promise<{ url: string; expected: FrameAddress | null }> {
+    const { apps, upstreams, sandbox } = await this.offer();
+    const signed = "app" in source ? apps.find(({ id }) => id === source.app)?.sandbox_url : upstreams?.[source.upstream];
+    if ("app" in source && signed === undefined) {
+      throw new BridgeError(REFUSED, `The gateway has no app ${JSON.stringify(source.app)} for this person.`);
+    }
+    const expected = this.addresses.get(keyOf(source)) ?? (signed === undefined ? null : { url: signed, allow: "" });
+    return { url: signed ?? new URL("/proxy.html", sandbox).href, expected };
+  }
+
   /** Open a view. Rejects with BridgeError if the gateway refuses, such as HTML that is not its own. */
   async open(source: AppSource, events: ViewEvents): Promise<BridgeView> {
     const offer = await this.offer();
     return this.bridgeFor("app" in source ? source.app : source.upstream, offer).open(source, events);
-  }
-
-  /** The address that the frame of this app had when it was shown last; null for a new one. */
-  addressOf(source: AppSource): FrameAddress | null {
-    return this.addresses.get(keyOf(source)) ?? null;
   }
 
   remember(source: AppSource, address: FrameAddress): void {
@@ -91,9 +106,8 @@ export class GatewayConnection {
   async preload(source: AppSource): Promise<void> {
     const offer = await this.offer();
     this.bridgeFor("app" in source ? source.app : source.upstream, offer);
-    const own = "app" in source ? offer.apps.find(({ id }) => id === source.app) : undefined;
-    const address = this.addressOf(source) ?? (own ? { url: own.sandbox_url, allow: "" } : null);
-    if (address) prepareFrame(address);
+    const { expected } = await this.sandboxFor(source);
+    if (expected) prepareFrame(expected);
     else this.preloaded.add(keyOf(source));
   }
 
@@ -131,17 +145,39 @@ export class GatewayConnection {
   }
 
   private async requestOffer(): Promise<Offer> {
-    const response = await callGateway(this.base, () => this.headers(), "api/state", {}).catch((error: unknown) => {
-      throw this.explain(error);
-    });
+    const response = await callGateway(this.base, () => this.headers(), "api/state", {});
     const offer = (await response.json()) as Offer;
     this.csrf = offer.csrf ?? "";
     return offer;
   }
 
+  /** Connect from another origin: each ticket comes with the current offer, and is for everything in it. */
+  private connect(): Promise<Offer> {
+    const first = Promise.withResolvers<Offer>();
+    const http = gatewayHttp(this.base, () => this.headers());
+    const ticket = async (_: unknown, sent?: () => void): Promise<string> => {
+      const init = { method: "POST", body: JSON.stringify({ state: true }) };
+      const response = await callGateway(this.base, () => this.headers(), "bridge/tickets", init, notifying(sent));
+      const offer = (await response.json()) as Offer & { ticket: string };
+      this.offered = Promise.resolve(offer);
+      first.resolve(offer);
+      return offer.ticket;
+    };
+    const refuse = (error: unknown): never => {
+      first.reject(this.explain(error));
+      throw error;
+    };
+    const bridge = connectBridge({ apps: [], csrf: "", base: this.base, http: { ...http, ticket: (...given) => ticket(...given).catch(refuse) } });
+    this.bridge = bridge;
+    return first.promise.catch((error: unknown) => {
+      bridge.close();
+      this.bridge = undefined;
+      throw error;
+    });
+  }
+
   /** The error with its remedy: a page of another origin is named in the gateway's configuration, and has a token. */
   private explain(error: unknown): unknown {
-    if (this.base.origin === location.origin) return error;
     const { token, getToken } = this.access;
     // The browser does not tell a page why it may not read an answer.
     if (error instanceof TypeError) return new TypeError(`${this.base.origin} does not answer this page: is it running, and does \`hosts\` in its gateway.yaml name ${location.origin}?`);
@@ -151,6 +187,7 @@ export class GatewayConnection {
   }
 
   private bridgeFor(name: string, offer: Offer): Bridge {
+    if (this.bridge) return this.bridge;
     const known = this.bridges.find(({ names }) => names.has(name));
     if (known) return known.bridge;
     const names = new Set([name, ...(this.bridges.length ? [] : offer.apps.map(({ id }) => id))]);

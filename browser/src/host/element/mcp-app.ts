@@ -4,11 +4,12 @@ import type { CallToolResult, ListToolsResult, Transport } from "@modelcontextpr
 import type { JsonObject } from "../../mux";
 import { createGate } from "../../view/http/gate";
 import type { Ending, InitializeParams } from "../view";
+import { AppAttributes } from "./attributes";
 import { announce, consult, type ErrorCode } from "./events";
 import { gatewayAt, gatewayBase } from "./gateway";
 import type { Handlers } from "./handlers";
-import { buildMcpHostContext, plainContext, watchHostContext } from "./host-context";
-import { ATTRIBUTES, DISPLAY_MODES, parseAttribute, parseMode, parseProperty, parseSeconds, parseTools, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
+import { buildMcpHostContext, watchHostContext } from "./host-context";
+import { ATTRIBUTES, DISPLAY_MODES, type AttributeName, type DisplayMode } from "./options";
 import { AppSession, type Source } from "./session";
 import { keepApp, releaseApp } from "../items/kept-apps";
 import { Surface } from "../items/surface";
@@ -19,14 +20,7 @@ import { PageToolsTransport } from "./tools-transport";
 /** Apps that load at once; each has processes of its own, and the page must stay responsive. */
 const startGate = createGate(4);
 
-/** Outside of a browser, the element can be imported, and rendered by its tag. */
-const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
-
-const NATIVE: ReadonlySet<AttributeName> = new Set(["title", "aria-label"]);
-
-export class McpApp extends Base implements Handlers {
-  static readonly observedAttributes: readonly string[] = Object.keys(ATTRIBUTES);
-
+export class McpApp extends AppAttributes implements Handlers {
   /** The host's own answers to the page's requests; without a gateway they are the only ones. */
   onCallTool: Handlers["onCallTool"];
   onReadResource: Handlers["onReadResource"];
@@ -47,30 +41,11 @@ export class McpApp extends Base implements Handlers {
   /** The name and the version of the host, for apps. */
   hostInfo: { name: string; version: string } | undefined;
 
-  declare gateway: string | undefined;
-  declare app: string | undefined;
-  declare upstream: string | undefined;
-  declare resourceUri: string | undefined;
-  declare resourceHtml: string | undefined;
-  declare resourceMeta: { csp?: object; permissions?: object; prefersBorder?: boolean } | undefined;
-  declare sandboxUrl: string | undefined;
-  declare displayModes: readonly DisplayMode[] | undefined;
-  declare fallbackText: string | undefined;
-  declare mcpAppId: string | undefined;
-  declare toolCallId: string | undefined;
-  declare toolName: string | undefined;
-  declare toolInput: unknown;
-  declare toolResult: unknown;
-  declare allowedLinks: readonly string[] | undefined;
-  declare capabilities: readonly string[] | undefined;
-  declare sizing: string | undefined;
-
   /** The reason for which the tool call was cancelled. */
   cancelled: string | undefined;
   /** The last arguments that were sent while the model wrote them. */
   partialInput: Record<string, unknown> | undefined;
 
-  private readonly values = new Map<AttributeName, unknown>();
   private readonly listened = new Set<string>();
   private readonly shell: Shell;
   private readonly surface: Surface;
@@ -95,14 +70,6 @@ export class McpApp extends Base implements Handlers {
     root.append(this.surface.element);
   }
 
-  /** The tools that the page may call are those with the visibility `app`; without a list, the server decides. */
-  get tools(): readonly ListedTool[] | undefined {
-    return this.values.get("tools") as readonly ListedTool[] | undefined;
-  }
-  set tools(given: unknown) {
-    this.take("tools", () => parseTools(given));
-  }
-
   /**
    * The mode in which the app is shown now. Before the element is shown, setting it gives an app in a panel or in the
    * workspace its tile; later it opens the app there, or closes it.
@@ -111,7 +78,7 @@ export class McpApp extends Base implements Handlers {
     return this.mode;
   }
   set displayMode(given: string) {
-    if (this.take("display-mode", () => parseMode("display-mode", given))) this.changeMode();
+    this.setValue("display-mode", given);
   }
 
   /** The words on the tile, and on the buttons of the panel and the workspace; in English by default. */
@@ -121,23 +88,6 @@ export class McpApp extends Base implements Handlers {
   set labels(labels: Partial<SurfaceLabels> | null | undefined) {
     this.words = labels ?? undefined;
     this.surface.describe({ labels: this.words ?? {} });
-  }
-
-  /** Members of the context that replace the measured ones; a change is sent without showing the app anew. */
-  get hostContext(): McpUiHostContext {
-    return { ...((this.values.get("host-context") as McpUiHostContext | undefined) ?? {}) };
-  }
-  set hostContext(given: unknown) {
-    this.values.set("host-context", plainContext(given, (problem) => this.report("bad-context", problem)));
-    this.updateContext();
-  }
-
-  /** Seconds that the page may take to be initialized. */
-  get timeout(): number {
-    return (this.values.get("timeout") as number | undefined) ?? TIMEOUT;
-  }
-  set timeout(given: unknown) {
-    this.take("timeout", () => parseSeconds("timeout", given));
   }
 
   /** The name of the app for people: the label for assistive technology, or the title. */
@@ -161,7 +111,7 @@ export class McpApp extends Base implements Handlers {
   }
 
   connectedCallback(): void {
-    for (const { property } of Object.values(ATTRIBUTES)) this.upgradeProperty(property);
+    this.upgradeProperties();
     this.surface.connect();
     this.outdated = true;
     this.scheduleUpdate();
@@ -180,21 +130,6 @@ export class McpApp extends Base implements Handlers {
   connectedMoveCallback(): void {
     this.watch();
     this.updateContext();
-  }
-
-  attributeChangedCallback(name: AttributeName, before: string | null, text: string | null): void {
-    if (before === text) return;
-    if (NATIVE.has(name)) return this.describeSurface();
-    if (name === "host-context" || name === "display-mode" || name === "tools" || name === "timeout") {
-      let value: unknown;
-      if (!this.take(name, () => (value = parseAttribute(name, text)))) return;
-      if (name === "host-context") this.hostContext = value;
-      if (name === "tools") this.tools = value;
-      if (name === "display-mode") this.changeMode();
-      return;
-    }
-    this.take(name, () => parseAttribute(name, text));
-    this.afterChange(name);
   }
 
   override addEventListener<Type extends keyof HTMLElementEventMap>(
@@ -266,7 +201,10 @@ export class McpApp extends Base implements Handlers {
     return new PageToolsTransport({ name: this.label, request, watch });
   }
 
-  /** Let the page save its state (`ui/resource-teardown`, a second at most), then remove its frame. */
+  /**
+   * Let the page save its state (`ui/resource-teardown`, a second at most), then remove its frame. From the call on, the
+   * element itself may be removed by any means.
+   */
   async teardown(): Promise<void> {
     const session = this.release();
     if (!session) return;
@@ -282,12 +220,12 @@ export class McpApp extends Base implements Handlers {
 
   /** Remove the element; its frame goes on, unseen, until the page has saved its state. */
   override remove(): void {
-    this.park();
+    this.endSession((session) => void session.close());
     super.remove();
   }
 
   override replaceWith(...nodes: (Node | string)[]): void {
-    this.park();
+    this.endSession((session) => void session.close());
     super.replaceWith(...nodes);
   }
 
@@ -297,11 +235,16 @@ export class McpApp extends Base implements Handlers {
     this.scheduleUpdate();
   }
 
-  /** The app asks for a mode; returns the one in effect. A listener may prevent it, or answer with another mode. */
+  /**
+   * The app asks for a mode; returns the one in effect. A listener may prevent it, or answer with another mode. Without
+   * such an answer, only a person's gesture takes an app out of the flow.
+   */
   async requestDisplayMode(mode: DisplayMode): Promise<DisplayMode> {
     const from = this.mode;
-    const answer = await consult(this, "mcp-app-request-display-mode", { mode, from });
-    if (answer === "prevented") return this.mode;
+    const userActivated = navigator.userActivation.isActive;
+    const answer = await consult(this, "mcp-app-request-display-mode", { mode, from, userActivated });
+    const isAllowed = userActivated || mode === "inline" || answer !== undefined;
+    if (answer === "prevented" || !isAllowed) return this.mode;
     const wanted = answer ?? mode;
     return this.availableDisplayModes.includes(wanted) ? this.surface.open(wanted, "page") : this.mode;
   }
@@ -317,29 +260,12 @@ export class McpApp extends Base implements Handlers {
     return { ...measured, ...this.toolInfo(), ...own, displayMode, availableDisplayModes } as McpUiHostContext;
   }
 
-  /** Set the value of an attribute, for its property and for itself. */
-  setValue(name: AttributeName, value: unknown): void {
-    if (this.take(name, () => parseProperty(name, value))) this.afterChange(name);
-  }
-
-  getValue(name: AttributeName): unknown {
-    return this.values.get(name);
-  }
-
-  private take(name: AttributeName, read: () => unknown): boolean {
-    try {
-      this.values.set(name, read());
-      return true;
-    } catch (error) {
-      this.report("bad-attribute", (error as Error).message);
-      return false;
-    }
-  }
-
-  private afterChange(name: AttributeName): void {
+  protected receiveValue(name: AttributeName): void {
     if (name === "tool-input" || name === "tool-result") return this.session?.tellCall();
+    if (name === "display-mode") return this.changeMode();
+    if (name === "host-context") return this.updateContext();
     if (name === "display-modes" || name === "sizing") this.offerModes();
-    if (name === "mcp-app-id") this.describeSurface();
+    if (name === "title" || name === "aria-label" || name === "mcp-app-id") this.describeSurface();
     const remounts = "remounts" in ATTRIBUTES[name] || name === "tool-call-id";
     if (!remounts || !this.isConnected) return;
     if (name === "tool-call-id") this.cancelled = this.partialInput = undefined;
@@ -455,7 +381,7 @@ export class McpApp extends Base implements Handlers {
     this.report(code, problem);
   }
 
-  private report(code: ErrorCode, message: string): void {
+  protected report(code: ErrorCode, message: string): void {
     console.warn(`mcp-app: ${code}: ${message}`);
     announce(this, "mcp-app-error", { code, message });
   }
@@ -469,7 +395,7 @@ export class McpApp extends Base implements Handlers {
 
   /** `display-mode` changed: before the first showing it is the place of the app, later a wish of the host. */
   private changeMode(): void {
-    const wanted = (this.values.get("display-mode") as DisplayMode | undefined) ?? "inline";
+    const wanted = (this.getValue("display-mode") as DisplayMode | undefined) ?? "inline";
     const mode = this.availableDisplayModes.includes(wanted) ? wanted : "inline";
     if (this.begun) this.surface.open(mode, "host");
     else this.surface.describe({ home: mode });
@@ -541,42 +467,6 @@ export class McpApp extends Base implements Handlers {
     const session = this.release();
     if (session) end(session);
   }
-
-  /** Keep the frame outside of the element until the page has answered. */
-  private park(): void {
-    const { session } = this;
-    if (!session || !this.isConnected) return;
-    const place = document.createElement("div");
-    place.inert = true;
-    place.style.cssText = "position:fixed;visibility:hidden;width:100%;height:100%;top:0;left:0;pointer-events:none;z-index:-1";
-    document.body.append(place);
-    if (session.moveFrame(place)) this.endSession((one) => void one.close().finally(() => place.remove()));
-    else place.remove();
-  }
-
-  /** Take a property that was set before the element was defined. */
-  private upgradeProperty(name: string): void {
-    if (!Object.hasOwn(this, name) || !(name in Object.getPrototypeOf(this))) return;
-    const self = this as unknown as Record<string, unknown>;
-    const value = self[name];
-    delete self[name];
-    self[name] = value;
-  }
-}
-
-const OWN: ReadonlySet<AttributeName> = new Set(["tools", "display-mode", "host-context", "timeout", ...NATIVE]);
-for (const [name, { property }] of Object.entries(ATTRIBUTES) as [AttributeName, { property: string }][]) {
-  if (OWN.has(name)) continue;
-  Object.defineProperty(McpApp.prototype, property, {
-    configurable: true,
-    enumerable: true,
-    get(this: McpApp) {
-      return this.getValue(name);
-    },
-    set(this: McpApp, value: unknown) {
-      this.setValue(name, value);
-    },
-  });
 }
 
 /** Define the element, once; outside of a browser, nothing happens. */

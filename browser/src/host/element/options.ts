@@ -67,10 +67,22 @@ export function parseAttribute(name: AttributeName, text: string | null): unknow
 /** The value of a property. Throws TypeError that names the attribute. */
 export function parseProperty(name: AttributeName, given: unknown): unknown {
   if (given === undefined || given === null) return undefined;
-  if (ATTRIBUTES[name].kind !== "words") return given;
-  if (typeof given === "string") return parseAttribute(name, given);
+  if (name === "tools") return parseTools(given);
+  switch (ATTRIBUTES[name].kind) {
+    case "mode":
+      return parseMode(name, given);
+    case "seconds":
+      return parseSeconds(name, given);
+    case "words":
+      return typeof given === "string" ? parseAttribute(name, given) : parseWords(name, given);
+    default:
+      return given;
+  }
+}
+
+function parseWords(name: string, given: unknown): readonly string[] {
   if (!Array.isArray(given) || !given.every((word) => typeof word === "string")) throw new TypeError(`${name}: a list of texts`);
-  return given;
+  return given as readonly string[];
 }
 
 /** A display mode. Throws TypeError for another text. */

@@ -3,6 +3,7 @@ import type { McpUiDisplayMode, McpUiHostContext } from "@modelcontextprotocol/e
 import type { AppSource, JsonObject } from "../../mux";
 import { toHex } from "./digest";
 import { BridgeError, type ViewEvents } from "../bridge-view";
+import { moveInto, type FrameAddress } from "../frames";
 import { filesIn, saveFile } from "../files";
 import { GatewayRefusal } from "../gateway-http";
 import type { ServerMethod } from "../page-requests";
@@ -20,6 +21,7 @@ const CALL_TIMEOUT = 120_000;
 /** Characters of the longest link. */
 const MAX_LINK = 8192;
 const REFUSED = -32000;
+const OUT_OF_SIGHT = "visibility:hidden;pointer-events:none;z-index:-1";
 
 /** The source of an app: a gateway, or the host itself. */
 export type Source =
@@ -72,15 +74,15 @@ export class AppSession implements PageTools {
   /** Show the app. Rejects if the gateway or a handler refuses, or the page cannot be read. */
   async show(): Promise<void> {
     const { element, source } = this;
-    const sandboxUrl = source.kind === "gateway" ? await sandboxOf(source.gateway, source.app) : source.sandboxUrl;
+    const sandbox = source.kind === "gateway" ? await source.gateway.sandboxFor(source.app) : sandboxAt(withHost(source.sandboxUrl));
     this.closing.signal.throwIfAborted();
     this.mounted = new MountedApp({
       container: this.shell.stage,
       bridge: { open: (_, events) => this.open(events) },
       app: element.label,
       label: element.label,
-      sandboxUrl,
-      expected: source.kind === "gateway" ? (source.gateway.addressOf(source.app) ?? expectedAddress(source.app, sandboxUrl)) : { url: withHost(sandboxUrl), allow: "" },
+      sandboxUrl: sandbox.url,
+      expected: sandbox.expected,
       hostInfo: element.hostInfo ?? { name: "webmcp-gateway-host", version: "1" },
       hostContext: element.currentContext(),
       showsApprovals: element.showsApprovals === true,
@@ -161,13 +163,16 @@ export class AppSession implements PageTools {
     this.mounted?.setHostContext(context);
   }
 
-  /** Let the page save its state, then remove its frame. */
+  /**
+   * Let the page save its state, then remove its frame. Meanwhile it goes on out of sight, and outside of the element,
+   * which may be removed.
+   */
   async close(): Promise<void> {
     const { mounted } = this;
     this.stop();
-    // Out of sight, and out of the way of the next one.
-    if (mounted?.iframe) mounted.iframe.style.cssText += ";position:absolute;visibility:hidden";
+    const holder = this.moveAside();
     await mounted?.close();
+    holder?.remove();
   }
 
   /** End at once: the frame is gone already. */
@@ -177,17 +182,18 @@ export class AppSession implements PageTools {
     mounted?.end({ reason: "closed", text: "" });
   }
 
-  /** Move the frame to `place`, where it goes on (DOM, `moveBefore`); false if the browser cannot do it. */
-  moveFrame(place: Element): boolean {
+  /** Move the frame out of the element with its state (DOM, `moveBefore`), or else only out of sight; returns its holder. */
+  private moveAside(): HTMLElement | undefined {
     const frame = this.mounted?.iframe;
-    const { moveBefore } = place as Element & { moveBefore?: (node: Node, child: Node | null) => void };
-    if (!frame || !moveBefore || !this.isInitialized) return false;
-    try {
-      moveBefore.call(place, frame, null);
-      return true;
-    } catch {
-      return false;
-    }
+    if (!frame) return undefined;
+    const holder = document.createElement("div");
+    holder.inert = true;
+    holder.style.cssText = `${OUT_OF_SIGHT};position:fixed;inset:0`;
+    document.body.append(holder);
+    if (this.isInitialized && moveInto(frame, holder)) return holder;
+    holder.remove();
+    frame.style.cssText += `;${OUT_OF_SIGHT};position:absolute`;
+    return undefined;
   }
 
   /** A request of the host to the page's tools. Rejects if the page offers none, or is closed. */
@@ -347,16 +353,9 @@ export class AppSession implements PageTools {
   }
 }
 
-async function sandboxOf(gateway: GatewayConnection, source: AppSource): Promise<string> {
-  const { apps, sandbox } = await gateway.offer();
-  const own = "app" in source ? apps.find(({ id }) => id === source.app) : undefined;
-  if (!own && "app" in source) throw new BridgeError(REFUSED, `The gateway has no app ${JSON.stringify(source.app)} for this person.`);
-  return own?.sandbox_url ?? new URL("/proxy.html", sandbox).href;
-}
-
-/** The gateway's own apps have the address that it offers; those of upstreams are known once they were read. */
-function expectedAddress(source: AppSource, url: string) {
-  return "app" in source ? { url, allow: "" } : null;
+/** The sandbox proxy of the host itself: its address is the same for every app. */
+function sandboxAt(url: string): { url: string; expected: FrameAddress } {
+  return { url, expected: { url, allow: "" } };
 }
 
 /** The proxy answers only to the origin in its address. */

@@ -110,6 +110,9 @@ function restrict(policy: string): void {
   document.head.append(rule);
 }
 
+/** A frame without an origin only starts a process (`frames.ts`). */
+const isIdle = window.origin === "null";
 const host = window.parent === window ? null : hostOrigin(location.search, location.ancestorOrigins?.[0]);
-if (host === null) document.body.textContent = "This page shows apps inside a page of the gateway.";
+if (isIdle) document.title = "idle";
+else if (host === null) document.body.textContent = "This page shows apps inside a page of the gateway.";
 else start(host);
