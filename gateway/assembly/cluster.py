@@ -54,6 +54,7 @@ class ClusterParts:
                 "unix:path. It is not needed with `serve --workers`"
             )
         self.settings = settings
+        self._announced = config
         self.ring = KeyRing(GivenKeys("cluster.keys", settings.keys))
         self._digest_key = self.ring.derive("cluster configurations").keys[0]
         announced = Announcement(
@@ -90,8 +91,10 @@ class ClusterParts:
         return OtherNodes(self.forwards, views, sessions)
 
     def announce(self, config: Config) -> None:
-        """Announce a changed configuration."""
-        self.node.announce(self.digest(config), policies(config))
+        """Announce the configuration in use, if it is another one."""
+        if config is not self._announced:
+            self._announced = config
+            self.node.announce(self.digest(config), policies(config))
 
     def digest(self, config: Config) -> str:
         """Return a digest of what all nodes must agree on; without a key nobody can try secrets against it."""

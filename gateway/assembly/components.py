@@ -327,7 +327,7 @@ class Components:
             degraded=self.shared.problem,
         )
         stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
-        self.drain = GatewayDrain(self.health, self.calls, stops, self.faces)
+        self.drain = GatewayDrain(self.health, self.calls, stops, self.faces, self._announce_stop)
 
     def faces(self) -> tuple[McpMount, ...]:
         """Return all mounts."""
@@ -411,6 +411,17 @@ class Components:
             if (view := self.views.get(id)) is not None:
                 self._stop_view(view)
 
+        def announce_changes() -> None:
+            if not self.packer.remaining:  # the apps that are still packed at the start were announced
+                cluster.announce(self.reloader.running)
+
+        cluster.node.before_renewal = announce_changes
+        cluster.node.owns = lambda: {
+            "views": len(self.views.of(None)),
+            "sessions": self.mcp_sessions.count,
+            "streams": self.streams.count,
+            "calls": self.calls.count,
+        }
         cluster.node.lapsed.add(stop_owned)
         cluster.node.joined.add(self.shared.rewrite_views)
         cluster.node.lost_views.add(lose)
@@ -421,8 +432,14 @@ class Components:
             self.revocations,
             mounts=self._mount,
             has_view=self.views.has,
+            lose=lose,
             admits=self.entitlements.admits,
         )
+
+    def _announce_stop(self) -> None:
+        """Let other nodes see that this one is about to stop."""
+        if self.cluster is not None:
+            self.cluster.node.draining = True
 
     def _stop_view(self, view: View) -> None:
         self.approvals.cancel_view(view.id)

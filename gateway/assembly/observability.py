@@ -109,7 +109,10 @@ def _broken_apps(notice: Notice) -> list[str]:
 
 
 class GatewayDrain:
-    """The stop of a gateway, step by step; `stops` end streams, polls and waits for persons, `faces` are its mounts."""
+    """The stop of a gateway, step by step; `stops` end streams, polls and waits for persons, `faces` are its mounts.
+
+    `announced` is called when the stop is announced.
+    """
 
     def __init__(
         self,
@@ -117,7 +120,9 @@ class GatewayDrain:
         calls: RunningCalls,
         stops: Sequence[Callable[[], None]],
         faces: Callable[[], Iterable[McpMount]],
+        announced: Callable[[], None] = lambda: None,
     ) -> None:
+        self._announced = announced
         self._health = health
         self._calls = calls
         self._stops = stops
@@ -126,6 +131,7 @@ class GatewayDrain:
     def announce(self) -> None:
         """Report at `/readyz` that the gateway stops."""
         self._health.stage = Stage.DRAINING
+        self._announced()
 
     @property
     def running(self) -> int:

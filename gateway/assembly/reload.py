@@ -111,6 +111,11 @@ class Reloader:
         """Request that the files are read now, as after SIGHUP."""
         self._request.set()
 
+    @property
+    def running(self) -> Config:
+        """The configuration in use, another object after each change."""
+        return self._running
+
     async def run(self) -> None:
         """Take in the apps that wait, then check the files every second, until cancelled."""
         self._publish_notices()

@@ -53,6 +53,12 @@ storage_commands = CommandGroup(
     },
 )
 
+cluster_commands = CommandGroup(
+    name="cluster",
+    purpose="Show the processes of a gateway of several.",
+    commands_in={"status": "gateway.cli.cluster:status"},
+)
+
 audit_commands = CommandGroup(
     name="audit",
     purpose="Read and verify the record.",
@@ -83,6 +89,7 @@ main = CommandGroup(
         "credential": "gateway.cli:credential_commands",
         "storage": "gateway.cli:storage_commands",
         "audit": "gateway.cli:audit_commands",
+        "cluster": "gateway.cli:cluster_commands",
         "doctor": "gateway.cli.doctor:doctor",
         "version": "gateway.cli.version:version",
     },

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from gateway.cluster.envelope import HEADER, STREAM, Caller, Envelope, body_digest, fields_digest, seal
 from gateway.cluster.ids import ObjectIds, ObjectKind
-from gateway.cluster.messages import NOT_OWNER, OWNER
+from gateway.cluster.messages import MOVED, NOT_OWNER, OWNER
 from gateway.cluster.node import Node
 from gateway.crypto import SigningKeys
 from gateway.errors import Reason, Refusal
@@ -22,6 +22,12 @@ from gateway.ports.nodes import NodeAnswer, NodeRow, ViewOwners
 
 KNOWN_OWNERS: Final = 65_536
 """Owners of views that are remembered; the least recently used is evicted."""
+
+TOLD_WITHIN: Final = 1.0
+"""Seconds in which the former owner of a view must have ended it, before the page's attachment is answered."""
+
+NOBODY: Final = Principal("", "", "")
+"""The caller of requests that a node makes for itself."""
 
 LONGEST: Final = 3600.0
 """Seconds that a forwarded request may take; the limits of tools and approvals are lower."""
@@ -125,10 +131,23 @@ class Forwards:
             return
         self._node.check()
         try:
-            await self._owners.take(view, self._node.incarnation, made_by)
+            before = await self._owners.take(view, self._node.incarnation, made_by)
+            former = await self._node.find(before.incarnation) if before is not None else None
         except OSError as error:
             raise _unavailable() from error
         self._remember(view, self._node.incarnation)
+        if former is not None:
+            await self._tell_former(former, view)
+
+    async def _tell_former(self, former: NodeRow, view: str) -> None:
+        """Tell the former owner of a view that it has moved; without an answer, it notices with its next renewal."""
+        body = view.encode()
+        notice = ForwardedRequest(NOBODY, "", "POST", MOVED, body, {"content-type": "text/plain", "host": "node"})
+        try:
+            async with asyncio.timeout(TOLD_WITHIN), self.send_once(former, notice):
+                pass
+        except (Refusal, OSError) as error:
+            log.info("the node %s was not told of a view that moved: %s", former.announced.name, error)
 
     def forget(self, view: str) -> None:
         """Forget the owner of a view."""

@@ -49,6 +49,10 @@ class Node:
         self.announced = announced
         self.lease = Lease(clock)
         self.draining = False
+        self.owns: Callable[[], Mapping[str, int]] = dict
+        """Returns how many live objects of each kind this node has."""
+        self.before_renewal: Callable[[], None] = lambda: None
+        """Is called before each renewal, such as to `announce` a changed configuration."""
         self.lapsed = Watchers[[]]()
         self.joined = Watchers[[]]()
         self.lost_views = Watchers[[str]]()
@@ -175,8 +179,9 @@ class Node:
         return None
 
     async def _renew(self) -> None:
+        self.before_renewal()
         began = self._clock()
-        renewal = await self._store.renew(self.announced, draining=self.draining)
+        renewal = await self._store.renew(self.announced, draining=self.draining, owns=self.owns())
         self._offset = renewal.now - (began + self._clock()) / 2
         self._note(renewal.nodes)
         if renewal.lost:

@@ -17,6 +17,7 @@ from gateway.cluster.ids import ObjectKind
 from gateway.cluster.messages import (
     CALLS,
     LARGEST,
+    MOVED,
     NOT_OWNER,
     OWNER,
     Broken,
@@ -51,7 +52,8 @@ class Mount(Protocol):
 class NodeDoor:
     """The handlers of requests of other nodes.
 
-    `mounts` returns a mount by its name, which is empty for that of all apps; `has_view` whether a view is here;
+    `mounts` returns a mount by its name, which is empty for that of all apps; `has_view` whether a view is here, `lose`
+    ends one;
     `admits` whether a caller may use the app or upstream of that name.
     """
 
@@ -61,12 +63,14 @@ class NodeDoor:
     revocations: Revocations
     mounts: Callable[[str], Mount | None]
     has_view: Callable[[str], bool]
+    lose: Callable[[str], None]
     admits: Callable[[Principal, str], bool]
 
     def application(self) -> web.Application:
         """Return the application of the listener."""
         app = web.Application(client_max_size=LARGEST)
         app.router.add_post(CALLS, self._calls)
+        app.router.add_post(MOVED, self._moved)
         for path in ("/mcp", "/mcp/{name}"):
             app.router.add_route("*", path, self._session)
         return app
@@ -93,6 +97,21 @@ class NodeDoor:
         ):
             return await self._run(request, mount.catalog, call, principal, envelope.deadline - self.node.now())
 
+    async def _moved(self, request: web.Request) -> web.Response:
+        """End a view whose page is at another node now, as its row says."""
+        body = await request.read()
+        envelope = self._read(request, body)
+        if envelope is None:
+            return web.Response(status=403)
+        view = body.decode("utf-8", "replace")
+        self.forwards.forget(view)
+        try:
+            if await self.forwards.read_owner(view) == envelope.sender:
+                self.lose(view)
+        except Refusal:
+            return web.Response(status=503)
+        return web.Response(status=204)
+
     async def _session(self, request: web.Request) -> web.StreamResponse:
         """Answer a request for a session of a client that this node runs."""
         body = await request.read()
@@ -109,13 +128,8 @@ class NodeDoor:
 
     def _open(self, request: web.Request, body: bytes) -> tuple[Envelope, Principal, Mount] | web.Response:
         """Return the envelope of a request with its caller and mount, or the refusal."""
-        try:
-            envelope = self.receiver.open(
-                request.headers.get(HEADER, ""), request.method, request.path_qs, request.headers
-            )
-            check_body(envelope, body)
-        except BadEnvelope as error:
-            log.warning("a request of another node is refused: %s", error)
+        envelope = self._read(request, body)
+        if envelope is None:
             return web.Response(status=403)
         try:
             self.node.check()
@@ -125,6 +139,18 @@ class NodeDoor:
         if mount is None or not self._may(principal, envelope.mount):
             return web.Response(status=403)
         return envelope, principal, mount
+
+    def _read(self, request: web.Request, body: bytes) -> Envelope | None:
+        """Return the envelope of a request; None if it is refused."""
+        try:
+            envelope = self.receiver.open(
+                request.headers.get(HEADER, ""), request.method, request.path_qs, request.headers
+            )
+            check_body(envelope, body)
+        except BadEnvelope as error:
+            log.warning("a request of another node is refused: %s", error)
+            return None
+        return envelope
 
     def _may(self, principal: Principal, mount: str) -> bool:
         """Return whether the caller may use the mount, as at the door of MCP clients."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -33,6 +33,7 @@ class NodeRow:
     """A node as stored: `age` is the seconds since its last renewal, `life` those since its start.
 
     `signed`: its announcement was made by a process with the keys of the cluster. `draining`: it is about to stop.
+    `owns` is the number of its live objects of each kind.
     """
 
     announced: Announcement
@@ -40,6 +41,7 @@ class NodeRow:
     life: float
     draining: bool
     signed: bool
+    owns: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class NodeStore(Protocol):
         """Add a node. Raises `NameTaken`."""
         ...
 
-    async def renew(self, announced: Announcement, *, draining: bool) -> Renewal:
+    async def renew(self, announced: Announcement, *, draining: bool, owns: Mapping[str, int]) -> Renewal:
         """Renew the lease, if it has not ended, with what the node announces now, and read all nodes."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Float, delete, func, select, text, update
@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.crypto import SigningKeys
 from gateway.jsontext.reading import parse_json
-from gateway.jsontext.writing import sorted_json
+from gateway.jsontext.writing import plain_json, sorted_json
 from gateway.ports.nodes import Announcement, NameTaken, NodeRow, Renewal, ViewOwner
 from gateway.stores.schema import NODES, VIEW_OWNERS
 from gateway.stores.sql import Database, as_whole, insert, whole
@@ -53,14 +53,14 @@ class DatabaseNodes:
             await connection.execute(NODES.insert().values(row))
             await connection.commit()
 
-    async def renew(self, announced: Announcement, *, draining: bool) -> Renewal:
+    async def renew(self, announced: Announcement, *, draining: bool, owns: Mapping[str, int]) -> Renewal:
         """Renew the lease, if it has not ended, with what the node announces now, and read all nodes."""
-        return await whole(self._renew(announced, draining))
+        return await whole(self._renew(announced, draining, owns))
 
-    async def _renew(self, announced: Announcement, draining: bool) -> Renewal:
+    async def _renew(self, announced: Announcement, draining: bool, owns: Mapping[str, int]) -> Renewal:
         table, owners = NODES.c, VIEW_OWNERS.c
         mine = (table.incarnation == announced.incarnation, NOW - table.renewed < ENDS_AFTER)
-        values = {**self._values(announced), "renewed": NOW, "draining": draining}
+        values = {**self._values(announced), "renewed": NOW, "draining": draining, "owns": plain_json(dict(owns))}
         async with self._database.connect() as connection:
             renewed = await connection.execute(update(NODES).where(*mine).values(values))
             former = owners.former == announced.incarnation
@@ -108,7 +108,8 @@ class DatabaseNodes:
             row.incarnation, row.name, row.address, row.version, row.digest, row.keys, parse_json(row.policies)
         )
         signed = self._keys.verify(row.proof, *_signed(announced))
-        return NodeRow(announced, row.now - row.renewed, row.now - row.started, row.draining, signed)
+        owns = parse_json(row.owns) if row.owns else {}
+        return NodeRow(announced, row.now - row.renewed, row.now - row.started, row.draining, signed, owns)
 
 
 def _signed(announced: Announcement) -> tuple[str, ...]:

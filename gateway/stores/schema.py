@@ -387,10 +387,12 @@ NODES: Final = Table(
     Column("renewed", Float, nullable=False),
     Column("draining", Boolean, nullable=False),
     Column("proof", String, nullable=False),
+    Column("owns", Text),
 )
 """The processes of a gateway of several: a row for each start. `renewed` is the lease, on the database's clock.
 
-`proof` is a signature of what the node announces, which is all but its lease and whether it is `draining`.
+`proof` is a signature of what the node announces, which is all but its lease, whether it is `draining`, and how much
+it `owns` (JSON).
 """
 
 VIEW_OWNERS: Final = Table(
@@ -511,6 +513,7 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(ONE_TIME),
     _create(APPROVED_VERSIONS),
     _create(NODES, VIEW_OWNERS),
+    _add(NODES.c.owns),
 )
 """The migration from each version n to n + 1, beginning with an empty database.
 

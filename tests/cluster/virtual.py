@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -41,7 +41,7 @@ class MemoryNodes:
             raise NameTaken(announced.name)
         self.rows[announced.incarnation] = (announced, self.time.now, self.time.now, False)
 
-    async def renew(self, announced: Announcement, *, draining: bool) -> Renewal:
+    async def renew(self, announced: Announcement, *, draining: bool, owns: Mapping[str, int]) -> Renewal:
         """Renew the lease, if it has not ended."""
         self._reach()
         self.renewals += 1

@@ -79,7 +79,7 @@ async def test_what_is_announced_is_read(rows: Rows) -> None:
     assert (row.announced, row.signed, row.draining) == (A, True, False)
     assert 3 <= row.age < 9
     changed = replace(A, digest="other")
-    renewal = await rows.store.renew(changed, draining=True)
+    renewal = await rows.store.renew(changed, draining=True, owns={"views": 2})
     assert (renewal.lost, renewal.nodes[0].announced, renewal.nodes[0].draining) == (False, changed, True)
 
 
@@ -87,13 +87,13 @@ async def test_a_lease_that_ended_is_not_renewed(rows: Rows) -> None:
     """Ten seconds after its last renewal, or after the node left, and for an unknown one."""
     await rows.store.join(A)
     await rows.wait(9)
-    assert not (await rows.store.renew(A, draining=False)).lost
+    assert not (await rows.store.renew(A, draining=False, owns={})).lost
     await rows.wait(10)
-    assert (await rows.store.renew(A, draining=False)).lost
+    assert (await rows.store.renew(A, draining=False, owns={})).lost
     await rows.store.join(B)
     await rows.store.leave(B.incarnation)
-    assert (await rows.store.renew(B, draining=False)).lost
-    assert (await rows.store.renew(replace(A, incarnation="unknown"), draining=False)).lost
+    assert (await rows.store.renew(B, draining=False, owns={})).lost
+    assert (await rows.store.renew(replace(A, incarnation="unknown"), draining=False, owns={})).lost
 
 
 async def test_a_name_belongs_to_one(rows: Rows) -> None:
@@ -125,8 +125,8 @@ async def test_the_owner_of_a_view(database: Database) -> None:
     assert await owners.take("view", "incarnation-a", "incarnation-a") is None
     assert await owners.find("view") == ViewOwner("incarnation-a", 1)
     assert await owners.take("view", "incarnation-b", "incarnation-a") == ViewOwner("incarnation-a", 1)
-    assert list((await nodes.renew(A, draining=False)).taken) == ["view"]
-    assert list((await nodes.renew(A, draining=False)).taken) == []
+    assert list((await nodes.renew(A, draining=False, owns={})).taken) == ["view"]
+    assert list((await nodes.renew(A, draining=False, owns={})).taken) == []
     await owners.drop("view", "incarnation-a")
     assert await owners.find("view") == ViewOwner("incarnation-b", 2)
     await owners.drop("view", "incarnation-b")
