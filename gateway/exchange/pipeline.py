@@ -148,6 +148,12 @@ class Exchange:
             except Refusal as refusal:
                 return await self.refuse(refusal, caller, "", "")
 
+    async def read_on(self, id: str, caller: Caller) -> bytes:
+        """Return the next bytes of a stream if they are there at once; nothing at its end, which `resume` reports."""
+        if not self._admits(caller.principal, caller.app):
+            return b""
+        return await self._streams.more(id, caller)
+
     async def send(self, id: str, caller: Caller, number: int, messages: Sequence[Message]) -> None:
         """Send the messages of a page on its WebSocket `id`: they are numbered from 0 on, and `number` is the first.
 

@@ -94,17 +94,29 @@ class Stream:
             await self._record.close(status=status, reason=reason, detail=detail)
 
 
+LONGEST_CHARACTER: Final = 4
+"""Bytes of the longest character in UTF-8."""
+
 PART: Final = 128 * 1024
 """Bytes of the largest part."""
 
 BESIDE: Final = 1024 * 1024
-"""Bytes of the largest part on the bridge, where parts travel beside the messages and delay none of them."""
+"""Bytes of a part on the bridge when it is named, where parts travel beside the messages and delay none of them."""
+
+OPEN_BYTES: Final = 4 * 1024 * 1024
+"""Bytes after which such a part ends, which grows while it is sent."""
+
+OPEN_SECONDS: Final = 0.05
+"""Seconds after which it ends: the page has it only then."""
 
 BEHIND: Final = 0.02
 """Seconds that a head waits for the end of its body, and an incomplete character for its rest.
 
 A complete answer then needs no second call.
 """
+
+AT_ONCE: Final = 0.005
+"""Seconds without a byte after which a part ends that is sent while it arrives."""
 
 WITH_HEAD: Final = 0.005
 """Seconds that the head of an event stream waits for the end: the page must not see a stream open that has ended."""
@@ -129,7 +141,7 @@ BOUNDS: Final = (
         Area.EXCHANGE,
         "streamed responses",
         f"{PER_VIEW} per view, {PER_PERSON} per person, {IN_ALL:,} in all; {size(PART)} read ahead, "
-        f"{size(BESIDE)} over the bridge; {SILENCE:g} s between reads",
+        f"{size(BESIDE)} over the bridge, where a part has up to {size(OPEN_BYTES)}; {SILENCE:g} s between reads",
         "`rate-limited`, or a buffered response; a stream that is not read is closed",
     ),
 )
@@ -205,9 +217,10 @@ class _OpenStream:
         """Return the next part, cut between two characters, unless it is only a piece of one."""
         size = min(len(self.buffer), self.size)
         if not self.ended or size < len(self.buffer):
-            cut = whole_characters(self.buffer[:size])
+            start = max(0, size - LONGEST_CHARACTER)
+            cut = start + whole_characters(self.buffer[start:size])
             size = cut if cut or self.stream.head.says_by_and_by() else size
-        body = bytes(self.buffer[:size])
+        body = bytes(memoryview(self.buffer)[:size])
         del self.buffer[:size]
         self.room.set()
         return body
@@ -345,6 +358,22 @@ class Streams:
             open_stream.holding -= 1
             open_stream.asked_at = self._clock()
         return await self._part(id, open_stream)
+
+    async def more(self, id: str, caller: Caller) -> bytes:
+        """Return the next bytes if they arrive within `AT_ONCE` seconds; nothing at the end, which `next` reports."""
+        opened = self._open.get(id)
+        if opened is None or _who(opened.caller) != _who(caller):
+            return b""
+        opened.holding += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AT_ONCE):
+                    while not opened.buffer and not opened.ended:
+                        await opened.change()
+        finally:
+            opened.holding -= 1
+            opened.asked = self._clock()
+        return opened.take()
 
     def cancel_view(self, view: str) -> None:
         """End the streams of a view that has closed."""

@@ -21,7 +21,7 @@ from gateway.mcp import own_tools
 from gateway.mcp import tools as define
 from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Push, Views
 from gateway.mcp.own_tools import read_flag, read_mapping, read_number, read_optional_text, read_text, refuse_others
-from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
+from gateway.mcp.results import APART, LONG, More, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.ports.views import LiveView
 from gateway.views.forward import SEVERAL
@@ -183,7 +183,7 @@ class Catalog:
                     Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client does not declare that it shows them."
                 )
                 response = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
-                return await _answer(response, client, arguments)
+                return await self._answer(response, client, arguments)
             if self._nodes is not None and name not in TOOLS_APART:
                 there = await self._nodes.find(name, arguments, client)
                 if there is not None:
@@ -292,7 +292,7 @@ class Catalog:
         return run
 
     async def _http_request(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
-        return await _answer(await self.http_request(arguments, client), client, arguments)
+        return await self._answer(await self.http_request(arguments, client), client, arguments)
 
     async def _http_stream(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         try:
@@ -306,7 +306,29 @@ class Catalog:
             response = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
             if refusal.reason is Reason.VIEW_MOVED:
                 raise refusal from None
-        return await _answer(response, client, arguments)
+        return await self._answer(response, client, arguments)
+
+    async def _answer(self, response: Response, client: MountClient, arguments: Arguments) -> types.CallToolResult:
+        aside = client.aside if arguments.get("_bytes") is True else None  # a client that reads JSON gets JSON
+        more = None if aside is None else self._following(response, client.caller)
+        conversion = partial(
+            of_response, response, structured_arrives=client.door is Door.BRIDGE, aside=aside, more=more
+        )
+        return await asyncio.to_thread(conversion) if aside is None and len(response.body) > LONG else conversion()
+
+    def _following(self, response: Response, find_caller: Callable[[bool], Caller] | None) -> More | None:
+        """Return a reader of what follows a part of a stream; None for the last part, and for separate events."""
+        part = response.part
+        if part is None or part.last or find_caller is None or response.says_by_and_by():
+            return None
+
+        async def read_on() -> bytes:
+            try:
+                return await self._exchange.read_on(part.stream, find_caller(False))
+            except Refusal:  # the view is gone
+                return b""
+
+        return read_on
 
     async def _send(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         caller = self._caller(arguments, client)
@@ -403,12 +425,6 @@ def _unseen_result(app: PackedApp, view: str) -> types.CallToolResult:
         f"call open_{app.id} again. Until then view {view} has no page, and no tools."
     )
     return of_values({"view": view}, text, None)
-
-
-async def _answer(response: Response, client: MountClient, arguments: Arguments) -> types.CallToolResult:
-    aside = client.aside if arguments.get("_bytes") is True else None  # a client that reads JSON gets JSON
-    conversion = partial(of_response, response, structured_arrives=client.door is Door.BRIDGE, aside=aside)
-    return await asyncio.to_thread(conversion) if aside is None and len(response.body) > LONG else conversion()
 
 
 def _is_pushed(response: Response) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -29,13 +29,23 @@ APART = 48 * 1024
 LONG = 256 * 1024
 """Size of a body in bytes from which its result is built in a thread."""
 
-Aside = Callable[[bytes], str | None]
-"""Stores bytes beside an answer; returns their name, or None if there is no room."""
+More = Callable[[], Awaitable[bytes]]
+"""Returns the bytes that follow, if they are there at once; nothing at the end."""
 
 
-def of_response(response: Response, *, structured_arrives: bool, aside: Aside | None = None) -> types.CallToolResult:
+class Aside(Protocol):
+    """Stores bytes beside an answer."""
+
+    def __call__(self, body: bytes, more: More | None, /) -> str | None:
+        """Return the name of the bytes, and of those that `more` adds while they are read; None if there is no room."""
+        ...
+
+
+def of_response(
+    response: Response, *, structured_arrives: bool, aside: Aside | None = None, more: More | None = None
+) -> types.CallToolResult:
     """Return an HTTP answer as a result; the text block repeats it for hosts that drop structured content."""
-    beside = _Beside(aside)
+    beside = _Beside(aside, more)
     values, text, is_error = values_of(response, structured_arrives=structured_arrives, encode=beside.encode)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)],
@@ -50,11 +60,12 @@ class _Beside:
     """Large bytes beside the answer, under `name`."""
 
     aside: Aside | None
+    more: More | None = None
     name: str | None = None
 
     def encode(self, body: bytes) -> Json:
         if self.aside is not None and len(body) > APART:
-            self.name = self.aside(body)
+            self.name = self.aside(body, self.more)
         return in_base64(body) if self.name is None else None
 
 

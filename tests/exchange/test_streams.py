@@ -197,6 +197,23 @@ async def test_nobody_else_can_read_or_end_it(house: House, shop: StreamingShop,
     assert (await next_part(house, id)).body == b"data: 1\n\n"
 
 
+async def test_what_is_there_is_read_on(house: House, shop: StreamingShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read at the end, which the next part reports, nor by another caller."""
+    monkeypatch.setattr("gateway.exchange.streams.AT_ONCE", 60.0)
+    shop.put(*[b"x" * 65_536] * 40)
+    first, id = await begin(house)
+    other = structs.replace(PAGE, view=None)
+    assert await house.exchange.read_on(id, other) == b""
+    assert await house.exchange.read_on("stream-unknown", PAGE) == b""
+    more = [await house.exchange.read_on(id, PAGE)]
+    shop.put(None)
+    while more[-1]:
+        more.append(await house.exchange.read_on(id, PAGE))
+    assert len(first.body) + sum(map(len, more)) == 40 * 65_536
+    last = await next_part(house, id)
+    assert (last.body, last.part) == (b"", Part(id, last=True))
+
+
 async def test_what_breaks_off_says_so(house: House, shop: StreamingShop) -> None:
     """The parts received are given, then the reason instead of a last part; it is recorded."""
     shop.answer = lambda request: Response(200, EVENTS)

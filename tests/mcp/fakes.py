@@ -313,6 +313,10 @@ class EchoExchange:
             case _:
                 return Response(200, (("content-type", "application/json"),), _echo(request, caller, wait), request.url)
 
+    async def read_on(self, id: str, caller: Caller) -> bytes:
+        """Return nothing: a part is whole."""
+        return b""
+
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         return problem(refusal, "record-1", url)
 

@@ -29,7 +29,7 @@ export function bytesReference(message: JsonObject): string | null {
 }
 
 /** The answer with its bytes. */
-export function withBytes(message: JsonObject, bytes: ArrayBuffer): JsonObject {
+export function withBytes(message: JsonObject, bytes: ArrayBuffer | Blob): JsonObject {
   const { _meta: _, ...result } = message["result"] as JsonObject;
   const structuredContent = { ...(result["structuredContent"] as JsonObject), body: bytes };
   return { ...message, result: { ...result, structuredContent } } as unknown as JsonObject;

@@ -8,6 +8,9 @@ const MAX_UPLOADS = 2;
 /** Bytes of the largest JSON body. */
 const MAX_BODY = 16 * 1024 * 1024;
 
+/** Bytes above which a body is faster as a `Blob`, whose bytes do not pass this page. */
+const MAX_BUFFER = 512 * 1024;
+
 export type OnUploadProgress = (bytes: number) => void;
 
 /** The gateway answered with an error. */
@@ -33,7 +36,7 @@ export interface GatewayHttp {
   /** Upload the bytes of a request's body; `sent` receives the progress in bytes. */
   putBytes(id: string, bytes: Blob, signal?: AbortSignal, sent?: OnUploadProgress): Promise<void>;
   /** Download the bytes of an answer's body; they are available once. */
-  takeBytes(id: string): Promise<ArrayBuffer>;
+  takeBytes(id: string): Promise<ArrayBuffer | Blob>;
 }
 
 /** The headers that identify the page: with the console's CSRF token, or with a token of its own. */
@@ -79,7 +82,9 @@ export function gatewayHttp(base: URL, csrf: string | Authorize): GatewayHttp {
       await call(`bridge/bodies/${id}`, { method: "PUT", body: bytes, headers: type, ...(signal && { signal }) }, sent && fetchWithProgress(sent));
     },
     async takeBytes(id) {
-      return (await call(`bridge/bodies/${id}`, { method: "GET" })).arrayBuffer();
+      const response = await call(`bridge/bodies/${id}`, { method: "GET" });
+      const length = Number(response.headers.get("content-length") ?? Infinity);
+      return length > MAX_BUFFER ? response.blob() : response.arrayBuffer();
     },
   };
 }

@@ -123,7 +123,8 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     later(hideNews, MESSAGE_DURATION);
   };
   const calls = createCalls({
-    ...wire, calling, handshake, proof, activity, gestures, requests, pending: { notice: (approval) => (host?.showsApprovals ? () => {} : notice(approval)), later },
+    ...wire, calling, handshake, proof, activity, gestures, requests, later,
+    notice: (approval) => (host?.showsApprovals ? () => {} : notice(approval)),
     hurry: () => relay.hurry(),
     onSend: () => relay.giveWay(),
   });

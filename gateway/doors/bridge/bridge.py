@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection, Sequence
 from functools import partial
 
@@ -15,10 +16,12 @@ from gateway.backends.websocket_frames import read_in_turn
 from gateway.doors.authorization import lacking_any
 from gateway.doors.bridge.bridge_state import BridgeState
 from gateway.doors.bridge.host_page import HostPage
+from gateway.doors.bridge.uploads import OpenBody
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, no_websocket, opens_websocket, refusal_response
 from gateway.errors import MuxError
 from gateway.eventloop.fair_share import RoundRobin
+from gateway.exchange.streams import BESIDE, OPEN_BYTES, OPEN_SECONDS
 from gateway.model import Principal
 
 PROTOCOL = "webmcp-gateway.v1"
@@ -122,7 +125,7 @@ class BridgeDoor:
             return refusal_response(409, "body-refused", "This id is invalid, or already used.")
         return web.Response(status=204, headers=SECURE)
 
-    async def _get_body(self, request: web.Request) -> web.Response:
+    async def _get_body(self, request: web.Request) -> web.StreamResponse:
         if (refusal := lacking_any(request, "bridge")) is not None:
             return refusal
         id = request.match_info["id"]
@@ -131,9 +134,25 @@ class BridgeDoor:
             return refusal_response(404, "unknown-body", "No such body waits; each can be taken once.")
         self._state.bodies.release(id)
         headers = {**SECURE, "cache-control": "no-store"}
+        if isinstance(content, OpenBody):
+            return await self._send_open(request, content, headers)
         if isinstance(content, bytes):
             return web.Response(body=content, content_type="application/octet-stream", headers=headers)
         return web.Response(text=content, content_type="application/json", headers=headers)
+
+    async def _send_open(self, request: web.Request, body: OpenBody, headers: dict[str, str]) -> web.StreamResponse:
+        """Send a part of a stream while it arrives, until no more is there at once."""
+        answer = web.StreamResponse(headers={**headers, "content-type": "application/octet-stream"})
+        await answer.prepare(request)
+        sent, until, piece = 0, time.monotonic() + OPEN_SECONDS, body.first
+        while piece:
+            await answer.write(piece)
+            sent += len(piece)
+            if sent > OPEN_BYTES - BESIDE or time.monotonic() >= until:
+                break
+            await self._state.views.precedence.rest(request[PRINCIPAL].id)
+            piece = await body.more()
+        return answer
 
 
 async def close_all(sockets: Sequence[web.WebSocketResponse], code: int, why: bytes) -> None:

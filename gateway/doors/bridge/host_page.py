@@ -22,6 +22,7 @@ from gateway.bounds import Area, Bound
 from gateway.contract import UploadedBody
 from gateway.crypto import digest
 from gateway.doors.bridge.bridge_state import CONNECTIONS, BridgeState, Ticket
+from gateway.doors.bridge.uploads import OpenBody
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.responses import refusal_response, state_refusal
 from gateway.errors import MuxError, Reason, Refusal
@@ -491,10 +492,11 @@ class HostPage:
         leaving()
         await self._say(frame)
 
-    def _aside(self, body: bytes) -> str | None:
+    def _aside(self, body: bytes, more: results.More | None) -> str | None:
         """Store the bytes of an answer for the host page; return their name, None if there is no room."""
         id, ticket = secrets.token_urlsafe(24), self._ticket
-        return id if ticket is not None and self._state.bodies.put(id, ticket.principal.id, body) else None
+        content = body if more is None else OpenBody(body, more)
+        return id if ticket is not None and self._state.bodies.put(id, ticket.principal.id, content) else None
 
     async def _say(self, frame: mux.Frame) -> None:
         for answer in self._mux.send(frame):

@@ -63,6 +63,17 @@ _BODIES, _ROOM, _SLOW = BOUNDS
 _ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenBody:
+    """The bytes of an answer that were there first, and the reader of those that follow."""
+
+    first: bytes
+    more: Callable[[], Awaitable[bytes]]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
 @dataclass(slots=True)
 class _Body:
     """`content` is None before its arrival, and after it was taken; `size` is the number of bytes received."""
@@ -70,7 +81,7 @@ class _Body:
     principal: str
     expires: float
     size: int = 0
-    content: str | bytes | None = None
+    content: str | bytes | OpenBody | None = None
 
 
 class Bodies:
@@ -83,7 +94,7 @@ class Bodies:
         self.room = Shares(each, room)
         """The bytes counted by principal."""
 
-    def put(self, id: str, principal: str, content: str | bytes) -> bool:
+    def put(self, id: str, principal: str, content: str | bytes | OpenBody) -> bool:
         """Store `content` until it is taken. Return False if the id is invalid or used, or a limit is exceeded."""
         largest = LARGEST if isinstance(content, str) else LARGEST_BODY
         if len(content) > largest:
@@ -126,7 +137,7 @@ class Bodies:
                 self.release(id)
         return True
 
-    def take(self, id: str, principal: str) -> str | bytes | None:
+    def take(self, id: str, principal: str) -> str | bytes | OpenBody | None:
         """Return the body, once, if it was put for this principal. Bytes are counted until they are released."""
         body = self._bodies.get(id)
         if body is None or body.principal != principal or body.content is None or body.expires < self._clock():

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from gateway import mux
+from gateway.exchange.streams import BESIDE
 from gateway.mcp.results import BYTES
 from gateway.mcp.view_server import PART
 from gateway.model import Channel
@@ -30,8 +31,11 @@ backends:
 routes:
   - {{path: /news, methods: [GET], stream: true}}
   - {{path: /bytes, methods: [GET], stream: true}}
+  - {{path: /long, methods: [GET], stream: true, response: 64MiB}}
 """
 BODY = bytes(range(256)) * 1024
+LONG = BODY * 32
+"""8 MiB."""
 
 
 @dataclass
@@ -39,6 +43,7 @@ class Backend:
     """A backend that sends an event stream which the test feeds, and bytes."""
 
     news: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
+    missing: int = 0
 
     def app(self) -> web.Application:
         async def stream(request: web.Request) -> web.StreamResponse:
@@ -51,7 +56,18 @@ class Backend:
         async def whole(_: web.Request) -> web.Response:
             return web.Response(body=BODY, content_type="image/png")
 
+        async def long(request: web.Request) -> web.StreamResponse:
+            answer = web.StreamResponse()
+            answer.content_length = len(LONG)
+            await answer.prepare(request)
+            for start in range(0, len(LONG) - self.missing, 65_536):
+                await answer.write(LONG[start : start + 65_536])
+            if self.missing and request.transport is not None:
+                request.transport.abort()
+            return answer
+
         app = web.Application()
+        app.router.add_get("/long", long)
         app.router.add_get("/news", stream)
         app.router.add_get("/bytes", whole)
         return app
@@ -165,6 +181,43 @@ async def test_large_bytes_come_beside_the_answer(place: Place) -> None:
         assert await answer.read() == BODY
     async with place.client.get(url) as answer:
         assert answer.status == 404
+
+
+async def _taken(place: Place, result: dict[str, Any]) -> bytes:
+    """Return the bytes beside a result, as they arrive."""
+    name = result["_meta"][BYTES]
+    async with place.client.get(f"{place.world.console}/bridge/bodies/{name}") as answer:
+        assert answer.status == 200
+        return await answer.read()
+
+
+async def test_a_part_grows_while_it_is_sent(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has more bytes than the gateway reads ahead, and so many at most; the parts together are the body."""
+    monkeypatch.setattr("gateway.doors.bridge.bridge.OPEN_BYTES", 3 * 1024 * 1024)
+    monkeypatch.setattr("gateway.doors.bridge.bridge.OPEN_SECONDS", 60.0)
+    monkeypatch.setattr("gateway.exchange.streams.AT_ONCE", 60.0)
+    await place.ask("http_request", url="/long", stream=True, _bytes=True)
+    result = (await place.message())["result"]
+    parts = []
+    while "stream" in result["structuredContent"]:
+        parts.append(await _taken(place, result))
+        await place.ask("http_stream", id=result["structuredContent"]["stream"], _bytes=True)
+        result = (await place.message())["result"]
+    assert b"".join(parts) == LONG
+    assert BESIDE < max(map(len, parts)) <= 3 * 1024 * 1024
+
+
+async def test_a_body_that_breaks_off_in_a_part_says_so_in_the_next(place: Place) -> None:
+    """What arrived is given, and is no whole body."""
+    place.backend.missing = len(BODY)
+    await place.ask("http_request", url="/long", stream=True, _bytes=True)
+    result, size = (await place.message())["result"], 0
+    while "stream" in result["structuredContent"]:
+        size += len(await _taken(place, result)) if "_meta" in result else 0
+        await place.ask("http_stream", id=result["structuredContent"]["stream"], _bytes=True)
+        result = (await place.message())["result"]
+    assert size <= len(LONG) - len(BODY)
+    assert result["structuredContent"]["headers"]["gateway-reason"] == "backend-protocol"
 
 
 async def test_who_did_not_ask_for_bytes_reads_base64(place: Place) -> None:

@@ -19,7 +19,7 @@ export interface Handshake {
   /** The host proved to lack the capability `name`; reset when its context changes, or after a while. */
   withdraw(name: string): void;
   /** `run` is called when capabilities come or go. */
-  onChange(run: () => void): void;
+  watch(run: () => void): void;
   /** `run` is called once, with `host()`'s answer. */
   onOpen(run: (host: Host) => void): void;
   /** The number of clients of the page that speak ui: with any, the page answers the host's requests to the view. */
@@ -100,7 +100,7 @@ export function createHandshake({ app, title, toHost, toPage, send, later }: Han
       notifyChange();
       later(() => restore(name), RETRY_CAPABILITY);
     },
-    onChange: (run) => void listeners.push(run),
+    watch: (run) => void listeners.push(run),
     onOpen: (run) => void opened.promise.then(run),
     pageClients: () => speaks,
     pageHasTools: () => hasTools,

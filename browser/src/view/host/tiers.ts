@@ -35,7 +35,7 @@ export interface Tiers {
 
 interface TierDependencies {
   registry: Registry;
-  handshake: Pick<Handshake, "host" | "onOpen" | "can" | "onChange">;
+  handshake: Pick<Handshake, "host" | "onOpen" | "can" | "watch">;
   reports: Reports;
   /** Calls a tool of the server. */
   callTool(name: string, args: Params): Promise<Params>;
@@ -85,7 +85,7 @@ export function createTiers({ registry, handshake, reports, callTool, onReported
     showTier(next, previous);
   }
   handshake.onOpen(updateTier);
-  handshake.onChange(updateTier);
+  handshake.watch(updateTier);
   // After a silence, a late answer is an upgrade.
   void handshake.host().then(updateTier);
 

@@ -56,7 +56,7 @@ beforeEach(() => {
     notices.push(message);
     return () => void notices.pop();
   };
-  calls = createCalls({ calling, handshake, proof, activity, gestures, requests, pending: { notice, later }, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined, onSend: () => undefined });
+  calls = createCalls({ calling, handshake, proof, activity, gestures, requests, notice, later, toHost: (m) => toHost.push(m), toPage: (m) => toPage.push(m), hurry: () => undefined, onSend: () => undefined });
 });
 
 test("a request carries the proof, and nothing that the page put in its place", async () => {
@@ -117,7 +117,7 @@ test("our own host attests gestures itself", async () => {
   const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, ours: true, showsApprovals: false }) };
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
-  const bridged = createCalls({ calling, handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
+  const bridged = createCalls({ calling, handshake: ours, proof, activity, gestures, requests, ...pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
   gesture = 120;
   void bridged.http(async () => ({ url: "/x" }));
   await moment();
@@ -238,7 +238,7 @@ test("a server that has no tool of some name carries requests all the same", asy
 test("a host without serverTools is no host for requests", async () => {
   const bare = createHandshake({ app: "a", title: "A", toHost: () => 0, toPage: () => 0, send: async () => ({ hostCapabilities: {} }), later: () => 0 });
   bare.begin();
-  const alone = createCalls({ calling, handshake: bare, proof: {} as Proof, activity, gestures, requests, pending: { notice: () => () => undefined, later: () => 0 }, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
+  const alone = createCalls({ calling, handshake: bare, proof: {} as Proof, activity, gestures, requests, notice: () => () => undefined, later: () => 0, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
   await expect(alone.http(async () => ({ url: "/x" }))).rejects.toBeInstanceOf(NoHostError);
 });
 
@@ -246,7 +246,7 @@ test("of many calls a few leave at once; slow ones make room, and so do those th
   const slow: (() => void)[] = [];
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: (run: () => void) => slow.push(run) };
-  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
+  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, ...pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
   const left = () => toHost.filter(({ method }) => method === "tools/call");
   const controller = new AbortController();
   const all = Array.from({ length: 60 }, (_, at) => many.http(async () => ({ url: `/${at}` }), at ? new AbortController().signal : controller.signal));
@@ -274,7 +274,7 @@ test("of many calls a few leave at once; slow ones make room, and so do those th
 test("while a model calls, and two seconds after, fewer leave at once, and nothing that they ask for is the model's", async () => {
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
-  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
+  const many = createCalls({ calling, handshake, proof, activity, gestures, requests, ...pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, onSend: () => undefined });
   const left = () => toHost.filter(({ method }) => method === "tools/call");
   const ask = async (): Promise<void> => {
     for (let at = 0; at < 10; at++) void many.http(async () => ({ url: `/${at}` }));

@@ -74,7 +74,7 @@ export interface Calls {
   readAnswer(message: Answer): Answer | undefined;
 }
 
-interface CallDependencies {
+interface CallDependencies extends Omit<PendingEnds, "stream"> {
   handshake: Handshake;
   proof: Proof;
   activity: Activity;
@@ -82,7 +82,6 @@ interface CallDependencies {
   calling: Activity;
   gestures: Gestures;
   requests: Requests;
-  pending: Omit<PendingEnds, "stream">;
   toHost(message: Message): void;
   toPage(message: Message): void;
   /** The gateway has calls for this view. */
@@ -97,7 +96,7 @@ interface Cause {
   gesture: () => number | undefined;
 }
 
-export function createCalls({ calling, handshake, proof, activity, gestures, requests, pending, toHost, toPage, hurry, onSend }: CallDependencies): Calls {
+export function createCalls({ calling, handshake, proof, activity, gestures, requests, notice, later, toHost, toPage, hurry, onSend }: CallDependencies): Calls {
   const inFlight = new Set<unknown>();
   const gate = createGate(MAX_CALLS);
   const pacedGate = createGate(UNPACED_CALLS);
@@ -107,7 +106,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
   const awaitingApproval = new Map<unknown, AbortController>();
   const stream: Calls["stream"] = (params, signal, pushed) =>
     call("http_stream", withProof(params), signal, pushed && (({ _meta }) => pushed((_meta as Params)[PART] as Params)));
-  const ends = { ...pending, stream };
+  const ends = { notice, later, stream };
 
   async function withProof(args: Params): Promise<Params> {
     const view = await proof.sign();
@@ -198,7 +197,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
           void (calling.isRunning() ? besideModelGate : pacedGate)(() => {
             const sent = send();
             go(sent);
-            return Promise.race<unknown>([sent.catch(() => undefined), new Promise<void>((over) => pending.later(over, SLOW_CALL))]);
+            return Promise.race<unknown>([sent.catch(() => undefined), new Promise<void>((over) => later(over, SLOW_CALL))]);
           });
         });
       let result = await rejectOnAbort(gate(sendPaced), signal).catch((error: unknown) => {

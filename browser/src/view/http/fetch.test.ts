@@ -56,6 +56,13 @@ test("a browser that does not tell of a request's body sends it all the same", a
   for (const method of ["GET", "DELETE"]) expect(await sent({ method })).not.toHaveProperty("bodyType");
 });
 
+test("a body that the host passes as a blob is read", async () => {
+  const bytes = Uint8Array.of(0, 255, 13, 10);
+  give = () => ok({ bodyType: "base64", body: new Blob([bytes]), stream: "s1" });
+  parts = [ok({ bodyType: "base64", body: new Blob([Uint8Array.of(7)]), stream: "s1" }), ok()];
+  expect([...(await (await fetch("/api/x")).bytes())]).toEqual([...bytes, 7]);
+});
+
 test("each kind of body leaves in the form that keeps it", async () => {
   const post = (body: BodyInit, type?: string) => sent({ method: "POST", body, ...(type && { headers: { "content-type": type } }) });
   expect(await post('{"a": 1}', "application/json")).toMatchObject({ bodyType: "json", body: '{"a": 1}' });

@@ -28,29 +28,27 @@ const NULL_BODY = [204, 205, 304];
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> {
-  const text = (value: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(value);
+  const text = (value: unknown): Uint8Array<ArrayBuffer> => new TextEncoder().encode(value as string); // converts it
   if (type === "none" || body === undefined) return new Uint8Array();
   // Our own host passes received bytes.
   if (body instanceof ArrayBuffer) return new Uint8Array(body);
   if (type === "base64") return fromBase64(String(isObject(body) ? body["data"] : body));
   if (type === "json") return text(JSON.stringify(body));
-  if (type === "urlEncoded" && isObject(body)) return text(new URLSearchParams(body as Record<string, string>).toString());
-  return text(String(body));
+  if (type === "urlEncoded" && isObject(body)) return text(new URLSearchParams(body as Record<string, string>));
+  return text(body);
 }
 
-/** Throws if `given` is no answer that a `Response` could carry. */
+/** Throws if `given` is no answer that a `Response` could carry, which converts the values to strings. */
 export function readAnswer(given: Params | undefined): Answer {
   const status = given?.["status"];
   if (!given || typeof status !== "number" || !(status >= 200 && status <= 599)) throw new Error("no HTTP answer");
-  const { statusText = "", url = "", redirected, bodyType, body, stream } = given as { [key: string]: unknown };
+  const { statusText = "", url = "", redirected, bodyType, body, stream } = given as { [key: string]: unknown; statusText?: string; url?: string };
   return {
     status,
-    statusText: REASON.test(String(statusText)) ? String(statusText) : "",
-    headers: Object.entries(objectOf(given["headers"]))
-      .filter(([name]) => !/^(set-cookie2?|gateway-calls)$/i.test(name))
-      .map(([name, value]) => [name, String(value)]),
+    statusText: REASON.test(statusText) ? statusText : "",
+    headers: Object.entries(objectOf(given["headers"]) as Record<string, string>).filter(([name]) => !/^(set-cookie2?|gateway-calls)$/i.test(name)),
     body: NULL_BODY.includes(status) ? null : bytesOf(bodyType, body),
-    url: String(url),
+    url,
     redirected: !!redirected,
     stream: typeof stream === "string" && !NULL_BODY.includes(status) ? stream : undefined,
   };
@@ -147,7 +145,7 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
   // Invalid headers are omitted: the rest of the answer is usable.
   for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
   // Many servers do not send it, or of the compressed body; of a whole body it is known.
-  if (body?.length && whole) response.headers.set("content-length", String(body.length));
+  if (body?.length && whole) response.headers.set("content-length", body.length as unknown as string);
   return withFacts(response, { url, redirected, type: "basic", signal });
 }
 
