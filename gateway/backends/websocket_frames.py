@@ -82,6 +82,62 @@ class Handler(ResponseHandler):
         return self._frames is not None and self._frames.flooded
 
 
+class MaskedFrames:
+    """Wraps aiohttp's parser at a server, which takes unmasked frames: an unmasked one ends the connection with 1002
+    (RFC 6455, 5.1). Of each frame only the first bytes are looked at.
+    """
+
+    __slots__ = ("_head", "_left", "_parser")
+
+    def __init__(self, parser: WebSocketReader) -> None:
+        self._parser = parser
+        self._head = b""
+        self._left = 0
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take received bytes; return, as aiohttp's parser does, whether they are invalid."""
+        if self._left >= len(data):
+            self._left -= len(data)
+        else:
+            data = self._masked(self._head + data if self._head else data)
+        return self._parser.feed_data(data)
+
+    def feed_eof(self) -> None:
+        """The connection has ended."""
+        self._parser.feed_eof()
+
+    def _masked(self, data: bytes) -> bytes:
+        """Return the bytes for the parser: up to an unmasked frame, or to a head that is incomplete yet."""
+        start, end = self._left, len(data)
+        while start + 2 <= end:
+            second = data[start + 1]
+            if second < _MASKED:
+                return data[:start] + _INVALID
+            longer = _LONGER.get(second, 0)
+            if longer and start + 2 + longer > end:
+                break
+            length = int.from_bytes(data[start + 2 : start + 2 + longer]) if longer else second - _MASKED
+            start += 2 + longer + _MASK + length
+        if start < end:
+            self._head, self._left = data[start:], 0
+            return data[:start]
+        self._head, self._left = b"", start - end
+        return data
+
+
+_MASKED: Final = 0x80
+"""The bit of a head's second byte that says that the frame is masked; the others are its length."""
+
+_LONGER: Final = {_MASKED + 126: 2, _MASKED + 127: 8}
+"""The bytes of a longer length that follows the head, by its second byte."""
+
+_MASK: Final = 4
+"""Bytes of a mask."""
+
+_INVALID: Final = b"\x20\x80"
+"""The head of a frame with a reserved bit that no extension uses: aiohttp's parser closes with 1002."""
+
+
 def read_in_turn(protocol: RequestHandler, in_turn: RoundRobin) -> None:
     """Slice the frames of a client: aiohttp parses all that arrived at once, in one iteration.
 

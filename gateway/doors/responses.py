@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
 
 from gateway.arriving import whole
+from gateway.backends.websocket_frames import MaskedFrames
 from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason
 from gateway.jsontext.reading import parse_json
@@ -24,7 +25,9 @@ async def name_server(_: web.Request, answer: web.StreamResponse) -> None:
 
 
 class NamelessHandler(RequestHandler):
-    """aiohttp's protocol, with the gateway's name in answers to requests that its parser rejects."""
+    """aiohttp's protocol, with the gateway's name in answers to requests that its parser rejects, and a WebSocket's
+    frames only if they are masked.
+    """
 
     __slots__ = ()
 
@@ -39,6 +42,11 @@ class NamelessHandler(RequestHandler):
         answer = super().handle_error(request, status, exc, message)
         answer.headers[hdrs.SERVER] = NAME
         return answer
+
+    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        """Begin a WebSocket, also with the frames that came with its opening request."""
+        checked: Any = MaskedFrames(parser)  # it has the two methods that are called
+        super().set_parser(checked, data_received_cb)
 
 
 def nameless(handler: RequestHandler, kind: type[NamelessHandler] = NamelessHandler) -> RequestHandler:

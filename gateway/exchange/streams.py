@@ -361,19 +361,19 @@ class Streams:
 
     async def more(self, id: str, caller: Caller) -> bytes:
         """Return the next bytes if they arrive within `AT_ONCE` seconds; nothing at the end, which `next` reports."""
-        opened = self._open.get(id)
-        if opened is None or _who(opened.caller) != _who(caller):
+        open_stream = self._open.get(id)
+        if open_stream is None or _who(open_stream.caller) != _who(caller):
             return b""
-        opened.holding += 1
+        open_stream.holding += 1
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(AT_ONCE):
-                    while not opened.buffer and not opened.ended:
-                        await opened.change()
+                    while not open_stream.buffer and not open_stream.ended:
+                        await open_stream.change()
         finally:
-            opened.holding -= 1
-            opened.asked = self._clock()
-        return opened.take()
+            open_stream.holding -= 1
+            open_stream.asked_at = self._clock()
+        return open_stream.take()
 
     def cancel_view(self, view: str) -> None:
         """End the streams of a view that has closed."""

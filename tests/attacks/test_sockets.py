@@ -135,17 +135,26 @@ def written(frame: Any) -> Iterator[bytes]:
         yield bytes([first]) + (size or b"\xff" + length.to_bytes(8)) + b"\0\0\0\0" + payload
 
 
-async def closing(world: AttackWorld, at: str, frames: list[bytes], *, leaves: bool = False) -> int | None:
+@pytest.mark.parametrize("at", list(PLACES))
+async def test_an_unmasked_frame_beside_the_opening_is_refused(attacked: SocketAttacks, at: str) -> None:
+    """It arrives before the WebSocket is open, and in pieces."""
+    assert await closing(attacked.world, at, [b"\x04EVIL"], early=b"\x81") == 1002
+    assert not attacked.take_heard()
+
+
+async def closing(
+    world: AttackWorld, at: str, frames: list[bytes], *, leaves: bool = False, early: bytes = b""
+) -> int | None:
     """Open a WebSocket, send bytes; return the code of the answered close frame, None if there is none.
 
-    `leaves`: the client disconnects without an answer.
+    `leaves`: the client disconnects without an answer. `early` is sent with the opening request.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     came = b""
     try:
         method, target, fields = opening(world, at, {})
         request = request_bytes(method, target, fields, b"").replace(b"connection: close\r\n", b"")
-        writer.write(request)
+        writer.write(request + early)
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT)
         assert head.startswith(b"HTTP/1.1 101 "), head
         with suppress(ConnectionError):

@@ -7,14 +7,18 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha1
+from typing import cast
 
 import pytest
 from aiohttp import WSMsgType, web
+from aiohttp.http import WebSocketReader
 from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.backends import websocket_frames as reading
 from gateway.backends.connect import Connections
-from gateway.backends.websocket_frames import Handler, read_in_turn
+from gateway.backends.websocket_frames import Handler, MaskedFrames, read_in_turn
 from gateway.eventloop import fair_share as turns
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.policy import Network
@@ -42,6 +46,52 @@ def connections(in_turn: RoundRobin) -> Connections:
     connections = Connections()
     connections.in_turn = in_turn
     return connections
+
+
+class Fed:
+    """A parser that remembers what it got."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take bytes."""
+        self.data += data
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """Take the end."""
+
+
+def _frame(size: int, masked: bool) -> bytes:
+    """A frame that contains what could be heads."""
+    length = bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2) if size < 2**16 else b"\x7f" + size.to_bytes(8)
+    mask = b"\x81\x01\x81\x01" if masked else b""
+    return (
+        b"\x82"
+        + bytes([length[0] | masked << 7])
+        + length[1:]
+        + mask
+        + b"\x81\x01" * (size // 2)
+        + b"\x81" * (size % 2)
+    )
+
+
+_SIZES = st.one_of(st.integers(0, 300), st.sampled_from((65_535, 65_536, 70_000)))
+
+
+@given(st.lists(_SIZES, max_size=6), st.one_of(st.none(), _SIZES), st.lists(st.integers(1, 40), max_size=40))
+def test_frames_pass_as_long_as_they_are_masked(masked: list[int], unmasked: int | None, cuts: list[int]) -> None:
+    """However they are cut; an unmasked one ends what passes."""
+    before = b"".join(_frame(size, True) for size in masked)
+    data = before if unmasked is None else before + _frame(unmasked, False)
+    fed, start = Fed(), 0
+    frames = MaskedFrames(cast(WebSocketReader, fed))
+    for cut in [*cuts, len(data)]:
+        if not fed.data.endswith(reading._INVALID):
+            frames.feed_data(data[start : start + cut])
+            start += cut
+    assert fed.data == (before if unmasked is None else before + reading._INVALID)
 
 
 @pytest.mark.parametrize(
