@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html.entities import html5
+from itertools import islice
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
@@ -40,9 +41,22 @@ _PLAIN_TAG: Final = (
     "aside|figure|figcaption|blockquote|address|details|summary|option|font|center|tt)"
 )
 """A tag of HTML that neither refers to a file nor runs anything: of 2.6 million tags most are such."""
-_PLAIN_NAME = re.compile(r"</?([a-z0-9]+)", re.IGNORECASE | re.ASCII)
-_ONE_PLAIN = re.compile(_PLAIN_TAG, re.IGNORECASE | re.ASCII)
-_PLAIN = re.compile(rf"{_PLAIN_TAG}(?:[^<]*{_PLAIN_TAG})*+", re.IGNORECASE | re.ASCII)
+_PLAIN_SHAPE: Final = (
+    r"<(?:/(?:{names})|(?:{names})(?:[\t\n\f\r ]+(?:(?:d|points|transform|viewbox|xmlns|class|version|data-[a-z-]+|"
+    r"aria-[a-z-]+)=\"[^\"]*\"|(?:x|y|[xy][12]|[cfr][xy]?|width|height|fill|stroke|opacity|offset|overflow|"
+    r"(?:fill|stroke|clip|stop|font|text|vector|gradient)-?[a-z-]+)=\"[^\"(&]*\"))*[\t\n\f\r ]*/?)[\t\n\f\r ]*>"
+).format(names="(?:path|g|circle|rect|line|polyline|polygon|ellipse|defs|stop|lineargradient|radialgradient)")
+"""The same of SVG, in which icons are written: a value with a parenthesis may be a `url()`."""
+
+
+def _plain_tags(tag: str) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of one plain tag, of as many as follow each other, and of the name in each."""
+    name = rf"(?=<(/?[a-z0-9]+)){tag}(?<=(.)>)"
+    return tuple(re.compile(one, re.IGNORECASE | re.ASCII) for one in (tag, rf"{tag}(?:[^<]*{tag})*+", name))
+
+
+_PLAIN: Final = _plain_tags(_PLAIN_TAG)
+_PLAIN_SVG: Final = _plain_tags(_PLAIN_SHAPE)
 _NESTING = re.compile(r"<(?:svg|math|template)", re.IGNORECASE | re.ASCII)
 """Begins the elements on whose nesting it depends what other tags are."""
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
@@ -204,11 +218,22 @@ class Tree:
         self._open: list[_OpenElement] = []
         self._places: defaultdict[str, list[int]] = defaultdict(list)
         self._inert = 0
+        self._foreign = 0
 
     @property
     def foreign(self) -> bool:
         """True if the current node is an element of SVG or MathML."""
         return bool(self._open) and ":" in self._open[-1].name
+
+    @property
+    def svg(self) -> bool:
+        """True if a plain tag of SVG is one of SVG here."""
+        return bool(self._open) and self._open[-1].name.startswith("svg:") and not self._open[-1].html_within
+
+    @property
+    def all_html(self) -> bool:
+        """True if no element of SVG or MathML is open."""
+        return not self._foreign
 
     @property
     def inert(self) -> bool:
@@ -234,12 +259,31 @@ class Tree:
             self._push(name, tag)
         return name
 
-    def start_plain(self, name: str) -> None:
-        """Open an element of HTML that is no template, outside of SVG and MathML."""
-        if name not in _VOID:
-            for known in _kinds(name):
-                self._places[known].append(len(self._open))
-            self._open.append(_OpenElement(name, html_within=False, inert=False))
+    def take_plain(self, tags: Sequence[tuple[str, str]], prefix: str) -> int:
+        """Open and close what plain tags do, of HTML or with the prefix `svg:`; return how many: one may end the SVG.
+
+        A tag is the name, behind a `/` if it closes, and the character before its `>`.
+        """
+        opened: list[str] = []
+        for number, (written, last) in enumerate(tags, 1):
+            name = written.lower()
+            if name[0] != "/":
+                if not (last == "/" if prefix else name in _VOID):
+                    opened.append(name)
+            elif opened and opened[-1] == name[1:]:
+                opened.pop()  # it closes what was opened here, and nothing else
+            else:
+                self._open_plain(opened, prefix)
+                opened.clear()
+                self.end(name[1:])
+                if prefix and not self.svg:
+                    return number
+        self._open_plain(opened, prefix)
+        return len(tags)
+
+    def _open_plain(self, names: Sequence[str], prefix: str) -> None:
+        for name in names:
+            self._add(_OpenElement(f"{prefix}{name}", html_within=False, inert=False))
 
     def end(self, name: str) -> None:
         """Close the elements that an end tag closes."""
@@ -276,10 +320,14 @@ class Tree:
         within = name in _HTML_WITHIN or (
             name == "math:annotation-xml" and _value(tag, "encoding") in ("text/html", "application/xhtml+xml")
         )
-        for known in _kinds(name):
+        self._add(_OpenElement(name, within, inert))
+
+    def _add(self, element: _OpenElement) -> None:
+        for known in _kinds(element.name):
             self._places[known].append(len(self._open))
-        self._open.append(_OpenElement(name, within, inert))
-        self._inert += inert
+        self._open.append(element)
+        self._inert += element.inert
+        self._foreign += ":" in element.name
 
     def _pop_to(self, at: int) -> None:
         while len(self._open) > at:
@@ -287,6 +335,7 @@ class Tree:
             for known in _kinds(element.name):
                 self._places[known].pop()
             self._inert -= element.inert
+            self._foreign -= ":" in element.name
 
 
 @lru_cache(maxsize=1024)
@@ -388,17 +437,21 @@ class _MarkupReader:
 
     def _plain(self, start: int) -> int | None:
         """Return the end of plain tags of HTML that begin at `start`; None if there are none."""
+        one, several, name = _PLAIN_SVG if self._tree.svg else _PLAIN
         if not self._nests:
-            plain = _PLAIN.match(self._whole, start)
+            plain = several.match(self._whole, start)
             return plain.end() if plain is not None else None
-        if self._tree.foreign or (plain := _ONE_PLAIN.match(self._whole, start)) is None:
+        tree, prefix = self._tree, "svg:" if self._tree.svg else ""
+        if tree.foreign and not prefix:
             return None
-        if (name := _PLAIN_NAME.match(self._whole, start)) is not None:
-            if self._whole[start + 1] == "/":
-                self._tree.end(name[1].lower())
-            else:
-                self._tree.start_plain(name[1].lower())
-        return plain.end()
+        # Inside of SVG, an end tag of HTML may change what the next one is.
+        if (plain := (several if prefix or tree.all_html else one).match(self._whole, start)) is None:
+            return None
+        self._end_style(start)
+        names = name.findall(self._whole, start, plain.end())
+        if (count := tree.take_plain(names, prefix)) == len(names):
+            return plain.end()
+        return next(islice(name.finditer(self._whole, start), count - 1, None)).end()
 
     def _before_head(self, name: str, end: int | None) -> None:
         # The innermost is best: <head>, else <html>, else the doctype, else the beginning.

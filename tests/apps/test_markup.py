@@ -79,6 +79,24 @@ def test_plain_tags_are_passed_over_at_once() -> None:
     assert steps("<p>a</p><svg/><b>" * 1000) < steps("<p onclick>a</p><svg/><b onclick>" * 1000) / 1.5
 
 
+@pytest.mark.parametrize("before", ["<svg/>", "<math></math>", "<template><i></i></template>", "<template>"])
+def test_plain_tags_beside_an_icon_or_a_template_are_few_steps(before: str) -> None:
+    """What they open and close together is not looked at one by one."""
+    row = '<div class="a"><ul><li>a</li><li>b</li></ul><p>c<b>d</b></p></div>'
+    assert (
+        steps(before + row * 1000) < steps(before + row.replace(">", " id=x>", 1).replace("<p>", "<p id=y>") * 1000) / 4
+    )
+
+
+def test_the_shapes_of_an_icon_are_one_step() -> None:
+    """They are left out as plain tags; one that may refer to something is not."""
+    shapes = '<g fill="none"><path d="M1 2"/><circle cx="1" cy="2" r="3"></circle></g>'
+    kept = '<path fill="url(a.svg#b)"/><path fill="u&#114;l(a.svg#b)"/><rect id="x"/><g onclick="1"/><path style=""/>'
+    found = parse(Text("index.html", f"<svg>{shapes}{kept}</svg>")).elements
+    assert [element.name for element in found] == ["svg:svg", "svg:path", "svg:path", "svg:rect", "svg:g", "svg:path"]
+    assert steps(f"<svg>{shapes * 1000}</svg>") < steps(f"<svg>{shapes.replace('<g', '<g id=x') * 1000}</svg>") / 4
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     [
