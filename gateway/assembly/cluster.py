@@ -24,7 +24,7 @@ from gateway.cluster.envelope import Receiver
 from gateway.cluster.forwards import Forwards
 from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.lease import steady
-from gateway.cluster.node import Node
+from gateway.cluster.node import ClusterNode
 from gateway.config import ClusterSettings, Config, NodeTls
 from gateway.doors.nodes import NodeDoor
 from gateway.errors import StartError
@@ -67,7 +67,7 @@ class ClusterParts:
             policies(config),
         )
         store = DatabaseNodes(database, self.ring.derive("cluster announcements"))
-        self.node = Node(store, announced, clock=steady, sleep=asyncio.sleep, random=os.urandom)
+        self.node = ClusterNode(store, announced, clock=steady, sleep=asyncio.sleep, random=os.urandom)
         ids_keys, forward_keys = self.ring.derive("cluster ids"), self.ring.derive("cluster forwards")
         self.ids = ObjectIds(ids_keys, lambda: self.node.incarnation, os.urandom)
         self._connections = NodeConnections(
@@ -152,8 +152,8 @@ class ClusterParts:
 
 def policies(config: Config) -> dict[str, str]:
     """Return the version of the policy of each app, and of each upstream that has one."""
-    found = {id: app.policy.version for id, app in config.apps.items()}
-    return found | {name: one.policy.version for name, one in config.upstreams.items() if one.policy is not None}
+    versions = {id: app.policy.version for id, app in config.apps.items()}
+    return versions | {name: one.policy.version for name, one in config.upstreams.items() if one.policy is not None}
 
 
 def _files(tls: NodeTls) -> tuple[Path, Path, Path]:

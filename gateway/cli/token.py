@@ -21,7 +21,7 @@ from gateway.documents import parse_duration, suggestion
 from gateway.model import LOCAL, Json, Principal
 from gateway.ports.sessions import SessionKind
 from gateway.stores.sealing import login_keys
-from gateway.stores.sessions import DatabaseSessions, IssuedTokens, NameTaken
+from gateway.stores.sessions import DatabaseSessions, IssuedTokens, TokenNameTaken
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def create(
                 name, capability_list, owner, now=now, expires=until
             ),
         )
-    except NameTaken:
+    except TokenNameTaken:
         raise Unusable(f"there is a token {name!r} already: revoke it first, or take another name") from None
     if as_json:
         write_json(

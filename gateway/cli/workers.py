@@ -269,11 +269,11 @@ class Supervisor:
             addresses.append(("server.admin_listen", *server.admin))
         for key, host, port in addresses:
             try:
-                found = await asyncio.get_running_loop().getaddrinfo(
+                places = await asyncio.get_running_loop().getaddrinfo(
                     host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
                 )
                 for worker in self._workers:
-                    for family, _, _, _, address in dict.fromkeys(found):
+                    for family, _, _, _, address in dict.fromkeys(places):
                         worker.sockets.append(_bound(family, address))
             except OSError as error:
                 reason = os.strerror(error.errno or 0)

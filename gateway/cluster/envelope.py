@@ -48,7 +48,7 @@ HEADER: Final = "webmcp-gateway-forward"
 """The header field with the envelope."""
 
 
-class Caller(Struct, frozen=True, forbid_unknown_fields=True):
+class ForwardedCaller(Struct, frozen=True, forbid_unknown_fields=True):
     """The caller as the first node has authenticated it."""
 
     issuer: str
@@ -63,7 +63,7 @@ class Caller(Struct, frozen=True, forbid_unknown_fields=True):
     proof: str
 
     @classmethod
-    def of(cls, principal: Principal) -> Caller:
+    def of(cls, principal: Principal) -> ForwardedCaller:
         """Return what another node needs of `principal`."""
         return cls(
             principal.issuer, principal.client, principal.subject, tuple(sorted(principal.roles)),
@@ -94,7 +94,7 @@ class Envelope(Struct, frozen=True, forbid_unknown_fields=True):
     mount: str
     method: str
     target: str
-    caller: Caller
+    caller: ForwardedCaller
     authenticated: float
     capabilities: tuple[str, ...]
     client: str
@@ -121,8 +121,8 @@ def body_digest(body: bytes) -> str:
 
 def fields_digest(headers: Mapping[str, str]) -> str:
     """Return the digest of those header fields that another node reads; names are in lower case, or in any."""
-    given = [(name, value) for name in FIELDS if (value := headers.get(name)) is not None]
-    return hashlib.sha256(frame_parts(*(part for field in given for part in field))).hexdigest()
+    fields = [(name, value) for name in FIELDS if (value := headers.get(name)) is not None]
+    return hashlib.sha256(frame_parts(*(part for field in fields for part in field))).hexdigest()
 
 
 def seal(envelope: Envelope, keys: SigningKeys) -> str:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
 
-from gateway.cluster.envelope import HEADER, STREAM, Caller, Envelope, body_digest, fields_digest, seal
+from gateway.cluster.envelope import HEADER, STREAM, Envelope, ForwardedCaller, body_digest, fields_digest, seal
 from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.messages import MOVED, NOT_OWNER, OWNER
-from gateway.cluster.node import Node
+from gateway.cluster.node import ClusterNode
 from gateway.crypto import SigningKeys
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal
@@ -70,7 +70,7 @@ class Forwards:
 
     def __init__(
         self,
-        node: Node,
+        node: ClusterNode,
         *,
         ids: ObjectIds,
         owners: ViewOwners,
@@ -219,7 +219,7 @@ class Forwards:
             mount=request.mount,
             method=request.method,
             target=request.target,
-            caller=Caller.of(request.principal),
+            caller=ForwardedCaller.of(request.principal),
             authenticated=now,
             capabilities=request.capabilities,
             client=request.client,

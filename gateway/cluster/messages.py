@@ -1,4 +1,4 @@
-"""What nodes say to each other: a tool call that the owner of a view runs, and the messages that answer it."""
+"""The messages of nodes to each other: a tool call that the owner of a view runs, and the messages that answer it."""
 
 from __future__ import annotations
 

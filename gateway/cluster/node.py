@@ -25,7 +25,7 @@ LOOK_AGAIN: Final = 0.2
 log = logging.getLogger(__name__)
 
 
-class Node:
+class ClusterNode:
     """This node, and what it knows of the others. `announced` is its announcement with any incarnation.
 
     `clock` is steady, `sleep` waits on it, `random` returns random bytes. While the lease does not hold, `check`

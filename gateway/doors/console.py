@@ -278,10 +278,10 @@ class ConsoleDoor:
         A page of a host site may send `{state: true}` to save a round trip: the answer is then that of `/api/state`
         with a ticket for everything in it.
         """
-        given, principal, site = await object_of(request), request[PRINCIPAL], request.get(HOST)
+        body, principal, site = await object_of(request), request[PRINCIPAL], request.get(HOST)
         known = {name for name in (*self._apps, *self._upstreams()) if self._admits(principal, name)}
-        app_names, state = given.get("apps"), dict[str, Json]()
-        if site is not None and given.get("state") is True:
+        app_names, state = body.get("apps"), dict[str, Json]()
+        if site is not None and body.get("state") is True:
             app_names = [name for name in site.apps if name in known and principal.may("bridge", name)]
             state = self._state_of_host(principal, site)
         if not isinstance(app_names, list) or not all(isinstance(app, str) and app in known for app in app_names):

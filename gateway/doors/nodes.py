@@ -26,7 +26,7 @@ from gateway.cluster.messages import (
     decode_call,
     encode,
 )
-from gateway.cluster.node import Node
+from gateway.cluster.node import ClusterNode
 from gateway.doors.revocation import Revocations
 from gateway.errors import Refusal
 from gateway.jsontext.reading import parse_json
@@ -57,7 +57,7 @@ class NodeDoor:
     `admits` whether a caller may use the app or upstream of that name.
     """
 
-    node: Node
+    node: ClusterNode
     receiver: Receiver
     forwards: Forwards
     revocations: Revocations

@@ -76,9 +76,9 @@ class SandboxDoor:
                 403, "bad-signature", "This address of the sandbox proxy was not made by this gateway."
             )
         # Without inline scripts in its policy, its own is known by its digest.
-        shown = policy.replace("script-src 'self';", f"script-src {self._script};") if frame else policy
+        own_policy = policy.replace("script-src 'self';", f"script-src {self._script};") if frame else policy
         headers = {
-            "content-security-policy": shown,
+            "content-security-policy": own_policy,
             "connection-allowlist": connections(policy),
             "cache-control": "no-cache",
         }

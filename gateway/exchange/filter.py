@@ -180,7 +180,7 @@ def _disguise(secret: bytes) -> re.Pattern[bytes]:
 def _may_be_escaped(data: bytes, secret: bytes) -> bool:
     """Return False if `data` surely does not hold the secret with escapes of JSON: most data have others."""
     if b"\\u00" in data:
-        data = re.sub(rb"\\u00([0-9A-Fa-f]{2})", lambda found: bytes((int(found[1], 16),)), data)
+        data = re.sub(rb"\\u00([0-9A-Fa-f]{2})", lambda match: bytes((int(match[1], 16),)), data)
     return secret.replace(b"\\", b"") in data.replace(b"\\", b"")
 
 
@@ -192,19 +192,19 @@ def _forms(secret: bytes) -> tuple[bytes, ...]:
     of HTML and XML, and base64 and base64url at each of the three offsets that a longer text may have.
     """
     text = secret.decode("latin-1")
-    found = {secret, text.encode("utf-16-le"), text.encode("utf-16-be")}
+    forms = {secret, text.encode("utf-16-le"), text.encode("utf-16-be")}
     for safe in ("", "/", "!'()*", "!'()*/:;,?@&=+$#"):  # of forms, of paths, of encodeURIComponent and of encodeURI
         once = quote(secret, safe=safe)
-        found |= {form.encode() for form in (once, quote(once, safe=""), once.replace("%20", "+"))}
-    found |= {re.sub(rb"%[0-9A-F]{2}", lambda match: match[0].lower(), form) for form in found}
+        forms |= {form.encode() for form in (once, quote(once, safe=""), once.replace("%20", "+"))}
+    forms |= {re.sub(rb"%[0-9A-F]{2}", lambda match: match[0].lower(), form) for form in forms}
     for table in _REFERENCES:
-        found.add(text.translate(table).encode("latin-1"))
+        forms.add(text.translate(table).encode("latin-1"))
     for offset in range(3):
         coded = base64.b64encode(bytes(offset) + secret)
         # Without the characters that hold bits of what is before or behind it.
         whole = coded[-(-offset * 8 // 6) : (offset + len(secret)) * 8 // 6]
-        found |= {whole, whole.translate(_FOR_URLS), whole.replace(b"/", b"\\/")}
-    return tuple(sorted(found, key=len, reverse=True))
+        forms |= {whole, whole.translate(_FOR_URLS), whole.replace(b"/", b"\\/")}
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def _longest(secret: bytes) -> int:

@@ -169,12 +169,12 @@ async def read(
             return decode_text(mask.text(data) if mask is not None else data)
         return decode(mask.whole(bytes(data)) if mask is not None else bytes(data))
     try:
-        return await Values(_pieces(data, mask), moments, lists).message()
+        return await ValueReader(_pieces(data, mask), moments, lists).message()
     except UnicodeDecodeError:
         if mask is not None:
             mask.rest()
         encoding = "utf-8" if isinstance(data, str) else json.detect_encoding(bytes(data[:4]))
-        return await Values(_pieces(data, mask, encoding, "surrogatepass"), moments, lists).message()
+        return await ValueReader(_pieces(data, mask, encoding, "surrogatepass"), moments, lists).message()
 
 
 def _pieces(
@@ -192,7 +192,7 @@ def _writable(text: str, errors: str) -> str:
     return text if errors == "strict" else text.encode("utf-8", "replace").decode()
 
 
-class Values:
+class ValueReader:
     """Parses the JSON value in `pieces` value by value, small ones together.
     Only the `lists` of an answer may have very many parts, and only the first `THINGS` of each are kept.
     """

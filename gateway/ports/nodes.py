@@ -13,7 +13,7 @@ class NameTaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a node declares about itself: two nodes forward to each other only if `version` and `digest` are equal.
+    """The declaration of a node about itself: two nodes forward to each other only if `version` and `digest` are equal.
 
     `address` is where others reach it, `digest` that of the configuration as far as all nodes must agree on it, `keys`
     the ids of the keys that encrypt what is stored, `policies` the version of each policy.

@@ -65,10 +65,10 @@ class DatabaseNodes:
             renewed = await connection.execute(update(NODES).where(*mine).values(values))
             former = owners.former == announced.incarnation
             gone = update(VIEW_OWNERS).where(former).values(former=None).returning(owners.view)
-            taken = (await connection.execute(gone)).scalars().all()
+            taken_views = (await connection.execute(gone)).scalars().all()
             now, rows = await self._read(connection)
             await connection.commit()
-        return Renewal(now, rows, lost=not renewed.rowcount, taken=taken)
+        return Renewal(now, rows, lost=not renewed.rowcount, taken=taken_views)
 
     async def nodes(self) -> Sequence[NodeRow]:
         """Return all nodes with a row."""
@@ -136,8 +136,8 @@ class DatabaseViewOwners:
         """Make this node the owner; return the owner before, None if it was this one."""
         table = VIEW_OWNERS.c
         async with self._database.connect() as connection:
-            found = select(VIEW_OWNERS).where(table.view == view).with_for_update()
-            row = (await connection.execute(found)).first()
+            query = select(VIEW_OWNERS).where(table.view == view).with_for_update()
+            row = (await connection.execute(query)).first()
             if row is None:
                 row = await self._add(connection, view, made_by)
             before = ViewOwner(row.owner, row.epoch)
@@ -170,5 +170,5 @@ class DatabaseViewOwners:
         """Add the row of a view that has none, and return it locked; another node may do so at the same time."""
         row = {"view": view, "owner": owner, "epoch": 0, "former": None, "changed": NOW}
         await connection.execute(insert(connection, VIEW_OWNERS).values(row).on_conflict_do_nothing())
-        found = select(VIEW_OWNERS).where(VIEW_OWNERS.c.view == view).with_for_update()
-        return (await connection.execute(found)).one()
+        query = select(VIEW_OWNERS).where(VIEW_OWNERS.c.view == view).with_for_update()
+        return (await connection.execute(query)).one()

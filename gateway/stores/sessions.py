@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _ID = string.ascii_letters + string.digits
 
 
-class NameTaken(ValueError):
+class TokenNameTaken(ValueError):
     """A valid token has this name already."""
 
 
@@ -45,7 +45,7 @@ class IssuedTokens:
     async def create(
         self, name: str, capabilities: Collection[str], person: str | None, *, now: float, expires: float
     ) -> Secret:
-        """Create a token, which is returned only here. Raises `NameTaken`. Times are in seconds since the epoch."""
+        """Create a token, returned only here. Raises `TokenNameTaken`. Times are in seconds since the epoch."""
         id = "".join(secrets.choice(_ID) for _ in range(12))
         token = token_text(id, secrets.token_urlsafe(32))
         row = {
@@ -61,7 +61,7 @@ class IssuedTokens:
         async with self._database.connect() as connection:
             used = select(ISSUED.c.id).where(ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
             if (await connection.execute(used)).first() is not None:
-                raise NameTaken(name)
+                raise TokenNameTaken(name)
             await connection.execute(ISSUED.insert().values(row))
             await connection.commit()
         return token

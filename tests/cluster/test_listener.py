@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from msgspec.structs import replace
 
-from gateway.cluster.envelope import HEADER, Caller, Envelope, body_digest, fields_digest, seal
+from gateway.cluster.envelope import HEADER, Envelope, ForwardedCaller, body_digest, fields_digest, seal
 from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.messages import CALLS, NOT_OWNER, OWNER, RemoteCall, encode_call
 from gateway.crypto import SigningKeys
@@ -56,7 +56,8 @@ async def test_attacks_on_the_listener(tmp_path: Path, database: str) -> None:
             def made(body: bytes, **changes: Any) -> Envelope:
                 envelope = Envelope(
                     sender="an-attacker", receiver=receiver, mount="page", method="POST", target=CALLS,
-                    caller=Caller.of(LOCAL), authenticated=time.time(), capabilities=("app",), client="192.0.2.1",
+                    caller=ForwardedCaller.of(LOCAL), authenticated=time.time(), capabilities=("app",),
+                    client="192.0.2.1",
                     trace={}, deadline=time.time() + 60, fields=fields_digest(FIELDS), body=body_digest(body),
                     time=time.time(), number=next(numbers),
                 )  # fmt: skip
@@ -72,7 +73,7 @@ async def test_attacks_on_the_listener(tmp_path: Path, database: str) -> None:
 
             body = call(page.view, page.proof())
             other, foreign = call(page.view, page.proof()), SigningKeys((b"f" * 32,))
-            bare = Caller.of(dataclasses.replace(LOCAL, capabilities=frozenset({"approve"})))
+            bare = ForwardedCaller.of(dataclasses.replace(LOCAL, capabilities=frozenset({"approve"})))
             refused = {
                 "unsigned": await send(body, ""),
                 "forged": await send(body, seal(made(body), foreign)),

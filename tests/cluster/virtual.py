@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from gateway.cluster.lease import ADOPT_AFTER
-from gateway.cluster.node import Node
+from gateway.cluster.node import ClusterNode
 from gateway.ports.nodes import Announcement, NameTaken, NodeRow, Renewal
 
 BLANK = Announcement("", "a", "unix:a", "1", "digest", "key", {})
@@ -76,7 +76,9 @@ class MemoryNodes:
 _numbers = count(1)
 
 
-def node(store: MemoryNodes, name: str, *, keys: str = "key", version: str = "1", digest: str = "digest") -> Node:
+def node(
+    store: MemoryNodes, name: str, *, keys: str = "key", version: str = "1", digest: str = "digest"
+) -> ClusterNode:
     """Return a node that has not joined; its clock began at another time than others'."""
     zero = float(len(name)) + next(_numbers)
 
@@ -87,4 +89,4 @@ def node(store: MemoryNodes, name: str, *, keys: str = "key", version: str = "1"
         return next(_numbers).to_bytes(size, "big")
 
     announced = replace(BLANK, name=name, address=f"unix:{name}", keys=keys, version=version, digest=digest)
-    return Node(store, announced, clock=lambda: store.time.steady(zero), sleep=sleep, random=random)
+    return ClusterNode(store, announced, clock=lambda: store.time.steady(zero), sleep=sleep, random=random)

@@ -21,7 +21,7 @@ from gateway.jsontext.messages import (
     MOST,
     PIECE,
     THINGS,
-    Values,
+    ValueReader,
     _pieces,
     decode,
     decoder,
@@ -110,7 +110,7 @@ def at_once(text: str, piece: int, **patched: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"PIECE": piece, "MOMENT": math.inf, **patched}.items():
             patch.setattr(messages, name, value)
-        reading = Values(_pieces(text, SecretRedactor(())), moments, LISTS).message()
+        reading = ValueReader(_pieces(text, SecretRedactor(())), moments, LISTS).message()
         with pytest.raises(StopIteration) as ended:
             reading.send(None)
     return ended.value.value

@@ -40,6 +40,7 @@ NAMED_LATER: Final = (
     "exchange/shared_approvals.py",
     "exchange/shared_grants.py",
     "ports/approvals.py",
+    "ports/nodes.py",
     "stores/approval_rows.py",
     "stores/one_time.py",
     "stores/redis/",

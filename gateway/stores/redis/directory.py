@@ -164,7 +164,7 @@ class _FollowedPrincipal:
 
 @dataclass(slots=True)
 class _OwnViews:
-    """What of a principal's own views is in Redis; `whole` means that nothing is known of that."""
+    """The part of a principal's own views that is in Redis; `whole` means that nothing is known of it."""
 
     principal: Principal
     views: dict[str, LiveView] = field(default_factory=dict)
