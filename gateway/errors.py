@@ -210,6 +210,13 @@ class GrantEnded(Refusal):
         super().__init__(Reason.CREDENTIAL_NEEDED, detail)
 
 
+class OwnerGone(Refusal):
+    """The process that had a live object has ended, and has not received the request: this one may go on with it."""
+
+    def __init__(self) -> None:
+        super().__init__(Reason.CONNECTION_LOST, "The process of the gateway that had this is gone. Try again.")
+
+
 class MuxError(GatewayError):
     """A frame that breaks the bridge protocol; `code` is sent to the peer before the connection closes."""
 

@@ -73,7 +73,10 @@ class NodeConnections:
     async def request(
         self, address: str, method: str, target: str, headers: Mapping[str, str], body: bytes | AsyncIterator[bytes]
     ) -> AsyncIterator[NodeAnswer]:
-        """Yield the answer to a request; leaving the block early closes the connection. Raises OSError."""
+        """Yield the answer to a request; leaving the block early closes the connection.
+
+        Raises OSError; ConnectionRefusedError if nothing was sent.
+        """
         session, base = self._session(address)
         try:
             async with session.request(
@@ -81,6 +84,8 @@ class NodeConnections:
             ) as answer:
                 fields = tuple((name, value) for name, value in answer.headers.items())
                 yield NodeAnswer(answer.status, fields, answer.content.iter_any())
+        except aiohttp.ClientConnectorError as error:
+            raise ConnectionRefusedError(str(error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
 

@@ -16,7 +16,7 @@ from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.messages import MOVED, NOT_OWNER, OWNER
 from gateway.cluster.node import ClusterNode
 from gateway.crypto import SigningKeys
-from gateway.errors import Reason, Refusal
+from gateway.errors import OwnerGone, Reason, Refusal
 from gateway.model import Principal
 from gateway.ports.nodes import NodeAnswer, NodeRow, ViewOwners
 
@@ -46,7 +46,10 @@ class Transport(Protocol):
         headers: Mapping[str, str],
         body: bytes | AsyncIterator[bytes],
     ) -> AbstractAsyncContextManager[NodeAnswer]:
-        """Send a request; leaving the block early cancels it at the other node. Raises OSError."""
+        """Send a request; leaving the block early cancels it at the other node.
+
+        Raises OSError; ConnectionRefusedError if nothing was sent.
+        """
         ...
 
 
@@ -182,6 +185,7 @@ class Forwards:
         except OSError as error:
             if view is not None:
                 self.forget(view)
+            await self._raise_if_gone(error, row)
             log.warning("a request to the node %s failed: %s", row.announced.name, error)
             raise _lost(
                 "The process of the gateway that has this cannot be reached. It may have taken effect."
@@ -202,6 +206,7 @@ class Forwards:
         except OSError as error:
             if began:
                 raise
+            await self._raise_if_gone(error, row)
             log.warning("a request to the node %s failed: %s", row.announced.name, error)
             raise _lost(
                 "The process of the gateway that has this cannot be reached. It may have taken effect."
@@ -262,6 +267,17 @@ class Forwards:
             "Another process of the gateway has this, with another version or configuration. Try again in a moment.",
             headers=[("retry-after", "5")],
         )
+
+    async def _raise_if_gone(self, error: OSError, row: NodeRow) -> None:
+        """Raise `OwnerGone` if nothing was sent to a node, and its lease has ended, as after a clean stop."""
+        if not isinstance(error, ConnectionRefusedError):
+            return
+        try:
+            lives = await self._node.lives_now(row.announced.incarnation)
+        except OSError:
+            return
+        if not lives:
+            raise OwnerGone from error
 
     def _end_waiting(self, incarnation: str) -> None:
         """End the requests to a node whose lease has ended."""

@@ -167,6 +167,12 @@ class ClusterNode:
             row = self._rows.get(incarnation)
         return row is not None and self._lives(row)
 
+    async def lives_now(self, incarnation: str) -> bool:
+        """Return whether another node lives, by its row as it is now. Raises OSError."""
+        self._note(await self._store.nodes())
+        row = self._rows.get(incarnation)
+        return row is not None and self._lives(row)
+
     def suits(self, row: NodeRow) -> str | None:
         """Return why this node and another do not forward to each other; None if they do."""
         mine, other = self.announced, row.announced

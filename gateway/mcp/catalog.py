@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.contract import parse_arguments, result
-from gateway.errors import Reason, Refusal
+from gateway.errors import OwnerGone, Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, CALLER_WAIT
 from gateway.exchange.sockets import read_messages
 from gateway.mcp import own_tools
@@ -187,12 +188,14 @@ class Catalog:
             if self._nodes is not None and name not in TOOLS_APART:
                 there = await self._nodes.find(name, arguments, client)
                 if there is not None:
-                    return await there.result(self._app, name, arguments, client)
+                    with suppress(OwnerGone):
+                        return await there.result(self._app, name, arguments, client)
             return await entry.run(arguments, client)
         # The tool of a closed view still belongs to the app: the forwarder's refusal explains the remedy.
         if any(name.startswith(f"{app}_") and self._admits(client.principal, app) for app in self._apps):
             if (there := await self._having_tool(name, client)) is not None:
-                return await there.result(self._app, name, arguments, client)
+                with suppress(OwnerGone):
+                    return await there.result(self._app, name, arguments, client)
             return of_page(
                 await self._forwarder.call(client.principal, name, arguments, app=self._app, tell=client.tell)
             )
@@ -250,6 +253,8 @@ class Catalog:
             try:
                 if (there := await self._nodes.find(HTTP_REQUEST, arguments, client)) is not None:
                     return await there.response(self._app, arguments, client)
+            except OwnerGone:
+                pass  # the view is told to move, as if its node had been gone before
             except Refusal as refusal:
                 if refusal.reason is Reason.VIEW_MOVED:
                     raise
@@ -279,7 +284,8 @@ class Catalog:
     async def run_relay_tool(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Return the result of the relay's poll or result tool. Raises `Refusal`."""
         if self._nodes is not None and (there := await self._nodes.find(name, arguments, client)) is not None:
-            return await there.values(self._app, name, arguments, client)
+            with suppress(OwnerGone):
+                return await there.values(self._app, name, arguments, client)
         try:
             return await (self._relay.poll if name == own_tools.POLL else self._relay.result)(arguments, client)
         except Refusal as refusal:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
-from gateway.errors import Refusal
+from gateway.errors import OwnerGone, Refusal
 from gateway.mcp import results
 from gateway.mcp.asgi import Ending, User, current_principal, ending_of, plain_scope, principal_of, serve
 from gateway.mcp.catalog import Catalog
@@ -293,6 +293,8 @@ class McpMount:
                 self._streams.add(ending)
             async with nodes.send_session(row, request, principal, self._app or "", body or b"") as answer:
                 return await return_answer(request, answer, ending) if answer is not None else None
+        except OwnerGone:
+            return None  # the session is adopted here
         except Refusal as refusal:
             return _unread_error(refusal.status, types.INTERNAL_ERROR, f"{refusal.reason}: {refusal.detail}")
         finally:

@@ -82,3 +82,17 @@ async def test_a_session_is_served_by_any_node_and_survives_its_own(tmp_path: Pa
         async with asyncio.timeout(90):
             while (await post(http, b, {"id": 2, "method": "tools/list"}, first))[0] != 200:
                 await asyncio.sleep(0.5)
+
+
+async def test_a_clean_stop_costs_no_request(tmp_path: Path, database: str) -> None:
+    """Right after a node has stopped, its session goes on elsewhere, and its view is told to move."""
+    async with cluster(tmp_path, database, "a", "b") as nodes, client() as http:
+        a, b = nodes["a"], nodes["b"]
+        session, page = await begin(http, a), await Page.open(http, a)
+        assert (await post(http, b, {"id": next(_ids), "method": "tools/list"}, session))[0] == 200
+        assert (await page.fetch("/api/before", b))["status"] == 200
+        a.process.terminate()
+        async with asyncio.timeout(90):
+            assert await a.process.wait() == 0
+        assert (await post(http, b, {"id": next(_ids), "method": "tools/list"}, session))[0] == 200
+        assert "view-moved" in json.dumps(await page.call("http_request", b, url="/api/after"))
