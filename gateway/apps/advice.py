@@ -514,9 +514,10 @@ def _workers(facts: AppFacts) -> Iterator[Finding]:
         yield Finding(
             "workers",
             "new Worker",
-            ViewSupport.NEVER,
-            "no host starts one from a file; our own starts those of blob: URLs with `sandbox: dedicated`",
+            ViewSupport.WORKS,
+            "in our own host, from files of the app and blob: URLs",
             places=_where(facts, "worker"),
+            hosts=dict.fromkeys((host for host in HOSTS if host != OWN), "workers are blocked"),
         )
     if _has(facts, "webassembly"):
         yield Finding(

@@ -69,8 +69,10 @@ async def read_page(url: str, network: Network = ANYWHERE, connections: Connecti
 
 
 def survey_site(page: SitePage) -> Survey:
-    """Return what the first page of a site and its scripts name; its paths are those of pages, too."""
-    page_survey = survey_texts([("(page)", page.html), *page.texts.items()], start=urlsplit(page.url).path or "/")
+    """Return what the first page of a site and its scripts name, also by absolute URLs; with the paths of pages."""
+    url = urlsplit(page.url)
+    html = page.html.replace(f"{url.scheme}://{url.netloc}/", "/")
+    page_survey = survey_texts([("(page)", html), *page.texts.items()], start=url.path or "/")
     return replace(page_survey, paths=tuple(dict.fromkeys([*page.pages, *page_survey.paths])))
 
 

@@ -37,7 +37,7 @@ async def test_the_console_tells_how_an_app_fares(tmp_path: Path, page: Page, sc
         await expect(needs).to_contain_text('- {path: "/live", methods: [GET], websocket: true}')
         await expect(needs).to_contain_text("pack --vendor")
         await expect(page.get_by_test_id("advice-works")).to_contain_text("/api/open")
-        await expect(page.get_by_test_id("advice-never")).to_contain_text("new Worker")
+        await expect(page.get_by_test_id("advice-works")).to_contain_text("new Worker")
         await expect(page.get_by_test_id("advice-hosts")).to_contain_text("resourceDomains")
         await page.screenshot(path=tmp_path / "advice.png", full_page=True)
         await page.get_by_text("Back to the app").click()

@@ -67,6 +67,7 @@ def test_what_works_and_what_no_host_can_do_are_told_apart(folder: Path) -> None
     found = findings("shop/dist")
     assert found["router", "works"]["places"] == ["router.js:1"]
     assert found["storage", "works"]["lines"] == ["storage: gateway"]
+    assert found["workers", "works"]["places"] == ["index.html:9"]
     assert found["workers", "never"]["places"] == ["index.html:10"]
 
 
@@ -132,8 +133,9 @@ def test_an_installation_as_json(folder: Path) -> None:
 async def test_a_running_backend_is_read(folder: Path) -> None:
     """Its page, its own scripts, its cookies."""
 
-    async def page(_: web.Request) -> web.Response:
+    async def page(request: web.Request) -> web.Response:
         text = (
+            f'<link rel=stylesheet href="{request.url.origin()}/site.css">'
             '<h1>Books</h1><form action=add method="post"><input name="csrfmiddlewaretoken"></form><a href="2">2</a>'
             '<a href="https://elsewhere.example/">more</a><script src="/app.js"></script>'
         )
@@ -159,10 +161,10 @@ async def test_a_running_backend_is_read(folder: Path) -> None:
     assert found["pages", "works"]["what"].startswith("rendered by the server")
     assert found["framework", "works"]["what"] == "Django"
     assert found["login", "needs"]["lines"] == ["cookies: jar"]
-    paths = ["/shop/", "/shop/2", "/api/books", "/app.js"]
+    paths = ["/shop/", "/shop/2", "/api/books", "/app.js", "/site.css"]
     assert found["API", "needs"]["lines"] == [f'- {{path: "{path}", methods: [GET]}}' for path in paths]
     assert found["forms", "needs"]["lines"] == ['- {path: "/shop/add", methods: [POST]}']
-    assert found["workers", "never"]["places"] == ["/app.js:1"]
+    assert found["workers", "works"]["places"] == ["/app.js:1"]
     assert (refused.exit_code, "answers 404" in refused.output) == (1, True)
 
 
