@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -96,6 +97,12 @@ class RedisServer:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch, seconds: float = 3.0) -> None:
+    """Let commands take longer than in production, so that tests need no quick machine."""
+    monkeypatch.setattr("gateway.stores.redis.connection.TIMEOUT", seconds)
+    monkeypatch.setattr("gateway.stores.redis.directory.TIMEOUT", seconds)
 
 
 @contextmanager

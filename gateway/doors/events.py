@@ -135,6 +135,8 @@ class Events:
     async def _tell_changes(self, stream: web.StreamResponse, changes: _Changes) -> None:
         expires = changes.principal.expires
         while not changes.ended and (expires is None or time.time() < expires):
+            if (learning := self._views.learn(changes.principal)) is not None:  # its views at other processes
+                await learning
             for what in changes.take():
                 await stream.write(_event(what, plain_json(self._whole(what, changes.principal))))
             try:

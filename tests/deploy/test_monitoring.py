@@ -82,6 +82,7 @@ FIRING: Final[dict[str, tuple[dict[str, str], dict[str, str], str]]] = {
         {'circuit_open{app="cart",backend="shop"}': "1x9"}, {"app": "cart", "backend": "shop"}, "shop of cart fails",
     ),
     "GatewayUpstreamDown": ({'upstream_up{upstream="crm"}': "0x20"}, {"upstream": "crm"}, "to the upstream crm"),
+    "GatewayStoreDown": ({'store_up{store="redis"}': "0x9"}, {"store": "redis"}, "shared store redis cannot"),
     "GatewayBackendsFail": (
         {'refusals_total{app="cart",door="site",reason="backend-timeout"}': "0+60x20"},
         {"app": "cart", "reason": "backend-timeout"}, "of cart end with backend-timeout",
@@ -108,6 +109,7 @@ QUIET: Final = {
     'sink_lag_bytes{sink="otlp"}': "20971520x3 0x17",
     'configuration_problems{kind="broken"}': "0x20",
     'upstream_up{upstream="crm"}': "1x5 0x8 1x7",
+    'store_up{store="redis"}': "1x5 0 1x14",
     'refusals_total{app="cart",door="site",reason="policy-denied"}': "0+600x20",
     'callers_refused_total{door="mcp",reason="unidentified"}': "0+60x20",
     "process_open_fds": "500x20",

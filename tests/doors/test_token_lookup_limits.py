@@ -9,7 +9,11 @@ import pytest
 from gateway.doors import client_limits
 from gateway.doors.client_limits import Lookup, LookupLimits
 from gateway.policy import Rate
+from gateway.stores.redis.connection import Redis
+from gateway.stores.redis.rates import RedisAttempts, RedisBuckets
+from gateway.telemetry import Metrics
 from tests.clock import Clock
+from tests.redis_server import be_patient, redis_server
 
 
 @pytest.mark.bound("look-ups of invalid opaque tokens and login codes at an issuer")
@@ -51,3 +55,23 @@ async def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.Mo
         await counted.take(IPv6Address(network + (number << 80)))
     assert len(counted) <= 8 + 1
     assert await counted.take(ip_address("192.0.2.1"))
+
+
+async def test_several_processes_count_an_address_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Redis, without the address; a valid token costs none of them anything, and each counts alone without Redis."""
+    be_patient(monkeypatch)
+    monkeypatch.setattr(client_limits, "WRONG", Rate(4, 3600.0))
+    address = ip_address("192.0.2.77")
+    with redis_server() as server:
+        async with Redis(server.url, Metrics()) as here, Redis(server.url, Metrics()) as there:
+            one, other = (LookupLimits(attempts=RedisAttempts(RedisBuckets(redis))) for redis in (here, there))
+            for limits in (one, other) * 2:
+                assert await limits.take(address)
+            assert not await one.take(address)
+            assert not await other.take(address)
+            assert await other.take(ip_address("192.0.2.78"))
+            assert not any("192.0.2" in name for name in server.names())
+            one.give_back((4, int(address)))
+            assert await other.take(address)
+            here.fail(OSError("the network is down"))
+            assert await one.take(address)

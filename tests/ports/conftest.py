@@ -17,7 +17,7 @@ from gateway.stores.sql import Database
 from gateway.telemetry import Metrics
 from tests.clock import Clock
 from tests.postgresql import PostgreSQL, postgresql
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer, be_patient, redis_server
 
 
 @pytest.fixture
@@ -94,8 +94,9 @@ def redis_process() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-async def redis(redis_process: RedisServer) -> AsyncIterator[Redis]:
+async def redis(redis_process: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Redis]:
     """The connections of one process to an empty Redis."""
+    be_patient(monkeypatch)
     redis_process.ask("FLUSHALL")
     async with Redis(redis_process.url, Metrics()) as connected:
         yield connected

@@ -16,7 +16,7 @@ import pytest
 from gateway.app import ADMIN, build_app
 from gateway.config import load_config
 from gateway.errors import StartError
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer, be_patient, redis_server
 from tests.world import Server, local_client
 
 POLICY = """
@@ -24,6 +24,12 @@ version: 1
 backends: {api: {url: "http://127.0.0.1:BACKEND", network: private}}
 routes: [{path: /api/**, methods: [GET], rate: RATE}]
 """
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Need no quick machine."""
+    be_patient(monkeypatch)
 
 
 @pytest.fixture

@@ -276,7 +276,6 @@ class RedisDirectory:
 
     def _take(self, followed: _FollowedPrincipal, reply: Reply) -> None:
         """Replace the copy by what Redis returned, and notify the watchers if it is another."""
-        followed.loaded.set()
         version, *rest = (part.decode("utf-8", "replace") for part in reply)
         if version and version == followed.version:
             return
@@ -286,8 +285,6 @@ class RedisDirectory:
             if found is not None and found[0] != self._members.node:
                 views[id] = found
         followed.version, followed.views = version, views
-        if any(node not in self._members.nodes for node, _ in views.values()):
-            self._members.hurry()
         if views != before:
             self._watchers.notify(followed.principal)
 
@@ -431,6 +428,8 @@ class RedisDirectory:
             self._unread[id] = None
             return False
         self._take(followed, reply)
+        await self._members.learn({node for node, _ in followed.views.values()})
+        followed.loaded.set()
         return True
 
     async def _listen(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -16,6 +17,9 @@ BEAT: Final = 5.0
 
 HURRIED: Final = 0.2
 """Seconds between two announcements at least."""
+
+MOST_ENDED: Final = 1024
+"""Processes that are known to have ended: their views stay in Redis for some time."""
 
 LIFE: Final = 4 * BEAT
 """Seconds without one after which a process counts as gone."""
@@ -45,7 +49,7 @@ return nodes
 class Members:
     """The processes that use this Redis. `node` is the name of this one."""
 
-    def __init__(self, redis: Redis, node: str) -> None:
+    def __init__(self, redis: Redis, node: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._redis = redis
         self.node = node
         self.nodes: frozenset[str] = frozenset({node})
@@ -54,6 +58,9 @@ class Members:
         self._changed = Watchers[[]]()
         self._known = False
         self._due = asyncio.Event()
+        self._clock = clock
+        self._announced = -HURRIED
+        self._ended: set[str] = set()
 
     @property
     def count(self) -> int:
@@ -76,9 +83,17 @@ class Members:
                     await self._due.wait()
             await asyncio.sleep(HURRIED)
 
-    def hurry(self) -> None:
-        """Learn of the other processes soon, as there is a new one."""
-        self._due.set()
+    async def learn(self, nodes: set[str]) -> None:
+        """Announce this process now if one of `nodes` is unknown: it has just started, or has ended."""
+        unknown, called_at = nodes - self.nodes - self._ended, self._clock()
+        if not unknown:
+            return
+        await asyncio.sleep(max(0.0, self._announced + HURRIED - called_at))
+        if self._announced < called_at:
+            await self.announce()
+        if len(self._ended) > MOST_ENDED:
+            self._ended.clear()
+        self._ended |= unknown - self.nodes
 
     async def leave(self) -> None:
         """Remove this process, at its end."""
@@ -87,6 +102,7 @@ class Members:
 
     async def announce(self) -> None:
         """Announce this process now, and learn of the others."""
+        self._announced = self._clock()
         try:
             added, *nodes = await self._redis.updates.run(_ANNOUNCE, [_NODES], (self.node, round(LIFE * 1000)))
         except RedisUnavailable:

@@ -10,9 +10,15 @@ import pytest
 
 from gateway.stores.redis.connection import Redis
 from gateway.telemetry import Metrics
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer, be_patient, redis_server
 
 Failures = dict[str, float]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Need no quick machine."""
+    be_patient(monkeypatch)
 
 
 @pytest.fixture

@@ -152,9 +152,9 @@ def require_none(server: RedisServer) -> None:
     ("break_it", "mend_it", "said", "counted"),
     [
         (RedisServer.stop, RedisServer.start, "", "connection"),
-        (RedisServer.freeze, RedisServer.thaw, "it does not answer within 0.25 s", "timeout"),
-        (pause, end_pause, "it does not answer within 0.25 s", "timeout"),
-        (pause_writes, unpause, "it does not answer within 0.25 s", "timeout"),
+        (RedisServer.freeze, RedisServer.thaw, "it does not answer within", "timeout"),
+        (pause, end_pause, "it does not answer within", "timeout"),
+        (pause_writes, unpause, "it does not answer within", "timeout"),
         (demote, promote, "", "error"),
         (evict, keep, "maxmemory-policy is allkeys-random", "unfit"),
         (fill, empty, "its memory is full", "error"),

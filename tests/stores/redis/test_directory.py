@@ -76,15 +76,9 @@ async def gateway(url: str, node: str, keys: SigningKeys = KEYS) -> AsyncIterato
 async def two(server: RedisServer) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """Two gateways that know each other."""
     async with gateway(server.url, "a") as one, gateway(server.url, "b") as other:
-        await until(lambda: one.members.count == other.members.count == 2 or hurry(one, other))
+        for members in (one.members, other.members, one.members):
+            await members.announce()
         yield one, other
-
-
-def hurry(*gateways: Gateway) -> bool:
-    """Let them learn of each other soon."""
-    for one in gateways:
-        one.members.hurry()
-    return False
 
 
 def view(id: str, opened: float = 1.0, *tools: ViewTool, app: str = "cart", owner: str = "") -> LiveView:
