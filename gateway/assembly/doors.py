@@ -90,13 +90,14 @@ class Doors:
             parts.metrics,
             parts.shared.attempts,
         )
-        self._host_pages = HostPages(lambda: parts.settings.now.config.hosts)
+        self._host_pages = HostPages(lambda: parts.settings.now.config.hosts, parts.shared_keys)
         self._exchange = ExchangeDoor(
             self._host_pages,
             lambda: parts.settings.now.callers,
             self._authentication.identify,
             parts.recorder,
             parts.entitlements.admits,
+            parts.one_time,
             public=server.public_url,
             console=origins.console,
             attempts=parts.shared.attempts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import secrets
 import time
@@ -15,6 +16,7 @@ from gateway.arriving import whole
 from gateway.bounds import Area, Bound, size
 from gateway.callers.entitlements import Admits
 from gateway.callers.methods import HostSite
+from gateway.callers.people import caller_fields, caller_of
 from gateway.callers.token_exchange import (
     ACCESS_TOKEN,
     GRANT,
@@ -28,7 +30,7 @@ from gateway.callers.token_exchange import (
     read_request,
 )
 from gateway.credentials import ALGORITHMS
-from gateway.crypto import digest
+from gateway.crypto import base64url, digest
 from gateway.doors.access import EXCHANGE, SERVER_METADATA, IncomingRequest, Site
 from gateway.doors.client_limits import LookupLimits
 from gateway.doors.identify import CallerRules, Identify
@@ -36,10 +38,13 @@ from gateway.doors.issuers import RecentLookups
 from gateway.doors.responses import SECURE, SOON, RefusedResponse, refusal_response
 from gateway.errors import Unidentified
 from gateway.exchange.record import Recorder
+from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Caller, Door, Initiator, Json, Principal
 from gateway.policy import Rate
 from gateway.ports.limits import Attempts
+from gateway.ports.sessions import OneTimeValues
+from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.token_buckets import Buckets
 
 HOST: Final = web.RequestKey("host site", HostSite)
@@ -54,6 +59,9 @@ FORM: Final = 64 * 1024
 TOKENS_EACH: Final = 64
 TOKENS: Final = 16_384
 ASSERTIONS: Final = 4096
+
+LONGEST_TOKEN: Final = 6 * 1024
+"""Characters of the longest sealed token: header fields have 8 KiB at most."""
 
 BOUNDS: Final = (
     Bound(Area.DOORS, "token exchanges", f"{EXCHANGES.count} in {EXCHANGES.period:g} s per client", "429"),
@@ -94,10 +102,19 @@ class PageToken:
 
 
 class HostPages:
-    """The host sites of the current configuration (`sites`), and the exchanged tokens of their pages."""
+    """The host sites of the current configuration (`sites`), and the exchanged tokens of their pages.
 
-    def __init__(self, sites: Callable[[], tuple[HostSite, ...]], clock: Callable[[], float] = time.time) -> None:
+    With `ring`, the keys of several processes, tokens are sealed instead of stored, so that each of them knows them.
+    """
+
+    def __init__(
+        self,
+        sites: Callable[[], tuple[HostSite, ...]],
+        ring: KeyRing | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._sites = sites
+        self._ring = ring
         self._clock = clock
         self._tokens: RecentLookups[bytes, PageToken] = RecentLookups(TOKENS_EACH, TOKENS, clock=clock, bound=_TOKENS)
 
@@ -135,6 +152,8 @@ class HostPages:
         """Return a new token for the pages of `origin`, and the seconds for which it is valid."""
         now, token = self._clock(), f"{PREFIX}{secrets.token_urlsafe(32)}"
         seconds = min(LIFE, (principal.expires or now + LIFE) - now)
+        if self._ring is not None:
+            return _seal(self._ring, self._place(origin), principal, now + seconds), seconds
         self._tokens.put(digest(token), PageToken(principal, origin, now + seconds), seconds, principal.id)
         return token, seconds
 
@@ -149,21 +168,50 @@ class HostPages:
         token = fields[0][7:].strip() if len(fields) == 1 and fields[0][:7].lower() == "bearer " else ""
         if not token:
             raise Unidentified("A page of another origin sends the token that its back end has exchanged.", error="")
-        known = self._tokens.get(digest(token)) if token.startswith(PREFIX) else None
+        known = self._find_token(token, site.origin) if token.startswith(PREFIX) else None
         if known is None or known.origin != site.origin:
             raise Unidentified("This token is unknown, expired, or for the pages of another origin.")
         apps = known.principal.capabilities & {f"bridge:{app}" for app in site.apps}
         return known.principal if apps == known.principal.capabilities else replace(known.principal, capabilities=apps)
 
+    def _find_token(self, token: str, origin: str) -> PageToken | None:
+        """Return a valid token; a sealed one is that of the pages of `origin`, or none."""
+        if self._ring is None:
+            return self._tokens.get(digest(token))
+        key, _, sealed = token.removeprefix(PREFIX).partition(".")
+        try:
+            raw = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+            expires, fields = parse_json(self._ring.open(key, raw, self._place(origin)))
+        except (SealBroken, ValueError):
+            return None
+        return PageToken(caller_of(fields), origin, expires) if self._clock() < expires else None
+
+    def _place(self, origin: str) -> str:
+        """Return what a sealed token is for: a site as it is configured, so that it ends with a change of it."""
+        site = next((one for one in self._sites() if one.origin == origin), None)
+        named = [sorted(site.apps), site.issuer, site.client_id] if site is not None else []
+        return plain_json(["page of a host site", origin, named])
+
     def forget(self) -> None:
-        """Forget all tokens, since the host sites have changed."""
+        """Forget all tokens, since the host sites have changed; sealed ones are for the sites as they were."""
         self._tokens.clear()
+
+
+def _seal(ring: KeyRing, place: str, principal: Principal, expires: float) -> str:
+    """Return a token with everything about its person; without claims that make it too long for a header field."""
+    for held in (principal, replace(principal, claims={})):
+        key, sealed = ring.seal(plain_json([expires, caller_fields(held)]), place)
+        token = f"{PREFIX}{key}.{base64url(sealed)}"
+        if len(token) <= LONGEST_TOKEN:
+            break
+    return token
 
 
 class ExchangeDoor:
     """The token endpoint of the back ends of host sites, and its metadata (RFC 8414); `public` is the gateway's URL.
 
-    `rules` are those of `identify`, `admits` the access rules; each exchange is written to the record.
+    `rules` are those of `identify`, `admits` the access rules; each exchange is written to the record. `one_time`
+    remembers the used assertions of clients.
     """
 
     def __init__(
@@ -173,6 +221,7 @@ class ExchangeDoor:
         identify: Identify,
         recorder: Recorder,
         admits: Admits,
+        one_time: OneTimeValues,
         *,
         public: str,
         console: str,
@@ -189,7 +238,7 @@ class ExchangeDoor:
         self._clock = clock
         self._rates = Buckets[str]()
         self._failures = LookupLimits(attempts=attempts, of="clients")
-        self._used_assertions: dict[Assertion, None] = {}
+        self._one_time = one_time
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes, for the plain site and the console's."""
@@ -228,7 +277,15 @@ class ExchangeDoor:
         form = await self._form(request)
         now, endpoints = self._clock(), [f"{self._public}{EXCHANGE}", self._public, f"{self._console}{EXCHANGE}"]
         fields = request.headers.getall("authorization", ())
-        site = authenticate(form, fields, self._clients, endpoints, now, self._is_unused)
+        assertions: list[Assertion] = []
+
+        def note(assertion: Assertion) -> bool:
+            assertions.append(assertion)  # it is marked as used once everything else about it is right
+            return True
+
+        site = authenticate(form, fields, self._clients, endpoints, now, note)
+        for assertion in assertions:
+            await self._use(assertion, now)
         if not self._rates.take(str(site.client_id), time.monotonic(), EXCHANGES).allowed:
             _EXCHANGES.report(site.client_id)
             raise Unidentified(
@@ -278,17 +335,20 @@ class ExchangeDoor:
             raise Unidentified(f"subject_token is not a token of {site.issuer}.", "invalid_grant", status=400)
         return principal
 
-    def _is_unused(self, assertion: Assertion) -> bool:
-        now = self._clock()
-        for old in [one for one in self._used_assertions if one.ends <= now]:
-            del self._used_assertions[old]
-        if any((one.client, one.id) == (assertion.client, assertion.id) for one in self._used_assertions):
-            return False
-        if sum(one.client == assertion.client for one in self._used_assertions) >= ASSERTIONS:
-            _ASSERTIONS.report(assertion.client)
+    async def _use(self, assertion: Assertion, now: float) -> None:
+        """Mark an assertion as used. Raises `Unidentified` if it was used before, at whichever process."""
+        key, client = plain_json([assertion.client, assertion.id]), assertion.client
+        life = max(assertion.ends - now, 0.0) + 1.0
+        try:
+            new = await self._one_time.claim("assertion", key, owner=client, life=life, each=ASSERTIONS)
+        except OSError as error:
+            detail = "The gateway's database does not answer. Try again."
+            raise Unidentified(detail, "temporarily_unavailable", status=503) from error
+        if new is None:
+            _ASSERTIONS.report(client)
             raise Unidentified("This client has used too many assertions.", "slow_down", status=429)
-        self._used_assertions[assertion] = None
-        return True
+        if not new:
+            raise Unidentified("This assertion was used before.", "invalid_client", status=401)
 
     async def _record(self, site: HostSite, principal: Principal, scope: list[str]) -> None:
         caller = Caller(principal, "", Door.CONSOLE, Initiator.PAGE, "token-exchange")

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, quote_plus, urlsplit
@@ -20,12 +20,16 @@ from joserfc.jwk import ECKey
 
 from gateway import mux
 from gateway.callers import token_exchange
-from gateway.callers.token_exchange import ACCESS_TOKEN, ASSERTION, GRANT
+from gateway.callers.methods import HostSite
+from gateway.callers.token_exchange import ACCESS_TOKEN, ASSERTION, GRANT, PREFIX
 from gateway.doors import client_limits, host_pages, issuers
-from gateway.model import Channel
+from gateway.doors.host_pages import LONGEST_TOKEN, HostPages
+from gateway.model import Channel, Principal, Secret
 from gateway.policy import Rate
+from gateway.stores.sealing import GivenKeys, KeyRing, new_key
 from tests.callers.doors import statuses
 from tests.callers.issuer import Issuer, issuer
+from tests.clock import Clock
 from tests.world import World, running
 
 CHAT, CANVAS, EVIL = "http://chat.example.localhost:7777", "http://canvas.localhost:7777", "https://evil.example"
@@ -406,3 +410,31 @@ async def test_exchanges_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert answer.status == 413
         assert (await host.ask(form, basic("chat", "wrong")))[0] in (401, 429)
         assert (await host.ask(form, basic("chat", SECRET)))[0] == 429
+
+
+async def test_a_token_of_several_processes_is_for_its_site_as_it_is_configured() -> None:
+    """Another process with the same keys knows it, until it expires; it is of no other origin, site or key."""
+    clock = Clock()
+    site = HostSite("http://host.test", "host", ("cart",), issuer="https://id.test", client_id="host")
+    ring, other = (KeyRing(GivenKeys("KEYS", Secret(new_key()))) for _ in "12")
+    ann = Principal("https://id.test", "host", "ann", capabilities=frozenset({"bridge:cart"}), expires=clock.now + 60)
+    token, seconds = HostPages(lambda: (site,), ring, clock).issue(ann, site.origin)
+    assert (seconds, len(token) <= LONGEST_TOKEN) == (60, True)
+    same = HostPages(lambda: (site,), ring, clock)._find_token(token, site.origin)
+    assert same is not None
+    assert (same.principal, same.principal.capabilities, same.expires) == (ann, ann.capabilities, clock.now + 60)
+    changed = replace(site, apps=("cart", "notes"))
+    for pages, shown, origin in (
+        (HostPages(lambda: (changed,), ring, clock), token, site.origin),
+        (HostPages(lambda: (), ring, clock), token, site.origin),
+        (HostPages(lambda: (site,), other, clock), token, site.origin),
+        (HostPages(lambda: (site,), ring, clock), token, "http://another.test"),
+        (HostPages(lambda: (site,), ring, clock), f"{token[:-8]}AAAAAAAA", site.origin),
+        (HostPages(lambda: (site,), ring, clock), f"{PREFIX}é.é", site.origin),
+        (HostPages(lambda: (site,), ring, clock), PREFIX, site.origin),
+    ):
+        assert pages._find_token(shown, origin) is None
+    large = replace(ann, claims={"groups": ["x" * 40] * 300})
+    assert len(HostPages(lambda: (site,), ring, clock).issue(large, site.origin)[0]) <= LONGEST_TOKEN
+    clock.now += 60
+    assert HostPages(lambda: (site,), ring, clock)._find_token(token, site.origin) is None
