@@ -284,13 +284,16 @@ class ConsoleDoor:
         if site is not None and body.get("state") is True:
             app_names = [name for name in site.apps if name in known and principal.may("bridge", name)]
             state = self._state_of_host(principal, site)
-        if not isinstance(app_names, list) or not all(isinstance(app, str) and app in known for app in app_names):
+        if not isinstance(app_names, list) or not all(isinstance(app, str) for app in app_names):
             return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
-        apps = frozenset(str(app) for app in app_names)
-        for app in sorted(apps):
-            refusal = refuse_without(request, "bridge", app)
-            if refusal is not None:
-                return refusal
+        # An app that is gone, or another's by now, ends its own views, and not those of the others on this page.
+        named = sorted(known.intersection(map(str, app_names)))
+        if app_names and not named:
+            return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
+        refusals = {app: refuse_without(request, "bridge", app) for app in named}
+        apps = frozenset(app for app, refusal in refusals.items() if refusal is None)
+        if named and not apps:
+            return refusals[named[0]] or refusal_response(403, "not-allowed", "This page may open none of these apps.")
         if site is not None and not await self._still(principal):
             return refusal_response(401, "unidentified", "The person of this token has no access any more.")
         # only a browser's page observes gestures: a program with a token could invent them

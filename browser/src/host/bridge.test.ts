@@ -2,6 +2,7 @@
 import { afterEach, expect, test, vi } from "vitest";
 import { Connection, type Frame, type JsonObject } from "../mux";
 import { Bridge, type Socket } from "./bridge";
+import { GatewayRefusal } from "./gateway-http";
 import type { BridgeView, ViewEvents } from "./bridge-view";
 
 const VIEW = "A".repeat(22);
@@ -48,6 +49,8 @@ class World {
   readonly events: string[] = [];
   readonly webmcp: JsonObject[] = [];
   readonly bridge: Bridge;
+  /** The answer to requests for a ticket. */
+  refusal: Error | null = null;
   putBody = async (id: string, text: string, _?: AbortSignal): Promise<void> => void this.bodies.set(id, text);
   putBytes = async (id: string, bytes: Blob, _?: AbortSignal): Promise<void> => void this.bytes.set(id, await bytes.arrayBuffer());
 
@@ -57,7 +60,10 @@ class World {
       csrf: "",
       base: new URL("http://gateway.localhost/"),
       http: {
-        ticket: async () => "ticket",
+        ticket: async () => {
+          if (this.refusal) throw this.refusal;
+          return "ticket";
+        },
         putBody: (id, text, signal) => this.putBody(id, text, signal),
         takeBody: async (id) => this.bodies.get(id) ?? Promise.reject(new Error("no such body")),
         putBytes: (id, bytes, signal) => this.putBytes(id, bytes, signal),
@@ -69,7 +75,7 @@ class World {
         queueMicrotask(() => socket.onopen?.call(socket as unknown as WebSocket, {} as Event));
         return socket;
       },
-      pause: async () => undefined,
+      pause: () => new Promise((resolve) => setTimeout(resolve)),
       onstate: (state) => this.events.push(state),
     });
     running.push(this.bridge);
@@ -179,6 +185,19 @@ test("an opening that the connection did not live to see is asked again", async 
   await world.dropUntil("open");
   world.socket.say({ type: "opened", ref: "1", view: VIEW, resource: "ui://cart/x", links: [], resume: "r-1" });
   expect((await opening).id).toBe(VIEW);
+});
+
+test("a gateway that lets the page open nothing any more ends its views, and what waits to be opened", async () => {
+  const world = new World();
+  await world.open();
+  const waiting = world.bridge.open("cart", { webmcp: () => undefined, notification: () => undefined, closed: () => undefined, lost: () => undefined });
+  world.refusal = new GatewayRefusal(400, "apps: a list of board.");
+  world.socket.close();
+  await expect(waiting).rejects.toThrow("apps: a list of board.");
+  expect(world.events).toContain("lost");
+  world.refusal = null;
+  await vi.waitFor(() => expect(world.sockets).toHaveLength(2));
+  expect((await world.open("B".repeat(22))).id).toBe("B".repeat(22));
 });
 
 test("an abort cancels the call at the gateway", async () => {

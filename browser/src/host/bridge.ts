@@ -1,13 +1,17 @@
 /** The host page's end of the bridge: one WebSocket for all views, which reconnects when it drops. */
 import { Connection, MuxError, type AppSource, type Frame, type MessageFrame } from "../mux";
 import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-view";
-import { gatewayHttp, limitUploads, type GatewayHttp } from "./gateway-http";
+import { gatewayHttp, GatewayRefusal, limitUploads, type GatewayHttp } from "./gateway-http";
 import { Outbox } from "./outbox";
 
 const SUBPROTOCOL = "webmcp-gateway.v1";
 
 /** Milliseconds after which a connection counts as stable, and the next attempt is made at once. */
 const STABLE_AFTER = 5000;
+
+/** Refusals in a row after which views end, and the statuses that count: others pass by themselves. */
+const MAX_REFUSALS = 3;
+const LASTING: ReadonlySet<number> = new Set([400, 403, 404]);
 
 /** `waiting`: between two attempts to connect. */
 export type BridgeState = "connecting" | "open" | "waiting" | "closed";
@@ -65,6 +69,8 @@ export class Bridge implements Wire {
   private attempt = 0;
   private connected = 0;
   private references = 0;
+  /** Refused attempts to connect in a row. */
+  private refusals = 0;
 
   constructor(options: Required<Pick<BridgeOptions, "http" | "connect" | "pause">> & BridgeOptions & { base: URL }) {
     this.options = options;
@@ -100,12 +106,25 @@ export class Bridge implements Wire {
   async run(): Promise<void> {
     while (this.state !== "closed") {
       this.setState("connecting");
-      await this.connectOnce().catch(() => undefined);
+      await this.connectOnce().catch((error: unknown) => this.receiveRefusal(error));
       if (this.isClosed()) return;
       this.setState("waiting");
       await this.options.pause(this.attempt);
       this.attempt += 1;
     }
+  }
+
+  /**
+   * The gateway answers, but lets this page open nothing more, as after a change of its configuration: the views end,
+   * as they would wait for ever. A single refusal may be of an old CSRF token.
+   */
+  private receiveRefusal(error: unknown): void {
+    const isRefusal = error instanceof GatewayRefusal && LASTING.has(error.status);
+    this.refusals = isRefusal ? this.refusals + 1 : 0;
+    if (!isRefusal || this.refusals < MAX_REFUSALS) return;
+    for (const id of [...this.views.keys()]) this.removeView(id)?.loseConnection();
+    for (const opening of this.openings.values()) opening.reject(new BridgeError(-32000, error.message));
+    this.openings.clear();
   }
 
   send(frame: Frame): void {
@@ -131,6 +150,7 @@ export class Bridge implements Wire {
       void opening?.opened.then(() => opening?.socket.close()); // earlier, browsers warn of it
       throw error;
     });
+    this.refusals = 0;
     if (this.isClosed()) return;
     const { socket, opened, closed } = (opening ??= this.openSocket());
     if (await Promise.race([closed, opened])) this.sayHello(ticket, socket);

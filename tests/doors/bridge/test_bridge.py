@@ -144,6 +144,23 @@ async def test_a_ticket_is_good_once_and_only_if_it_was_issued(world: World, use
                     assert frame.code == "bad-ticket"
 
 
+async def test_an_app_that_is_gone_takes_no_other_with_it(world: World) -> None:
+    """A page that showed both connects again, opens the one that is there, and is refused the other."""
+    async with console(world) as client:
+        apps = {"apps": ["gone", "cart"]}
+        async with client.post(f"{world.console}/bridge/tickets", json=apps) as answer:
+            assert answer.status == 200
+            token = (await answer.json())["ticket"]
+        async with client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket:
+            host = Host(world, client, socket)
+            await host.say(mux.Hello(token))
+            assert (await host.call((await host.open()).view, url="/api/products"))["status"] == 200
+            await host.say(mux.Open("r-9", "gone"))
+            while not isinstance(frame := await host.hear(), mux.ErrorFrame):
+                pass
+            assert (frame.code, frame.ref) == ("unknown-app", "r-9")
+
+
 async def test_html_that_a_page_has_is_one_that_the_gateway_gave(world: World) -> None:
     """Also if the data in it are others now; a byte more, and the view is not opened."""
 
