@@ -183,6 +183,19 @@ async def test_a_page_leaves_the_flow_only_after_a_gesture_or_if_the_host_decide
         ]
 
 
+async def test_an_app_that_declares_no_modes_stays_in_the_flow_until_it_asks(page: Page) -> None:
+    """Its tile is gone once it says nothing of modes; its own button opens it all the same."""
+    async with chat(page):
+        silent = {**item(1, display_mode="fullscreen"), "resource_html": app_page(None)}
+        await page.evaluate("(one) => void add(one)", silent)
+        await page.get_by_role("button", name="Trip 1").click()
+        await expect(app(page, 1).locator("#mode")).to_have_text("Shown: inline")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await app(page, 1).locator("#fullscreen").click()
+        await expect(app(page, 1).locator("#out")).to_have_text("fullscreen -> fullscreen")
+        await expect(page.get_by_role("dialog", name="Trip 1")).to_be_visible()
+
+
 async def test_of_many_closed_apps_the_first_is_unloaded(page: Page) -> None:
     """Four go on behind their tiles with what is in them; the fifth ends the one that was closed first."""
     async with chat(page):

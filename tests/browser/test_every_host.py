@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Frame, Page
 
 from gateway.apps import with_snapshot
 from gateway.model import Json, Resource
@@ -32,16 +33,28 @@ CASES = [
 """Each pair of values occurs; the sandbox proxy has its own kind of frame."""
 
 
-def stand_in(host: Quirks) -> tuple[str, str, bool]:
-    """The host of these tests that is like a known one: its kind, its frame, and whether it carries calls in turn."""
-    kind = {CallPath.BRIDGE: "ours", CallPath.APP_TOOLS: "callback"}.get(host.path or CallPath.RELAY, "calls")
-    return "wrapping" if host.wraps_parent else kind, host.frame or FrameKind.OPAQUE, host.serial_calls is True
+KNOWN = [host for host in KNOWN_HOSTS if host.shows is not False]
+
+PLAIN = Quirks("a host without peculiarities", None, shows=True, app_tools=True, display_modes=("inline",))
+PECULIAR = (
+    PLAIN,
+    replace(PLAIN, title="no app tools", app_tools=False),
+    replace(PLAIN, title="serial calls", app_tools=False, serial_calls=True),
+    replace(PLAIN, title="late answers", late_answers=True),
+    replace(PLAIN, title="late answers, no app tools", late_answers=True, app_tools=False),
+    replace(PLAIN, title="wrapped parent", wraps_parent=True),
+    replace(PLAIN, title="wrapped parent, no app tools", wraps_parent=True, app_tools=False),
+    replace(PLAIN, title="opaque origin", frame=FrameKind.OPAQUE),
+    replace(PLAIN, title="dedicated origin", frame=FrameKind.DEDICATED),
+    replace(PLAIN, title="three display modes", display_modes=("inline", "fullscreen", "pip")),
+)
+"""A host for each peculiarity of the data."""
 
 
-KNOWN = {stand_in(host): host.title for host in KNOWN_HOSTS if host.shows is not False}
-"""One of the hosts for each stand-in, with what nobody has stated at its worse."""
+def way_of(host: Quirks) -> str:
+    """The kind of host of these tests that reaches a page's tools as this host does."""
+    return {CallPath.BRIDGE: "ours", CallPath.APP_TOOLS: "callback"}.get(host.path or CallPath.RELAY, "calls")
 
-SERIAL = Quirks("a host with calls in turn", None, shows=True, serial_calls=True)
 
 POLICY = CSP.replace("frame-src", "frame-src 'self' http://proxy.test https://dedicated.test")
 WRITTEN = CSP.replace("'none'", "'self' 'unsafe-inline'", 1)
@@ -124,16 +137,23 @@ async def test_a_page_in_a_host(
     place: tuple[Page, str], pages: Callable[[str], str], host: str, tier: str, frame: str, kind: str
 ) -> None:
     """One `ui/initialize`, no console error, answered requests, and tools by that host's mechanism only."""
-    await use_page(place, pages, host, tier, frame, kind)
+    quirks = replace(PLAIN, wraps_parent=host == "wrapping")
+    await use_page(place, pages, "callback" if host == "wrapping" else host, tier, frame, kind, quirks)
 
 
-@pytest.mark.parametrize("known", [*KNOWN, stand_in(SERIAL)], ids=[*KNOWN.values(), SERIAL.title])
-async def test_a_page_in_a_known_host(
-    place: tuple[Page, str], pages: Callable[[str], str], known: tuple[str, str, bool]
-) -> None:
-    """The same in a host like each of those in the docs, as far as is known."""
-    host, frame, serial = known
-    await use_page(place, pages, host, "full", "srcdoc" if frame == "opaque" else frame, "app-1", serial=serial)
+@pytest.mark.parametrize("known", [*KNOWN, *PECULIAR], ids=lambda host: host.title)
+async def test_a_page_in_a_known_host(place: tuple[Page, str], pages: Callable[[str], str], known: Quirks) -> None:
+    """The same in a host like each of those in the docs, as far as is known, and in one with each peculiarity."""
+    frame = "dedicated" if known.frame is FrameKind.DEDICATED else "srcdoc"
+    await use_page(place, pages, way_of(known), "full", frame, "app-1", known)
+
+
+def test_each_peculiarity_of_the_data_has_a_host() -> None:
+    """Another fact about hosts is tried here, too, or does not concern a page."""
+    elsewhere = {"title", "connect", "shows", "elicitation", "bridge", "sources", "drops_meta"}
+    facts = {fact.name for fact in fields(Quirks)} - elsewhere
+    tried = {name for name in facts if len({getattr(host, name) for host in PECULIAR}) > 1}
+    assert tried == facts
 
 
 async def use_page(
@@ -143,20 +163,31 @@ async def use_page(
     tier: str,
     frame: str,
     kind: str,
-    *,
-    serial: bool = False,
+    quirks: Quirks = PLAIN,
 ) -> None:
     """Show the page in the host, and check what it does, and what the host sees of it."""
     page, url = place
     errors = complaints(page)
-    before = {"calls": CLOCK, "wrapping": WRAPPING}.get(host, "")
+    before = CLOCK if host == "calls" or quirks.late_answers else ""
+    if quirks.wraps_parent:
+        before += WRAPPING + "<script>window.wrappedBy = 'the host'</script>"
     html = before + pages(kind)
     await page.unroute("**/app.html")
     await page.route("**/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
     await page.goto(url)
-    way = {"wrapping": "callback", "proxy": "callback"}.get(host, host)
-    shown = [way, tier, "proxy" if host == "proxy" else frame, html, serial]
-    await page.evaluate("(given) => show(...given)", shown)
+    way = "callback" if host == "proxy" else host
+    facts = {name: getattr(quirks, name) is True for name in ("serial_calls", "late_answers", "drops_meta")}
+    modes = list(quirks.display_modes or ("inline",))
+    shown = [way, tier, "proxy" if host == "proxy" else frame, html, {**facts, "display_modes": modes}]
+    if quirks.late_answers:
+        await page.evaluate("(given) => void (window.showing = show(...given))", shown)
+        await page.wait_for_function("() => sent.some((message) => message?.method === 'ui/initialize')")
+        view = page.frames[-1]
+        await advance_clock(view, 6)
+        await view.wait_for_function("() => webmcpGateway.tier === 'static'")  # and an answer upgrades it
+        await page.evaluate("async () => { answerNow(); await showing; }")
+    else:
+        await page.evaluate("(given) => show(...given)", shown)
     view = page.frames[-1]
     with_client = kind[-1] in "12"
     if with_client:
@@ -165,7 +196,7 @@ async def use_page(
     if with_client and tier == "full":
         asked = "app.callServerTool({ name: 'other', arguments: { url: '/two' } })"
         assert await view.evaluate(f"() => {asked}.then((result) => result.structuredContent.body)") == "other /two"
-    if host == "calls":
+    if host == "calls" and not quirks.late_answers:
         await advance_clock(view, 4)
     reached = host != "calls" or tier == "full"  # this host reaches the page's tools only through the gateway
     tools = ["add", "own"][: 1 + with_client] if reached else []
@@ -180,5 +211,24 @@ async def use_page(
     called = await page.evaluate("() => called.map(({ name }) => name)")
     assert called.count("webmcp_attach") == (tier == "full" and host != "ours")
     assert ("webmcp_poll" in called) is (host == "calls" and reached)
+    if with_client and tier == "full":
+        await check_facts(page, view, quirks)
     await page.evaluate("() => close()")
     assert errors == []
+
+
+async def check_facts(page: Page, view: Frame, quirks: Quirks) -> None:
+    """Check the peculiarities of the host as its page sees them, and what the runtime makes of them."""
+    asked = "app.callServerTool({ name: 'other', arguments: { url: '/three' } })"
+    await view.evaluate(f"() => Promise.all([{asked}, {asked}, {asked}])")
+    assert (await page.evaluate("() => carried.most") > 1) is not (quirks.serial_calls is True)
+    launched = await page.evaluate("() => called.find(({ name }) => name === 'webmcp_attach')?.launch ?? null")
+    if quirks.path is not CallPath.BRIDGE:
+        assert launched == (None if quirks.drops_meta else "launch")
+    answered = "app.requestDisplayMode({ mode: 'fullscreen' }).then(({ mode }) => mode)"
+    modes = quirks.display_modes or ("inline",)
+    assert await view.evaluate(f"() => {answered}") == ("fullscreen" if "fullscreen" in modes else "inline")
+    if quirks.frame is not None:
+        own = {FrameKind.OPAQUE: "null", FrameKind.DEDICATED: "https://dedicated.test"}[quirks.frame]
+        assert own in await page.evaluate("() => originsOf()")
+    assert await view.evaluate("() => Object.hasOwn(window, 'wrappedBy')") is (quirks.wraps_parent is True)

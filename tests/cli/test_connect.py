@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import stat
 from pathlib import Path
@@ -14,11 +15,15 @@ import yaml
 from click.testing import CliRunner, Result
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
+from gateway.app import build_app
 from gateway.cli import lock, main
 from gateway.cli.connect import HOSTS
+from gateway.config import load_config
 from gateway.jsontext.editing import read_jsonc
-from tests.world import free_port
+from tests.world import Server, free_port
 
 HOME = Path("/home/ada")
 
@@ -239,3 +244,42 @@ async def test_the_written_process_serves_the_gateway(home: Path) -> None:
     os.kill(process, signal.SIGTERM)
     while lock.running_url(home) is not None:
         await asyncio.sleep(0.05)
+
+
+CLIENTS = {
+    "claude-code": lambda entry: entry["mcpServers"],
+    "vscode": lambda entry: entry["servers"],
+    "cursor": lambda entry: entry["mcpServers"],
+    "goose": lambda entry: entry["extensions"],
+    "inspector": lambda entry: entry["mcpServers"],
+}
+"""The entries of each host that connects by URL, in its file."""
+
+
+@pytest.mark.parametrize("host", list(CLIENTS))
+async def test_each_written_address_serves_the_gateway(home: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """A client reads the host's own file, fills in the token as that host does, and lists the tools."""
+    server = Server()
+    configure(home, "[token]", server.port)
+    made = await asyncio.to_thread(CliRunner().invoke, main, ["token", "create", "ada", "--can", "mcp", "--json"])
+    assert made.exit_code == 0, made.output
+    monkeypatch.setenv("WEBMCP_GATEWAY_TOKEN", json.loads(made.stdout)["token"])
+    assert connect(host, "--write").exit_code == 0
+    file = home / PLACES.get(host, ("inspector.json",))[0]
+    text = file.read_text("utf-8")
+    file.unlink()  # some hosts keep the token itself there
+    (entry,) = CLIENTS[host](yaml.safe_load(text) if HOSTS[host].is_yaml else json.loads(text)).values()
+    headers = {name: fill_in(value) for name, value in entry["headers"].items()}
+    await server.start(build_app(load_config(home / "gateway.yaml", {})))
+    try:
+        async with create_mcp_http_client(headers=headers) as http:
+            reached = streamable_http_client(entry.get("url") or entry["uri"], http_client=http)
+            async with Client(reached) as client:
+                assert "open_cart" in {tool.name for tool in (await client.list_tools()).tools}
+    finally:
+        await server.stop()
+
+
+def fill_in(value: str) -> str:
+    """The value with the variables of the environment that a host's file refers to: `${NAME}` or `${env:NAME}`."""
+    return re.sub(r"\$\{(?:env:)?(\w+)\}", lambda found: os.environ[found[1]], value)

@@ -13,6 +13,7 @@ const TIERS: { [tier: string]: object } = { full: { serverTools: {} }, "context-
 
 const sent: Values[] = [];
 const called: Values[] = [];
+const origins = new Set<string>();
 const waiting: ((result: Values) => void)[] = [];
 let offered: { name: string }[] = [];
 let event: Values | undefined;
@@ -31,14 +32,40 @@ async function poll({ tools, wait, after }: Values): Promise<Values> {
   return values({ events, overtaken: false });
 }
 
+/** The peculiarities of a host (`gateway/apps/host_quirks.py`). */
+interface Quirks {
+  serial_calls: boolean;
+  late_answers: boolean;
+  drops_meta: boolean;
+  display_modes: string[];
+}
+
 let queue: Promise<unknown> = Promise.resolve();
-let serial = false;
+let quirks: Quirks = { serial_calls: false, late_answers: false, drops_meta: false, display_modes: ["inline"] };
+/** Lets the host answer, if it is late. */
+let answerNow = (): void => undefined;
+/** Calls that are carried at the moment, and the most that were. */
+const carried = { now: 0, most: 0 };
 
 /** The host's way to the gateway: all calls at once, or one after the other. */
 function carry(call: { name: string; arguments?: Values }): Promise<Values> {
-  const carried = serial ? queue.then(() => callTool(call)) : callTool(call);
-  queue = carried.catch(() => undefined);
-  return carried;
+  const counted = async (): Promise<Values> => {
+    carried.most = Math.max(carried.most, (carried.now += 1));
+    await new Promise((resolve) => setTimeout(resolve, 10)); // others may begin meanwhile
+    return callTool(call).finally(() => (carried.now -= 1));
+  };
+  const answer = quirks.serial_calls ? queue.then(counted) : counted();
+  queue = answer.catch(() => undefined);
+  return answer;
+}
+
+/** A transport to the page whose first answer is late. */
+class LateTransport extends PostMessageTransport {
+  private readonly allowed = new Promise<void>((resolve) => (answerNow = resolve));
+  override async send(...given: Parameters<PostMessageTransport["send"]>): Promise<void> {
+    await this.allowed;
+    return super.send(...given);
+  }
 }
 
 /** The gateway. */
@@ -74,7 +101,8 @@ class Server implements Transport {
 
 async function bridgeOf(kind: string, tier: string): Promise<AppBridge> {
   const capabilities = { openLinks: {}, ...TIERS[tier] };
-  const options = kind === "ours" ? { hostContext: { "webmcp-gateway": { bridge: true } } } : {};
+  const availableDisplayModes = quirks.display_modes as ["inline"];
+  const options = { hostContext: { availableDisplayModes, ...(kind === "ours" && { "webmcp-gateway": { bridge: true } }) } };
   if (kind === "client") {
     const client = new Client(INFO);
     await client.connect(new Server());
@@ -83,6 +111,7 @@ async function bridgeOf(kind: string, tier: string): Promise<AppBridge> {
   const bridge = new AppBridge(null, INFO, capabilities, options);
   if (tier === "full") bridge.oncalltool = (params) => carry(params) as never;
   if (tier === "context-synced") bridge.onupdatemodelcontext = async () => ({});
+  bridge.onrequestdisplaymode = async ({ mode }) => ({ mode: quirks.display_modes.includes(mode) ? mode : "inline" });
   return bridge;
 }
 
@@ -106,21 +135,24 @@ async function place(iframe: HTMLIFrameElement, frame: string, html: string, bri
 }
 
 /** Shows a page, and gives how its tools are listed and called. */
-async function show(kind: string, tier: string, frame: string, html: string, oneByOne = false): Promise<void> {
-  serial = oneByOne;
+async function show(kind: string, tier: string, frame: string, html: string, given: Partial<Quirks> = {}): Promise<void> {
+  quirks = { ...quirks, ...given };
   const iframe = document.createElement("iframe");
   if (frame === "proxy" || frame === "dedicated") iframe.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
   else if (frame !== "write") iframe.setAttribute("sandbox", "allow-scripts");
   document.body.append(iframe);
-  addEventListener("message", ({ data }) => sent.push(data as Values));
+  addEventListener("message", ({ data, origin }) => {
+    sent.push(data as Values);
+    origins.add(origin);
+  });
   const bridge = await bridgeOf(kind, tier);
   const ready = new Promise<void>((resolve) => (bridge.oninitialized = () => resolve()));
   const target = iframe.contentWindow!;
-  await bridge.connect(new PostMessageTransport(target, target));
+  await bridge.connect(new (quirks.late_answers ? LateTransport : PostMessageTransport)(target, target));
   await place(iframe, frame, html, bridge);
   await ready;
   await bridge.sendToolInput({ arguments: {} });
-  await bridge.sendToolResult({ content: [], _meta: { "webmcp-gateway/launch": "launch" } });
+  await bridge.sendToolResult({ content: [], ...(!quirks.drops_meta && { _meta: { "webmcp-gateway/launch": "launch" } }) });
   const page = new Client(INFO);
   if (kind === "envelope" || kind === "ours") await page.connect(new IframeParentTransport({ iframe, targetOrigin: "*" }));
   const relayed = async (name: string): Promise<Values> => {
@@ -138,4 +170,4 @@ async function show(kind: string, tier: string, frame: string, html: string, one
   Object.assign(window, { way, close: () => bridge.teardownResource({}).catch(() => undefined) });
 }
 
-Object.assign(window, { show, sent, called });
+Object.assign(window, { show, sent, called, carried, answerNow: () => answerNow(), originsOf: () => [...origins] });

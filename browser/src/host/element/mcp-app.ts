@@ -343,7 +343,9 @@ export class McpApp extends AppAttributes implements Handlers {
     const { availableDisplayModes: modes } = appCapabilities;
     // The gateway's own apps are web pages, at home in windows of any size; most of them declare nothing.
     const isWebPage = modes === undefined && this.app !== undefined;
-    this.declared = isWebPage ? DISPLAY_MODES : DISPLAY_MODES.filter((mode) => Array.isArray(modes) && modes.includes(mode));
+    this.declared = modes === undefined ? DISPLAY_MODES : DISPLAY_MODES.filter((mode) => Array.isArray(modes) && modes.includes(mode));
+    // Others that declare nothing stay in the flow, until they ask for another mode themselves.
+    if (modes === undefined && !isWebPage) this.surface.offer(["inline"]);
     this.offerModes();
     this.session?.setHostContext(this.currentContext());
     announce(this, "mcp-app-initialize", { appInfo: appInfo ?? null, appCapabilities, protocolVersion });
