@@ -219,6 +219,14 @@ def test_a_periodic_secret_is_searched_for_once() -> None:
     assert [redactor.for_people(text + end) for end in ("\\\\", "%")] == [text + "\\\\", text + "%"]
 
 
+def test_a_periodic_secret_is_searched_for_once_in_an_answer() -> None:
+    """A backend echoes it escaped among near misses: a quadratic search would take minutes."""
+    secret = "ab" * 2000
+    near = (b"ab" * 1999 + b"x") * 500
+    escaped = b"\\u0061" + secret[1:].encode()
+    assert SecretRedactor([secret]).whole(near + escaped + near) == near + b"***" + near
+
+
 @pytest.mark.parametrize("longer", ["token-number-1-and-more", "another-token-number-1", "number-1-token-number-2"])
 def test_of_secrets_that_share_a_piece_none_is_cut(longer: str) -> None:
     """One may begin with another, end with it, or overlap with it: nothing of the longer one gets out."""
