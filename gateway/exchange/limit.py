@@ -77,9 +77,9 @@ class MemoryRates:
                 self._buckets.put(key, tat, now, caller.principal.id if key[_PER] is _VIEW else None)
         return TakenRates(keys)
 
-    def give_back(self, limits: Sequence[Limit], taken: TakenRates) -> None:
+    def give_back(self, limits: Sequence[Limit], rates_taken: TakenRates) -> None:
         """Return the cells that were taken."""
-        for limit, key in zip(limits, taken.buckets, strict=True):
+        for limit, key in zip(limits, rates_taken.buckets, strict=True):
             self._buckets.give_back(key, limit.rate.period / limit.rate.count)
 
     def _new(self, key: Key, caller: Caller, now: float) -> Key:

@@ -146,12 +146,12 @@ class Launches:
         mine = map(self._given.__getitem__, self._of.get(principal, ()))
         return any(launch.chosen and not launch.attached and launch.app == app for launch in mine)
 
-    async def settle(self, tainted: Container[TaintKey]) -> None:
+    async def settle(self, tainted_keys: Container[TaintKey]) -> None:
         """Store that the views of other principals and apps are not tainted."""
         clean = {
             value: launch
             for value, launch in self._given.items()
-            if launch.here and (launch.principal.id, launch.app) not in tainted
+            if launch.here and (launch.principal.id, launch.app) not in tainted_keys
         }
         if self._store is not None and clean:
             rows = {value: replace(self._stored_launch(launch), clean=True) for value, launch in clean.items()}

@@ -216,13 +216,13 @@ class RedisRates:
         """Take one cell of each limit, or of none."""
         return self._take(limits, caller) if self._buckets.usable else self._take_locally(limits, caller)
 
-    def give_back(self, limits: Sequence[Limit], taken: TakenRates) -> None:
+    def give_back(self, limits: Sequence[Limit], rates_taken: TakenRates) -> None:
         """Return the cells that were taken."""
-        shared = [one for one in taken.buckets if isinstance(one, Bucket)]
+        shared = [one for one in rates_taken.buckets if isinstance(one, Bucket)]
         if shared:
             self._buckets.give_back(shared)
         else:
-            self._local.give_back(self._share(limits), taken)
+            self._local.give_back(self._share(limits), rates_taken)
 
     async def _take(self, limits: Sequence[Limit], caller: Caller) -> TakenRates:
         try:
