@@ -247,6 +247,7 @@ async def test_foreign_data_under_its_keys_are_replaced(server: RedisServer, wri
         await until(lambda: other.ids() == ["first", "second"])
 
 
+@pytest.mark.bound("principals whose views at other processes are followed")
 async def test_the_number_of_followed_principals_is_bounded(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
