@@ -184,8 +184,8 @@ def table() -> str:
     """Return the table, and the sources below it."""
     lines = [
         "| host | shows apps | calls app tools | a model's call reaches a page by | elicitation "
-        "| display modes | frame | `connect` |",
-        "|---|---|---|---|---|---|---|---|",
+        "| display modes | frame | serial calls | late answers | wrapped parent | `connect` |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
         *(_row(host) for host in HOSTS),
         "",
         *(
@@ -212,6 +212,10 @@ def _row(host: Quirks) -> str:
         _known(host.elicitation),
         ", ".join(host.display_modes) if host.display_modes else "?" if host.shows is not False else "",
         host.frame or ("?" if host.shows is not False else ""),
+        *(
+            _known(fact) if host.shows is not False else ""
+            for fact in (host.serial_calls, host.late_answers, host.wraps_parent)
+        ),
         f"`{host.connect}`" if host.connect is not None else "",
     ]
     return f"| {' | '.join(cells)} |"
