@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -200,12 +200,14 @@ def show_page(open_browser: bool) -> None:
         webbrowser.open(PAGE)
 
 
-def run(data: Path, needed: list[Part], title: str, show: Callable[[], None]) -> None:
-    """Start all parts, show the page, and stop on a signal. Raises `DemoError`."""
+def run(
+    data: Path, needed: list[Part], title: str, show: Callable[[], None], more: Mapping[str, str] | None = None
+) -> None:
+    """Start all parts, with `more` environment variables, show the page, and stop on a signal. Raises `DemoError`."""
     signals = Signals()
     signals.listen()
     demo = Demo(data, signals)
-    environ = {**os.environ, "SHOP_SECRET": secrets.token_urlsafe(32), "PYTHONUNBUFFERED": "1"}
+    environ = {**os.environ, "SHOP_SECRET": secrets.token_urlsafe(32), "PYTHONUNBUFFERED": "1", **(more or {})}
     try:
         for part in needed:
             check_port(part)

@@ -1,8 +1,9 @@
-"""Runs the chat with all that it shows: shop, board, gateway and the chat as child processes, until Ctrl-C."""
+"""Runs the chat with all that it shows: shop, board, sign-in, gateway and the chat as child processes, until Ctrl-C."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 import webbrowser
@@ -28,6 +29,7 @@ from examples.chat_host.settings import Settings, SettingsError, read_settings
 HERE = Path(__file__).resolve().parent
 CART, BOARD = HERE.parent / "cart_app", HERE.parent / "board_app"
 BOARD_PORT = 9402  # as in the board's policy.yaml
+LOGIN_PORT = 9403  # as in gateway.yaml
 BUDGET = HERE.parents[1] / "tests/interop/node_modules/@modelcontextprotocol/server-budget-allocator/dist/index.js"
 """A published MCP server with an app, which `make test-interop` installs; without it the chat has two apps."""
 
@@ -46,7 +48,17 @@ def write_config(data: Path, budget: Path = BUDGET) -> Path:
     return path
 
 
-def parts(data: Path, chat_port: int) -> list[Part]:
+def login_environ() -> dict[str, str]:
+    """Return the settings of the login, with new secrets of its clients: issuer, gateway and chat read them."""
+    return {
+        "CHAT_ISSUER": f"http://localhost:{LOGIN_PORT}",
+        "CHAT_LOGIN_ID": "parlour",
+        "CHAT_CLIENT_ID": "parlour",
+        **{name: secrets.token_urlsafe(32) for name in ("CHAT_LOGIN_SECRET", "CHAT_CLIENT_SECRET", "CONSOLE_SECRET")},
+    }
+
+
+def parts(data: Path, settings: Settings) -> list[Part]:
     """Return the programs in dependency order. Raises `DemoError`."""
     command = shutil.which("webmcp-gateway", path=str(Path(sys.executable).parent))
     if command is None:
@@ -56,10 +68,14 @@ def parts(data: Path, chat_port: int) -> list[Part]:
     python = sys.executable
     auth = [python, str(CART / "auth_server.py"), "--port", str(AUTH_PORT), "--keys", str(data / "keys.json")]
     shop = [python, "-m", SHOP, "--port", str(SHOP_PORT), "--database", str(data / "shop.db")]
+    login = [python, "-m", "examples.chat_host.issuer", "--port", str(LOGIN_PORT), "--chat", settings.url]
+    login += ["--gateway", f"http://localhost:{GATEWAY_PORT}", "--console", f"http://gateway.localhost:{GATEWAY_PORT}"]
+    chat_port = urlsplit(settings.url).port or 80
     return [
         Part("authorization server", AUTH_PORT, "/.well-known/oauth-authorization-server", auth),
         Part("shop", SHOP_PORT, "/healthz", [*shop, "--issuer", f"http://localhost:{AUTH_PORT}"]),
         Part("board", BOARD_PORT, "/api/board", [python, str(BOARD / "board.py"), "--port", str(BOARD_PORT)]),
+        Part("sign-in", LOGIN_PORT, "/.well-known/openid-configuration", login),
         Part("gateway", GATEWAY_PORT, "/readyz", [command, "serve", "--config", str(write_config(data))]),
         Part("chat", chat_port, "/healthz", [python, "-m", "examples.chat_host.server", "--data", str(data / "chat")]),
     ]
@@ -71,6 +87,7 @@ def show_page(settings: Settings, open_browser: bool) -> None:
     model = {"scripted": "a scripted model (set OPENAI_API_KEY, ANTHROPIC_API_KEY or CHAT_BASE_URL for a real one)"}
     say(f"\n{frame}\n  |    {settings.url}    |\n{frame}\n")
     say(f"  The model is {model.get(settings.provider, f'{settings.model} at {settings.base_url}')}.")
+    say("  Sign in as one of two people; another browser, or a private window, can be the other one.")
     say("  Ctrl-C ends everything.\n")
     has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     if open_browser and has_display:
@@ -80,11 +97,12 @@ def show_page(settings: Settings, open_browser: bool) -> None:
 def start(data: Path, open_browser: bool) -> None:
     """Run the chat and all that it shows. Raises `DemoError`."""
     try:
-        settings = read_settings(os.environ, data)
+        environ = login_environ()
+        settings = read_settings({**os.environ, **environ}, data)
     except SettingsError as error:
         raise DemoError(str(error)) from error
-    needed = parts(data, urlsplit(settings.url).port or 80)
-    run(data, needed, "the chat and its apps", lambda: show_page(settings, open_browser))
+    needed = parts(data, settings)
+    run(data, needed, "the chat and its apps", lambda: show_page(settings, open_browser), environ)
 
 
 def main() -> None:

@@ -72,6 +72,7 @@ class Gateway:
     token: str | None = field(default=None, repr=False)
     tools: tuple[GatewayTool, ...] = ()
     is_connected: bool = False
+    is_closing: bool = False
     on_change: Callable[[], None] = lambda: None
     _client: Client | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -79,7 +80,7 @@ class Gateway:
     _asking: set[Ask] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Connect, and connect again whenever the connection is lost, until cancelled."""
+        """Connect, and connect again whenever the connection is lost, until cancelled; set `is_closing` before."""
         pause = FIRST_PAUSE
         while True:
             began = asyncio.get_running_loop().time()
@@ -88,6 +89,8 @@ class Gateway:
             except* (MCPError, SubscriptionLost, httpx2.HTTPError, OSError, anyio.ClosedResourceError) as errors:
                 log.info("The connection to the gateway is lost: %s", errors.exceptions[0])
             self._disconnect()
+            if self.is_closing:  # a failure at the same time takes the place of the cancellation
+                return
             if asyncio.get_running_loop().time() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause)

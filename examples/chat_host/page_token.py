@@ -23,22 +23,23 @@ class TokenError(Exception):
 
 @dataclass(slots=True)
 class PageTokens:
-    """Exchanges the person's token. A gateway without authentication needs none, and the page's token is empty then."""
+    """Exchanges `person`, the person's token. A gateway without authentication needs none: both are empty then."""
 
     http: aiohttp.ClientSession
     settings: Settings
+    person: str | None = field(repr=False)
     _token: str = field(default="", repr=False)
     _until: float = 0.0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def get(self) -> str:
         """Return a token that is valid for a while. Raises `TokenError`."""
-        if not self.settings.client_id or not self.settings.gateway_token:
+        if not self.settings.client_id or not self.person:
             return ""
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if now >= self._until:
-                self._token, seconds = await self._exchange(self.settings.gateway_token)
+                self._token, seconds = await self._exchange(self.person)
                 self._until = now + seconds - EARLY
             return self._token
 

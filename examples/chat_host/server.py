@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import html
 import json
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,13 +17,13 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import web
 
-from examples.chat_host.conversation import Conversation, Conversations, stop_all
-from examples.chat_host.gateway_client import Gateway
-from examples.chat_host.items import AppContext, Failure, Message
-from examples.chat_host.models.base import Model
-from examples.chat_host.page_token import PageTokens, TokenError
+from examples.chat_host.conversation import Conversation
+from examples.chat_host.items import AppContext, Message
+from examples.chat_host.login import ATTEMPT_LIVES, BACK, Login, LoginError
+from examples.chat_host.page_token import TokenError
+from examples.chat_host.seats import Seat, Seats
 from examples.chat_host.settings import Settings, SettingsError, read_settings
-from examples.chat_host.turn import Turn, new_id
+from examples.chat_host.turn import new_id
 
 WEB = Path(__file__).parent / "web"
 LARGEST_BODY = 256 * 1024
@@ -35,62 +33,11 @@ QUIET = 15.0
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
-log = logging.getLogger(__name__)
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-
-@dataclass(slots=True)
-class Chat:
-    """The state that the handlers share."""
-
-    settings: Settings
-    conversations: Conversations
-    gateway: Gateway
-    model: Model
-    tokens: PageTokens
-
-    def status(self) -> dict[str, Any]:
-        """Return what the page shows of model and gateway."""
-        return {
-            "model": self.model.label,
-            "provider": self.settings.provider,
-            "gateway": self.settings.console,
-            "connected": self.gateway.is_connected,
-            "tools": len(self.gateway.tools),
-        }
-
-    def tell_status(self) -> None:
-        """Tell every page that the gateway came, went, or has other tools."""
-        for conversation in self.conversations.all():
-            conversation.notify({"status": self.status()})
-
-    def begin(self, conversation: Conversation) -> None:
-        """Let the model answer, unless it is at work already."""
-        if conversation.is_busy:
-            raise web.HTTPConflict(text="The model is still at work: stop it first.")
-        conversation.remove_failures()
-        conversation.turn = turn = asyncio.create_task(self._run(conversation))
-        turn.add_done_callback(partial(_report, conversation))
-
-    async def _run(self, conversation: Conversation) -> None:
-        conversation.notify({"busy": True})
-        try:
-            await Turn(conversation, self.model, self.gateway, self.settings.display_modes).run()
-        finally:
-            stop_all(conversation)
-            conversation.turn = None
-            conversation.notify({"busy": False})
-
-
-def _report(conversation: Conversation, turn: asyncio.Task[None]) -> None:
-    """Tell the person of a fault of the chat itself, so that they do not wait."""
-    if not turn.cancelled() and (error := turn.exception()) is not None:
-        log.error("A turn failed.", exc_info=error)
-        conversation.put(Failure(new_id(), "fault", "The chat itself has failed. Its log has the reason."))
-
-
-CHAT = web.AppKey("chat", Chat)
+SEATS = web.AppKey("seats", Seats)
+LOGIN = web.AppKey("login", Login)
+SESSION_COOKIE, ATTEMPT_COOKIE = "parlour", "parlour-sign-in"
 
 
 def build_app(settings: Settings) -> web.Application:
@@ -104,6 +51,9 @@ def build_app(settings: Settings) -> web.Application:
         [
             web.get("/", show_page),
             web.get("/healthz", get_health),
+            web.get("/sign-in", begin_login),
+            web.get(BACK, finish_login),
+            web.post("/api/sign-out", sign_out),
             web.post("/api/token", get_token),
             web.post("/api/conversations", create_conversation),
             web.get(f"{one}/events", stream_changes),
@@ -119,28 +69,20 @@ def build_app(settings: Settings) -> web.Application:
 
 
 async def _chat(app: web.Application, settings: Settings) -> AsyncIterator[None]:
-    settings.data.mkdir(parents=True, exist_ok=True)
-    gateway = Gateway(f"{settings.gateway}/mcp", settings.console, settings.gateway_token)
     async with aiohttp.ClientSession() as http:
-        chat = Chat(
-            settings, Conversations(settings.data), gateway, settings.build_model(http), PageTokens(http, settings)
-        )
-        gateway.on_change = chat.tell_status
-        app[CHAT] = chat
-        connection = asyncio.create_task(gateway.run())
+        app[SEATS] = seats = Seats(settings, http, settings.build_model(http))
+        app[LOGIN] = Login(http, settings)
+        if not settings.issuer:
+            seats.open_local()
         try:
             yield
         finally:
-            turns = [one.turn for one in chat.conversations.all() if one.turn is not None]
-            for task in (*turns, connection):
-                task.cancel()
-            await asyncio.gather(*turns, connection, return_exceptions=True)
+            await seats.close()
 
 
 async def _end_streams(app: web.Application) -> None:
     """The server waits for its handlers when it ends, and these would wait for ever."""
-    for conversation in app[CHAT].conversations.all():
-        conversation.close()
+    app[SEATS].close_streams()
 
 
 # ── handlers ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,43 +106,86 @@ async def get_health(request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok")
 
 
+async def begin_login(request: web.Request) -> web.StreamResponse:
+    """Lead the browser to the issuer, and remember in it that it began there."""
+    login = request.app[LOGIN]
+    if not login.settings.issuer:
+        raise web.HTTPNotFound(text="This chat has no login.")
+    try:
+        secret, address = await login.begin()
+    except LoginError as error:
+        return _problem(str(error), 502)
+    response = web.Response(status=303, headers={"location": address, "cache-control": "no-store"})
+    # Lax: the issuer, another site, leads back here.
+    _set_cookie(response, login.settings, ATTEMPT_COOKIE, secret, samesite="Lax", max_age=int(ATTEMPT_LIVES))
+    return response
+
+
+async def finish_login(request: web.Request) -> web.StreamResponse:
+    """Take the issuer's answer; the browser gets a new session, whatever it had before."""
+    login, seats = request.app[LOGIN], request.app[SEATS]
+    name = cookie_name(login.settings, ATTEMPT_COOKIE)
+    try:
+        person = await login.finish(request.cookies.get(name, ""), dict(request.query))
+    except LoginError as error:
+        return _problem(str(error), 400)
+    await seats.leave(request.cookies.get(cookie_name(login.settings), ""))
+    response = web.Response(status=303, headers={"location": "/", "cache-control": "no-store"})
+    _set_cookie(response, login.settings, SESSION_COOKIE, seats.open(person), samesite="Strict")
+    response.del_cookie(name, path="/")
+    return response
+
+
+async def sign_out(request: web.Request) -> web.StreamResponse:
+    """End the session of this browser: its streams, its connection to the gateway, and what the model does for it."""
+    seats = request.app[SEATS]
+    name = cookie_name(seats.settings)
+    await seats.leave(request.cookies.get(name, ""))
+    response = web.json_response({})
+    response.del_cookie(name, path="/")
+    return response
+
+
 async def get_token(request: web.Request) -> web.StreamResponse:
     """A token of the gateway for this page; empty if the gateway asks for none."""
     try:
-        return web.json_response({"token": await request.app[CHAT].tokens.get()}, headers={"cache-control": "no-store"})
+        return web.json_response({"token": await _seat(request).tokens.get()}, headers={"cache-control": "no-store"})
     except TokenError as error:
         raise web.HTTPBadGateway(text=str(error)) from error
 
 
 async def create_conversation(request: web.Request) -> web.StreamResponse:
     """A new, empty conversation."""
-    return web.json_response({"id": request.app[CHAT].conversations.create().id}, status=201)
+    return web.json_response({"id": _seat(request).conversations.create().id}, status=201)
 
 
 async def stream_changes(request: web.Request) -> web.StreamResponse:
     """All items of a conversation, then every change, as server-sent events. A page that connects again starts anew."""
-    chat, conversation = request.app[CHAT], _conversation(request)
+    seat, conversation = _seat(request), _conversation(request)
     headers = {"cache-control": "no-store", "content-type": "text/event-stream", "x-accel-buffering": "no"}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
-    await response.write(b"data: %s\n\n" % json.dumps({"status": chat.status()}).encode())
+    await response.write(b"data: %s\n\n" % json.dumps({"status": seat.status()}).encode())
     changes = conversation.changes(QUIET)
     with contextlib.suppress(ConnectionError):
         async with contextlib.aclosing(changes):
             async for change in changes:
+                if seat.has_ended:
+                    break
                 await response.write(b"data: %s\n\n" % change if change else b":\n\n")
     return response
 
 
 async def send_message(request: web.Request) -> web.StreamResponse:
     """The person's next message, or one that an app composed and the person agreed to send."""
-    chat, conversation, body = request.app[CHAT], _conversation(request), await _json(request)
+    body = await _json(request)
+    seat, conversation = _seat(request), _conversation(request)
     text, app = _text(body, "text"), body.get("app")
     if conversation.is_busy:
         raise web.HTTPConflict(text="The model is still at work: stop it first.")
     conversation.remove_failures()
     conversation.put(Message(new_id(), "user", text, app=str(app)[:80] if app else None))
-    chat.begin(conversation)
+    seat.begin(conversation)
     return web.json_response({}, status=202)
 
 
@@ -232,7 +217,7 @@ async def stop_turn(request: web.Request) -> web.StreamResponse:
 
 async def retry_turn(request: web.Request) -> web.StreamResponse:
     """Let the model answer again."""
-    request.app[CHAT].begin(_conversation(request))
+    _seat(request).begin(_conversation(request))
     return web.json_response({}, status=202)
 
 
@@ -240,8 +225,8 @@ async def retry_turn(request: web.Request) -> web.StreamResponse:
 
 
 def _guard(settings: Settings) -> Any:
-    """Answer only this origin's own page: other sites may neither read conversations nor write into them."""
-    host = urlsplit(settings.url).netloc
+    """Answer only this origin's own page, of a person who is signed in: others neither read nor write anything."""
+    host, name = urlsplit(settings.url).netloc, cookie_name(settings)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -253,6 +238,8 @@ def _guard(settings: Settings) -> Any:
                 raise web.HTTPForbidden(text="Only the chat's own page may do this.")
             if request.method == "POST" and request.content_type != "application/json":
                 raise web.HTTPUnsupportedMediaType(text="The body must be JSON.")
+            if request.app[SEATS].find(request.cookies.get(name, "")) is None:
+                raise web.HTTPUnauthorized(text="Nobody is signed in here.")
         return await handler(request)
 
     return guard
@@ -288,8 +275,38 @@ def _file(name: str) -> web.Response:
     )
 
 
+def cookie_name(settings: Settings, name: str = SESSION_COOKIE) -> str:
+    """Return the name of a cookie; over https it is one that no other host can set."""
+    return f"__Host-{name}" if settings.url.startswith("https:") else name
+
+
+def _set_cookie(response: web.Response, settings: Settings, name: str, value: str, **more: Any) -> None:
+    secure = settings.url.startswith("https:")
+    response.set_cookie(cookie_name(settings, name), value, path="/", httponly=True, secure=secure, **more)
+
+
+def _problem(text: str, status: int) -> web.Response:
+    """A page for a sign-in that went wrong."""
+    page = (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Parlour</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="stylesheet" href="chat.css">'
+        f'<main><section class="welcome"><h2>You are not signed in</h2><p>{html.escape(text)}</p>'
+        '<p><a class="button primary" href="/sign-in">Try again</a></p></section></main></html>'
+    )
+    return web.Response(text=page, content_type="text/html", status=status, headers={"cache-control": "no-store"})
+
+
+def _seat(request: web.Request) -> Seat:
+    """The seat of this browser, which the guard has found. Raises 401 if its session has ended since."""
+    seats = request.app[SEATS]
+    seat = seats.find(request.cookies.get(cookie_name(seats.settings), ""))
+    if seat is None:
+        raise web.HTTPUnauthorized(text="Nobody is signed in here.")
+    return seat
+
+
 def _conversation(request: web.Request) -> Conversation:
-    found = request.app[CHAT].conversations.find(request.match_info["id"])
+    found = _seat(request).conversations.find(request.match_info["id"])
     if found is None:
         raise web.HTTPNotFound(text="There is no such conversation.")
     return found

@@ -46,7 +46,8 @@ class Settings:
     """`gateway` is the plain address of the gateway, `console` the origin of its own pages, `url` the chat's origin.
 
     `frames` are the origins of the gateway's frames, as a source of a content security policy.
-    `gateway_token` is the person's token, if the gateway asks for one; the client exchanges it for those of the page.
+    People sign in at `issuer`, of which the chat is the client `login_id`; without it the chat belongs to one person,
+    and `gateway_token` is theirs, if the gateway asks for one. `client_id` exchanges a person's token for the page's.
     """
 
     data: Path
@@ -61,6 +62,9 @@ class Settings:
     gateway_token: str | None = field(default=None, repr=False)
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
+    issuer: str = ""
+    login_id: str = ""
+    login_secret: str = field(default="", repr=False)
     display_modes: Mapping[str, str] = field(default_factory=lambda: {"board": "fullscreen"})
     pace: float = 0.025
 
@@ -85,6 +89,8 @@ def read_settings(environ: Mapping[str, str], data: Path) -> Settings:
     key = environ.get("CHAT_API_KEY") or environ.get(f"{provider.upper()}_API_KEY", "")
     if not key.isascii() or not key.isprintable():
         raise SettingsError("The key of the model contains characters that no header can carry: copy it again.")
+    if environ.get("CHAT_ISSUER") and not (environ.get("CHAT_LOGIN_ID") and environ.get("CHAT_CLIENT_ID")):
+        raise SettingsError("With CHAT_ISSUER, set CHAT_LOGIN_ID and CHAT_CLIENT_ID, too: see the chat's README.md.")
     return Settings(
         data=data,
         gateway=environ.get("CHAT_GATEWAY", GATEWAY).rstrip("/"),
@@ -98,6 +104,9 @@ def read_settings(environ: Mapping[str, str], data: Path) -> Settings:
         gateway_token=environ.get("CHAT_GATEWAY_TOKEN") or None,
         client_id=environ.get("CHAT_CLIENT_ID", ""),
         client_secret=environ.get("CHAT_CLIENT_SECRET", ""),
+        issuer=environ.get("CHAT_ISSUER", ""),
+        login_id=environ.get("CHAT_LOGIN_ID", ""),
+        login_secret=environ.get("CHAT_LOGIN_SECRET", ""),
     )
 
 

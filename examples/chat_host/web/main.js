@@ -49,9 +49,34 @@ async function startNew() {
     await open((await post("conversations")).id);
     at("text").focus();
   } catch (error) {
+    if (isSignedOut(error)) return showSignIn();
     at("offline").textContent = error.message;
     setTimeout(startNew, 3000);
   }
+}
+
+const isSignedOut = (error) => error instanceof RequestError && error.status === 401;
+
+/** Nobody is signed in (any more): nothing of a conversation stays on the page, and no view of an app. */
+function showSignIn() {
+  unfollow();
+  localStorage.removeItem(STORED);
+  if (!view.isEmpty) return location.reload();
+  document.body.dataset.signedOut = "";
+  for (const id of ["welcome", "working", "new", "sign-out", "to-end"]) at(id).hidden = true;
+  at("offline").textContent = "";
+  at("model").textContent = "";
+  at("signed-out").hidden = false;
+}
+
+async function signOut() {
+  try {
+    await post("sign-out");
+  } catch (error) {
+    if (!isSignedOut(error)) return void (at("offline").textContent = error.message);
+  }
+  localStorage.removeItem(STORED);
+  location.reload(); // with it end the views of apps
 }
 
 /** Take one change of the stream. */
@@ -69,7 +94,10 @@ function change({ items, item, append, removed, busy, status }) {
   if (follows || items) toEnd();
 }
 
-function showStatus({ model, connected, tools, gateway }) {
+function showStatus({ person, model, connected, tools, gateway }) {
+  at("sign-out").hidden = !person;
+  at("sign-out").setAttribute("aria-label", `Sign out ${person}`);
+  at("person").textContent = person;
   if (connected) apps.connect(gateway);
   at("model").textContent = model;
   at("dot").dataset.state = connected ? "on" : "off";
@@ -111,6 +139,7 @@ async function call(path, body) {
     return true;
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
+    if (isSignedOut(error)) location.reload();
     at("offline").textContent = error.message;
     return false;
   }
@@ -149,6 +178,7 @@ at("stop").addEventListener("click", async () => {
   at("text").focus();
 });
 at("new").addEventListener("click", startNew);
+at("sign-out").addEventListener("click", signOut);
 
 /** Ask the person whether an app may write in their name. One question at a time: others are declined. */
 async function askConsent(app, text) {

@@ -17,11 +17,13 @@ import yaml
 from examples.cart_app.demo import AUTH_PORT, GATEWAY_PORT, DemoError
 from examples.chat_host import demo
 from examples.chat_host.models.scripted import read_script
-from examples.chat_host.settings import CONSOLE, GATEWAY, URL
+from examples.chat_host.settings import CONSOLE, GATEWAY, URL, Settings
 from gateway.config import load_config
 from tests.board import build_board
 from tests.leaks.marks import MARK
 from tests.world import free_port, local_client
+
+SECRETS = ("CHAT_CLIENT_SECRET", "CONSOLE_SECRET")
 
 
 def test_addresses_are_those_of_the_files() -> None:
@@ -33,6 +35,8 @@ def test_addresses_are_those_of_the_files() -> None:
     assert config["server"]["listen"] == f"127.0.0.1:{GATEWAY_PORT}"
     assert (urlsplit(GATEWAY).port, urlsplit(CONSOLE).port) == (GATEWAY_PORT, GATEWAY_PORT)
     assert f"127.0.0.1:{demo.BOARD_PORT}" in board
+    issuers = {one["issuer"] for one in (*config["auth"], *config["hosts"])}
+    assert issuers == {demo.login_environ()["CHAT_ISSUER"]}
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -43,7 +47,9 @@ def test_the_gateway_takes_the_configuration_of_the_demo(tmp_path: Path, install
     if installed:
         server.write_text("")
 
-    config = load_config(demo.write_config(tmp_path, server), {"SHOP_SECRET": f"a secret of these tests {MARK}"})
+    config = load_config(
+        demo.write_config(tmp_path, server), dict.fromkeys(("SHOP_SECRET", *SECRETS), f"a secret of these tests {MARK}")
+    )
 
     assert set(config.apps) == {"cart", "board"}
     assert set(config.upstreams) == ({"budget"} if installed else set())
@@ -61,7 +67,7 @@ def test_the_command_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.M
     """A board that was not built."""
     monkeypatch.setattr(demo, "BOARD", tmp_path)
     with pytest.raises(DemoError, match="npm run build in examples/board_app/web"):
-        demo.parts(tmp_path, 8070)
+        demo.parts(tmp_path, Settings(tmp_path))
 
 
 def test_a_busy_port_or_a_bad_setting_ends_the_command_with_1(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from examples.chat_host.gateway_client import COLLECT
 from examples.chat_host.models.base import Part, TextDelta
 from examples.chat_host.page_token import PageTokens, TokenError
-from examples.chat_host.server import CHAT, build_app, content_security_policy
+from examples.chat_host.server import SEATS, build_app, content_security_policy
 from examples.chat_host.settings import Settings, SettingsError, read_settings
 from examples.chat_host.turn import MOST_ANSWERS
 from tests.doors.test_host_pages import SECRET as HOST_SECRET
@@ -135,9 +135,11 @@ async def test_a_fault_of_the_chat_is_told_and_logged(tmp_path: Path, caplog: py
     app = build_app(settings_for(tmp_path, door.port, "http://localhost:9"))
     await door.start(app)
     try:
-        app[CHAT].model = FaultyModel()
-        conversation = app[CHAT].conversations.create()
-        app[CHAT].begin(conversation)
+        seat = app[SEATS].find("")
+        assert seat is not None
+        seat.model = FaultyModel()
+        conversation = seat.conversations.create()
+        seat.begin(conversation)
         turn = conversation.turn
         assert turn is not None
         await asyncio.wait({turn})
@@ -308,7 +310,7 @@ async def test_the_page_gets_a_token_of_its_person(tmp_path: Path) -> None:
             assert await gateway.ticket(page_headers(person)) != 200
             wrong = replace(chat.settings, client_secret="another secret")
             with pytest.raises(TokenError, match="No host under `hosts`"):
-                await PageTokens(chat.http, wrong).get()
+                await PageTokens(chat.http, wrong, person).get()
 
 
 async def test_a_running_call_is_collected(tmp_path: Path) -> None:
