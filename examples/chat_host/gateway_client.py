@@ -64,14 +64,15 @@ class GatewayTool:
 class Gateway:
     """Connects to `url`, stays connected while `run` runs, and knows the tools of the moment.
 
-    `console` is the origin of the gateway's own pages; `token` identifies the person, where the gateway asks for one.
+    `is_connected` is None before the first attempt has ended. `console` is the origin of its own pages; `token`
+    identifies the person, where the gateway asks for one.
     """
 
     url: str
     console: str
     token: str | None = field(default=None, repr=False)
     tools: tuple[GatewayTool, ...] = ()
-    is_connected: bool = False
+    is_connected: bool | None = None
     is_closing: bool = False
     on_change: Callable[[], None] = lambda: None
     _client: Client | None = None

@@ -34,7 +34,7 @@ STYLE = """
 :root { color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif; }
 body { margin: 0; min-height: 100vh; display: grid; place-items: center; color: light-dark(#1d2421, #eceeec);
   background: light-dark(#f2f0ea, #16181a); }
-main { width: min(22rem, calc(100vw - 4rem)); padding: 1.75rem; border-radius: 14px;
+main { box-sizing: border-box; width: min(26rem, calc(100vw - 2rem)); padding: 1.75rem; border-radius: 14px;
   background: light-dark(#fff, #1e2123); border: 1px solid light-dark(#e2ded4, #363b3f); }
 h1 { margin: 0; font-size: 1.4rem; letter-spacing: -0.02em; }
 p { margin: 0.4rem 0 1.2rem; color: light-dark(#59625d, #a9b1ad); }

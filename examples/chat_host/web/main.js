@@ -97,12 +97,14 @@ function change({ items, item, append, removed, busy, status }) {
 function showStatus({ person, model, connected, tools, gateway }) {
   at("sign-out").hidden = !person;
   at("sign-out").setAttribute("aria-label", `Sign out ${person}`);
+  at("sign-out").title = "Sign out";
   at("person").textContent = person;
   if (connected) apps.connect(gateway);
   at("model").textContent = model;
-  at("dot").dataset.state = connected ? "on" : "off";
-  at("dot").title = connected ? `Connected to the gateway: ${tools} tools` : "The gateway cannot be reached";
-  at("offline").textContent = connected ? "" : "The gateway cannot be reached: apps and tools are missing until it is back.";
+  const isAway = connected === false; // null: it is not known yet
+  at("dot").dataset.state = connected ? "on" : isAway ? "off" : "";
+  at("dot").title = connected ? `Connected to the gateway: ${tools} tools` : isAway ? "The gateway cannot be reached" : "Connecting";
+  at("offline").textContent = !isAway ? "" : "The gateway cannot be reached: apps and tools are missing until it is back.";
 }
 
 function setBusy(busy) {
