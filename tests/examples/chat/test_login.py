@@ -89,6 +89,8 @@ async def test_a_person_signs_in_and_out(tmp_path: Path) -> None:
         id = (await chat.post(http, "conversations"))["id"]
 
         kept = {one.key: one.value for one in http.cookie_jar}
+        async with aiohttp.ClientSession(cookies=kept) as same:
+            assert "id" in await chat.post(same, "conversations")
         async with http.get(f"{chat.url}/api/conversations/{id}/events") as stream:
             assert b'"person": "Alice Ferreira"' in await stream.content.readline()
             assert await chat.post(http, "sign-out") == {}
