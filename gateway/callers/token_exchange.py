@@ -39,6 +39,7 @@ _KNOWN: Final = (
     *("grant_type", "subject_token", "subject_token_type", "requested_token_type", "scope", "resource", "audience"),
     *("client_id", "client_secret", "client_assertion", "client_assertion_type", "actor_token", "actor_token_type"),
 )
+_REPEATABLE: Final = ("resource", "audience")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +60,25 @@ class Assertion:
 
 
 def read_form(body: bytes) -> dict[str, str]:
-    """Return the parameters of a token request (RFC 6749 3.2). Raises `Unidentified` (`invalid_request`)."""
+    """Return the parameters of a token request (RFC 6749 3.2). Raises `Unidentified` (`invalid_request`).
+
+    Those of `_REPEATABLE` that occur several times are one text here, with a space between two (RFC 8693 2.1).
+    """
     try:
         pairs = parse_qsl(
             body.decode("ascii"),
             keep_blank_values=True,
-            strict_parsing=True,
+            strict_parsing=bool(body),
             max_num_fields=_PARAMETERS,
             errors="strict",
         )
     except ValueError:
         raise invalid("The body must be application/x-www-form-urlencoded, in UTF-8.") from None
-    form = dict(pairs)
-    if len(form) != len(pairs):
-        raise invalid("A parameter occurs twice.")
+    form = dict[str, str]()
+    for name, value in pairs:
+        if name in form and name not in _REPEATABLE:
+            raise invalid("A parameter occurs twice.")
+        form[name] = f"{form[name]} {value}".strip() if name in form else value
     return {name: value for name, value in form.items() if value and name in _KNOWN}
 
 
@@ -87,11 +93,13 @@ def authenticate(
     """Return the host site whose back end sends `form` (RFC 6749 2.3, RFC 7523 2.2).
 
     `authorization` are the fields of that name, `audiences` what an assertion may be for; `unused` marks an assertion
-    as used, and returns whether it was not before. Raises `Unidentified` (`invalid_client`, `invalid_request`).
+    as used, and returns whether it was not before. Raises `Unidentified`: `invalid_client` if there is no
+    authentication, or it fails, and `invalid_request` if there are several (RFC 6749 5.2).
     """
-    ways = [bool(authorization), "client_secret" in form, "client_assertion" in form]
-    if sum(ways) != 1 or len(authorization) > 1:
-        raise invalid("A client authenticates in one way: client_secret_basic, client_secret_post or private_key_jwt.")
+    ways = len(authorization) + ("client_secret" in form) + ("client_assertion" in form)
+    if ways != 1:
+        detail = "A client authenticates in one way: client_secret_basic, client_secret_post or private_key_jwt."
+        raise invalid(detail) if ways else _unknown_client(detail)
     if "client_assertion" in form:
         return _by_assertion(form, sites, audiences, now, unused)
     id, secret = _basic(authorization[0]) if authorization else (form.get("client_id", ""), form["client_secret"])
@@ -112,7 +120,7 @@ def _by_assertion(
     unused: Callable[[Assertion], bool],
 ) -> HostSite:
     if form.get("client_assertion_type") != ASSERTION:
-        raise invalid(f"`client_assertion_type` must be {ASSERTION}.")
+        raise _unknown_client(f"`client_assertion_type` must be {ASSERTION}.")
     token = parse_token(form["client_assertion"])
     site = _site(sites, token.claims.get("sub")) if token is not None else None
     if token is None or site is None or not site.jwks:
@@ -151,7 +159,7 @@ def read_request(form: Mapping[str, str], targets: Collection[str]) -> ExchangeR
     if "actor_token" in form or "actor_token_type" in form:
         raise invalid("There is no `actor_token` here: the client itself acts for the person.")
     for name in ("resource", "audience"):
-        if name in form and form[name] not in targets:
+        if not set(form.get(name, "").split(" ")) <= {"", *targets}:
             raise Unidentified(f"`{name}` must be {' or '.join(targets)}.", "invalid_target", status=400)
     scope = form.get("scope", "").split()
     if not all(one.startswith(SCOPE) and len(one) > len(SCOPE) for one in scope):
@@ -166,11 +174,11 @@ def exchange(site: HostSite, principal: Principal, requested_apps: Sequence[str]
     """
     claims = principal.claims
     if principal.shared:
-        raise _bad_grant("This token belongs to no person.")
+        raise invalid("This token belongs to no person.")
     if "act" in claims:
-        raise _bad_grant("This token was delegated before: exchange the person's own.")
+        raise invalid("This token was delegated before: exchange the person's own.")
     if "may_act" in claims and not _names(claims["may_act"], str(site.client_id)):
-        raise _bad_grant("`may_act` of this token names another client.")
+        raise invalid("`may_act` of this token names another client.")
     unknown = [name for name in requested_apps if name not in site.apps]
     if unknown:
         raise Unidentified(f"This host may not open {', '.join(unknown)[:200]}.", "invalid_scope", status=400)
@@ -194,12 +202,8 @@ def actor_of(claims: Mapping[str, Json]) -> str | None:
 
 
 def invalid(detail: str) -> Unidentified:
-    """Return the error of a malformed request."""
+    """Return the error of a request that is malformed, or whose token of a person is refused (RFC 8693 2.2.2)."""
     return Unidentified(detail, "invalid_request", status=400)
-
-
-def _bad_grant(detail: str) -> Unidentified:
-    return Unidentified(detail, "invalid_grant", status=400)
 
 
 def _unknown_client(detail: str = "No host under `hosts` has this client id and secret.") -> Unidentified:

@@ -133,7 +133,12 @@ def is_metadata(site: Site, route: str) -> bool:
     return site in (Site.CONSOLE, Site.PLAIN) and (route.startswith(METADATA) or route == SERVER_METADATA)
 
 
-_UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: not allowed in error_description
+_UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6749 5.2, RFC 6750 3
+
+
+def describe(error: Unidentified) -> str:
+    """Return the `error_description` of an error, in the characters that are allowed there."""
+    return _UNQUOTED.sub("'", error.detail)
 
 
 class Challenges:
@@ -180,7 +185,7 @@ class Challenges:
             scope = " ".join(dict.fromkeys(word for issuer in issuers for word in issuer.scope))
             fields |= {"scope": scope} if scope else {}
         if error.error:
-            fields |= {"error": error.error, "error_description": _UNQUOTED.sub("'", error.detail)}
+            fields |= {"error": error.error, "error_description": describe(error)}
         fields = fields or {"realm": "webmcp-gateway"}
         return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in fields.items())
 

@@ -31,7 +31,7 @@ from gateway.callers.token_exchange import (
 )
 from gateway.credentials import ALGORITHMS
 from gateway.crypto import base64url, digest
-from gateway.doors.access import EXCHANGE, SERVER_METADATA, IncomingRequest, Site
+from gateway.doors.access import EXCHANGE, SERVER_METADATA, IncomingRequest, Site, describe
 from gateway.doors.client_limits import LookupLimits
 from gateway.doors.identify import CallerRules, Identify
 from gateway.doors.issuers import RecentLookups
@@ -330,9 +330,9 @@ class ExchangeDoor:
         except Unidentified as error:
             if error.status >= 500:
                 raise Unidentified(error.detail, "temporarily_unavailable", status=503) from error
-            raise Unidentified(f"subject_token: {error.detail}", "invalid_grant", status=400) from error
+            raise invalid(f"subject_token: {error.detail}") from error
         if principal is None:
-            raise Unidentified(f"subject_token is not a token of {site.issuer}.", "invalid_grant", status=400)
+            raise invalid(f"subject_token is not a token of {site.issuer}.")
         return principal
 
     async def _use(self, assertion: Assertion, now: float) -> None:
@@ -365,7 +365,7 @@ def _refuse(error: Unidentified) -> RefusedResponse:
         error.error.replace("_", "-"),
         error.detail,
         status=error.status,
-        body=plain_json({"error": error.error, "error_description": error.detail}).encode(),
+        body=plain_json({"error": error.error, "error_description": describe(error)}).encode(),
         content_type="application/json",
         headers={**_FRESH, **headers},
     )

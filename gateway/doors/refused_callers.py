@@ -24,7 +24,7 @@ MALFORMED: Final = "malformed"
 
 CODES: Final = (
     *("bad-csrf", "bad-request", "bad-signature", "bad-ticket", "foreign-page", "http-version", "login-too-old"),
-    *("invalid-client", "invalid-grant", "invalid-request", "invalid-scope", "invalid-target", "slow-down"),
+    *("invalid-client", "invalid-request", "invalid-scope", "invalid-target", "slow-down"),
     "unsupported-grant-type",
     *(MALFORMED, "no-login", "not-allowed", "not-logged-in", "other-person", "rate-limited", "too-many-requests"),
     *("too-many-streams", "transfer-coding", "unidentified", "unknown-host"),

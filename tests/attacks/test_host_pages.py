@@ -57,7 +57,7 @@ async def test_no_wrong_token_is_exchanged_and_no_exchanged_one_opens_another_do
         wrong = []
         for case in family("access-tokens") if fast else ():
             status, told = await exchange(world, make_token(case, evil, world))
-            expected = (200, None) if case["expect"] == "open" else (400, "invalid_grant")
+            expected = (200, None) if case["expect"] == "open" else (400, "invalid_request")
             if (status, told.get("error")) != expected:
                 wrong.append(f"{case['id']} ({case['why']}): {status} {told}")
         assert not wrong, "\n".join(wrong)

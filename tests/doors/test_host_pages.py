@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs, quote_plus, urlsplit
+from urllib.parse import parse_qs, quote_plus, urlencode, urlsplit
 
 import aiohttp
 import pytest
@@ -263,7 +264,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "another audience": ({"audience": "shop"}, "invalid_target"),
     "another scope": ({"scope": "approve"}, "invalid_scope"),
     "another app": ({"scope": "bridge:cart bridge:other"}, "invalid_scope"),
-    "garbage": ({"subject_token": "garbage"}, "invalid_grant"),
+    "garbage": ({"subject_token": "garbage"}, "invalid_request"),
     "two ways": ({"client_secret": SECRET, "client_id": "chat"}, "invalid_request"),
     "another client id": ({"client_id": "canvas"}, "invalid_request"),
 }
@@ -282,16 +283,16 @@ SUBJECTS: dict[str, dict[str, Any]] = {
 
 
 async def test_a_wrong_request_gets_the_error_of_its_rfc(tmp_path: Path) -> None:
-    """RFC 6749 5.2 and RFC 8693 2.2.2; a token of another issuer, audience, client, or actor is no grant."""
+    """RFC 6749 5.2 and RFC 8693 2.2.2; a token of another issuer, audience, client, or actor is invalid."""
     async with hosted(tmp_path) as host, issuer() as foreign:
         for name, (change, error) in REFUSED.items():
             status, told = await host.exchange(**change)
             assert (status, told["error"]) == (400, error), name
         for name, claims in SUBJECTS.items():
             status, told = await host.exchange(subject_token=host.subject(**claims))
-            assert (status, told["error"]) == (400, "invalid_grant"), name
+            assert (status, told["error"]) == (400, "invalid_request"), name
         foreigner = foreign.sign(foreign.claims("https://gateway.example"))
-        assert (await host.exchange(subject_token=foreigner))[1]["error"] == "invalid_grant"
+        assert (await host.exchange(subject_token=foreigner))[1]["error"] == "invalid_request"
         assert (await host.exchange(subject_token=host.subject(may_act={"sub": "chat"})))[0] == 200
         form = {"grant_type": GRANT, "subject_token": host.subject(), "subject_token_type": ACCESS_TOKEN}
         for headers in (
@@ -304,7 +305,17 @@ async def test_a_wrong_request_gets_the_error_of_its_rfc(tmp_path: Path) -> None
             assert (status, told["error"]) == (401, "invalid_client")
         for wrong in (await host.token(), {"authorization": f"Bearer {host.subject()}"}):
             assert (await host.ask(form, {"authorization": wrong["authorization"]}))[0] == 401
-        assert (await host.ask(form))[1]["error"] == "invalid_request"
+        for unproven in (
+            {},
+            {"client_id": "chat"},
+            {"client_assertion": "x.y.z"},
+            {"client_assertion_type": ASSERTION},
+        ):
+            status, told = await host.ask({**form, **unproven})
+            assert (status, told["error"]) == (401, "invalid_client"), unproven
+        _, told = await host.exchange(scope='bridge:\u00fc"')
+        assert told["error"] == "invalid_scope"
+        assert re.fullmatch(r"[ !#-\[\]-~]+", told["error_description"])
         assert (await host.ask({**form, "client_id": "chat", "client_secret": SECRET}))[0] == 200
         async with host.world.client() as http:
             body = "&".join(["grant_type=a", "grant_type=b"])
@@ -312,12 +323,22 @@ async def test_a_wrong_request_gets_the_error_of_its_rfc(tmp_path: Path) -> None
             for data, status in ((body, 400), ("%ff", 400), ("x" * (host_pages.FORM + 1), 413)):
                 async with http.post(f"{host.world.url}/oauth/token", data=data, headers=kind) as answer:
                     assert answer.status == status
+            async with http.post(
+                f"{host.world.url}/oauth/token", data="", headers={**kind, "authorization": ""}
+            ) as answer:
+                assert answer.status == 401
+                assert answer.headers["www-authenticate"].startswith("Basic ")
+            for resources, status in ((["", "/mcp"], 200), (["", "/other"], 400)):
+                named = [("resource", f"{host.world.url}{path}") for path in resources]
+                data = urlencode([*form.items(), *named])
+                async with http.post(f"{host.world.url}/oauth/token", data=data, headers=kind) as answer:
+                    assert answer.status == status, await answer.text()
             async with http.post(f"{host.world.url}/oauth/token", json={}, headers=basic("chat", SECRET)) as answer:
                 assert (await answer.json())["error"] == "invalid_request"
             async with http.post(f"{host.world.console}/oauth/token", data=form, headers={"origin": EVIL}) as answer:
                 assert answer.status == 403
         refused = [line["fields"] for line in host.world.records() if line["fields"]["kind"] == "caller"]
-        assert {"invalid-client", "invalid-grant", "invalid-scope"} <= {one["reason"] for one in refused}
+        assert {"invalid-client", "invalid-request", "invalid-scope"} <= {one["reason"] for one in refused}
 
 
 async def test_a_back_end_may_sign_instead_of_sharing_a_secret(tmp_path: Path) -> None:
@@ -344,9 +365,8 @@ async def test_a_back_end_may_sign_instead_of_sharing_a_secret(tmp_path: Path) -
             assert status == expected, (changes, told)
         other = Hosted(host.world, host.issuer, ECKey.generate_key("P-256"))
         assert (await host.ask({**form, "client_assertion": other.assertion(jti="g")}))[0] == 401
-        assert (await host.ask({**form, "client_assertion": host.assertion(jti="h"), "client_assertion_type": "x"}))[
-            0
-        ] == 400
+        signed = {**form, "client_assertion": host.assertion(jti="h"), "client_assertion_type": "urn:example:saml"}
+        assert (await host.ask(signed))[0] == 401
 
 
 async def test_what_a_page_has_open_ends_with_its_person_and_its_entry(
