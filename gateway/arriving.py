@@ -53,10 +53,13 @@ async def whole(
 ) -> bytes:
     """Read the body of `request`; `taken` gets the size of each part and may raise, `rest` is awaited between parts.
 
-    Raises `HTTPRequestEntityTooLarge` as soon as there are more than `most` bytes, and `HTTPRequestTimeout` if no byte
-    arrives for `within` seconds (default `SILENCE`), or if the whole takes longer than `within` plus a second for each
-    `SLOWEST` bytes; `bound` is reported as exceeded then.
+    Raises `HTTPRequestEntityTooLarge` before anything is read if `Content-Length` is more than `most`, otherwise as
+    soon as there are more bytes; and `HTTPRequestTimeout` if no byte arrives for `within` seconds (default `SILENCE`),
+    or if the whole takes longer than `within` plus a second for each `SLOWEST` bytes; `bound` is reported as exceeded
+    then.
     """
+    if (request.content_length or 0) > most:
+        raise web.HTTPRequestEntityTooLarge(most, request.content_length or 0)
     within = SILENCE if within is None else within
     loop = asyncio.get_running_loop()
     began = loop.time()

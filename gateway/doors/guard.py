@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -303,9 +304,15 @@ def _take_refused(request: web.Request) -> RefusedCaller | None:
 
 
 def _end_unreadable(request: web.Request, answer: web.StreamResponse) -> None:
-    """Close the connection after a body with invalid encoding, and read nothing more."""
+    """Close the connection after a body with invalid encoding, and read nothing more of it.
+
+    Close it also after a refusal of a body that has not arrived: aiohttp still reads and drops what arrives within
+    some seconds, so that the client can read the answer, but takes nothing of it for the next request.
+    """
     if request.content.exception() is not None:
         request.content.feed_eof()  # otherwise aiohttp reads on, and reports the error as the handler's
+        answer.force_close()
+    elif answer.status >= HTTPStatus.BAD_REQUEST and not request.content.is_eof():
         answer.force_close()
 
 

@@ -247,10 +247,10 @@ class McpMount:
         if (learning := self._views.learn(principal)) is not None:
             await learning  # the tools of pages at other processes, which a client without a session cannot wait for
         limit = self._body_limit()
-        large = (request.content_length or 0) > limit
-        if large:
+        if (request.content_length or 0) > limit:
             MESSAGES.report(principal.id)
-        if request.method != "POST" or large:  # a body over the limit is refused unread
+            return _unread_error(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")
+        if request.method != "POST":
             return await self._serve(request, principal, None)
         with reserve_room(self._room, principal.id) as reserve:
             try:

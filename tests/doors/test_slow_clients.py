@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.doors import client_limits, runner
+from gateway.model import LARGEST_BODY
+from tests.doors.bridge.test_bridge import console
 from tests.mcp.fast_cases import HEAD as CALL_HEAD
 from tests.mcp.fast_cases import message
 from tests.mcp.mounts import Mount
@@ -242,3 +244,42 @@ async def test_a_long_head_with_an_end_is_read(world: World) -> None:
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
             await reader.readuntil(b"}")
     writer.close()
+
+
+@pytest.mark.parametrize("expect", ["", "expect: 100-continue\r\n"], ids=["", "expect"])
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        ("cart.localhost", "/api/cart"),
+        ("localhost", "/mcp"),
+        ("gateway.localhost", "/mcp/cart"),
+        ("gateway.localhost", "/bridge/tickets"),
+        ("gateway.localhost", "/api/approvals/x"),
+    ],
+)
+async def test_the_length_alone_refuses_a_body(world: World, host: str, path: str, expect: str) -> None:
+    """Nothing of the body is sent; whoever sends it nevertheless can read the answer, and then the end."""
+    async with console(world) as http:
+        csrf = http.headers["webmcp-gateway-csrf"]
+    length = 8 * LARGEST_BODY
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    origin = f"http://{host}:{world.gateway.port}"
+    fields = f"origin: {origin}\r\nwebmcp-gateway-csrf: {csrf}\r\naccept: application/json, text/event-stream\r\n"
+    writer.write(
+        f"POST {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\n{fields}{expect}"
+        f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n".encode()
+    )
+    async with asyncio.timeout(60):
+        head = await reader.readuntil(b"\r\n\r\n")
+        if expect and b" 100 " in head:
+            head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 413 "), head
+        assert b"connection: close" in head.lower()
+        for _ in range(8):  # the answer can be read by whoever sends on
+            writer.write(b" " * 65536)
+            await writer.drain()
+        await reader.readuntil(b"}")
+    writer.close()
+    with suppress(ConnectionResetError, BrokenPipeError):
+        await writer.wait_closed()
+    assert world.arrived() == []
