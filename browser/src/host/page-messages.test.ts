@@ -84,3 +84,31 @@ test("a member that is undefined is as good as absent", () => {
 test("a message of the gateway is wrapped", () => {
   expect(envelope(ping)).toEqual({ channel: "mcp-iframe", type: "mcp", direction: "client-to-server", payload: ping });
 });
+
+test.each([
+  ["tools/call", {}, "`name` must be a string."],
+  ["tools/call", { name: 7 }, "`name` must be a string."],
+  ["tools/call", { name: "x", arguments: [] }, "`arguments` must be an object."],
+  ["tools/call", { name: "x", arguments: null }, "`arguments` must be an object."],
+  ["resources/read", undefined, "`uri` must be a string."],
+  ["resources/list", { cursor: 1 }, "`cursor` must be a string."],
+  ["prompts/get", { name: {} }, "`name` must be a string."],
+  ["completion/complete", { ref: "x", argument: {} }, "`ref` must be an object."],
+  ["ui/open-link", { url: ["https://a.example"] }, "`url` must be a string."],
+  ["ui/message", { role: "user", content: "x" }, "`content` must be an array."],
+  ["ui/request-display-mode", {}, "`mode` must be a string."],
+])("a request with a wrong parameter is -32602, and its field is named: %s %j", (method, params, words) => {
+  const answer = { id: 1, error: { code: -32602, message: `${method}: ${words}` } };
+  expect(sortPageMessage({ ...ping, method, ...(params && { params }) })).toMatchObject({ kind: "refused", channel: "ui", answer });
+});
+
+test.each([
+  ["tools/call", { name: "x" }],
+  ["tools/call", { name: "x", arguments: {}, _meta: {} }],
+  ["resources/list", undefined],
+  ["vendor/own", { name: 7 }],
+  ["constructor", {}],
+])("a request with right parameters, or of a method that is not known here, is passed: %s %j", (method, params) => {
+  const message = { ...ping, method, ...(params && { params }) };
+  expect(sortPageMessage(message)).toEqual({ kind: "ui", message, initialize: false });
+});

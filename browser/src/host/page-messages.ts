@@ -74,6 +74,8 @@ function sortUi(data: JsonObject): PageMessage {
   if (refused) return { kind: "refused", channel: "ui", answer: refused as unknown as JsonObject };
   const fault = invalidReason(data);
   if (fault !== null) return refuse("ui", data, fault);
+  const wrong = wrongField(data);
+  if (wrong !== null) return refuse("ui", data, wrong, INVALID_PARAMS);
   const method = data["method"];
   if (method === "ui/notifications/sandbox-gesture") return sortGesture(data);
   if (method === "ui/notifications/sandbox-page-left") return sortLeft(data);
@@ -107,8 +109,45 @@ function invalidReason(message: JsonObject): string | null {
   }
 }
 
+/** JSON-RPC 2.0. */
+const INVALID_PARAMS = -32602;
+
+type Kind = "text" | "object" | "list";
+/** The parameters of a page's requests by method, those with `?` may be absent. The SDK answers a wrong one with its validator's text. */
+const PARAMS: Readonly<Record<string, Readonly<Record<string, Kind | `${Kind}?`>>>> = {
+  "tools/call": { name: "text", arguments: "object?" },
+  "resources/read": { uri: "text" },
+  "tools/list": { cursor: "text?" },
+  "resources/list": { cursor: "text?" },
+  "resources/templates/list": { cursor: "text?" },
+  "prompts/list": { cursor: "text?" },
+  "prompts/get": { name: "text", arguments: "object?" },
+  "completion/complete": { ref: "object", argument: "object" },
+  "ui/open-link": { url: "text" },
+  "ui/message": { role: "text", content: "list" },
+  "ui/update-model-context": { content: "list?", structuredContent: "object?" },
+  "ui/download-file": { contents: "list" },
+  "ui/request-display-mode": { mode: "text" },
+};
+const KINDS: Readonly<Record<Kind, [name: string, is: (value: unknown) => boolean]>> = {
+  text: ["a string", (value) => typeof value === "string"],
+  object: ["an object", isObject],
+  list: ["an array", Array.isArray],
+};
+
+/** What is wrong with the parameters of a request, which names the field; null if nothing is. */
+function wrongField({ id, method, params = {} }: JsonObject): string | null {
+  if (id === undefined || typeof method !== "string" || !isObject(params)) return null;
+  for (const [field, kind] of Object.entries(PARAMS[method] ?? {})) {
+    const [name, is] = KINDS[kind.replace("?", "") as Kind];
+    if (params[field] === undefined && kind.endsWith("?")) continue;
+    if (!is(params[field])) return `${method}: \`${field}\` must be ${name}.`;
+  }
+  return null;
+}
+
 /** A message with this fault: a call is answered. */
-function refuse(channel: Channel, { jsonrpc, id, method }: JsonObject, fault: string): PageMessage {
+function refuse(channel: Channel, { jsonrpc, id, method }: JsonObject, fault: string, code = BAD_MESSAGE): PageMessage {
   const isCall = jsonrpc === "2.0" && method !== undefined && (typeof id === "string" || typeof id === "number");
-  return isCall ? { kind: "refused", channel, answer: failure(id, BAD_MESSAGE, fault) } : GARBAGE;
+  return isCall ? { kind: "refused", channel, answer: failure(id, code, fault) } : GARBAGE;
 }

@@ -100,7 +100,9 @@ class UpstreamAnswers:
         try:
             validate_client_request(method, version_of(params), dict(params))
         except ValidationError as error:
-            raise MCPError(types.INVALID_PARAMS, f"These are no parameters of {method}.") from error
+            place = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]
+            field = ".".join(str(part) for part in place if part != "params")[:128]
+            raise MCPError(types.INVALID_PARAMS, f"{method}: `{field or 'params'}` is missing or wrong.") from error
         meta = params.get("_meta")
         try:
             with continue_trace(meta if isinstance(meta, dict) else None):
