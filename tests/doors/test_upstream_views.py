@@ -278,12 +278,14 @@ async def test_a_view_reads_lists_page_by_page(tmp_path: Path, era: str) -> None
 async def test_what_a_view_says_wrongly_fails_alone(tmp_path: Path, era: str) -> None:
     """Malformed parameters, and a tool that is in no policy."""
     async with opened(tmp_path, era) as view:
-        for method, params, code in (
-            ("tools/call", {"name": 7}, -32602),
-            ("resources/read", {}, -32602),
-            ("prompts/get", {"name": {}}, -32602),
+        for method, params, field in (
+            ("tools/call", {"name": 7}, "name"),
+            ("tools/call", {"name": "both", "arguments": []}, "arguments"),
+            ("resources/read", {}, "uri"),
+            ("prompts/get", {"name": {}}, "name"),
         ):
-            assert (await view.ask(method, **params))["error"]["code"] == code
+            error = (await view.ask(method, **params))["error"]
+            assert (error["code"], error["message"]) == (-32602, f"{method}: `{field}` is missing or wrong.")
         refused = await view.result("tools/call", name="unlisted", arguments={})
         assert refused["structuredContent"]["reason"] == "policy-denied"
 
