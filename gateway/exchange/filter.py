@@ -9,7 +9,7 @@ import re
 import secrets
 from array import array
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
@@ -248,23 +248,38 @@ def _starts(secret: bytes) -> re.Pattern[bytes]:
     return re.compile(b"[%b\\\\]" % first)
 
 
+_STEPS: Final = 4
+"""Characters of escaped secrets that are compared for each byte of a part's end: ordinary text needs fewer than one."""
+
+
 def _beginning(data: bytes, secret: bytes) -> int:
-    """Return how many bytes at the end of `data` may be the beginning of `secret`, in any form that is masked."""
+    """Return how many bytes at the end of `data` may be the beginning of `secret`, in any form that is masked.
+
+    After `_STEPS` comparisons for each byte, which only a text takes that nearly repeats a periodic secret, the rest
+    counts as its beginning: that part is held back until more arrives. So the time is linear in the secret's length.
+    """
     tail = data[-(_longest(secret) - 1) :]
+    left = iter(range(_STEPS * len(tail)))
     starts_found = (
-        match.start() for match in _starts(secret).finditer(tail) if _may_begin(tail[match.start() :], secret)
+        match.start() for match in _starts(secret).finditer(tail) if _may_begin(tail, match.start(), secret, left)
     )
     return len(tail) - next(starts_found, len(tail))
 
 
-def _may_begin(data: bytes, secret: bytes) -> bool:
-    """Return whether `data` is a beginning of `secret`: in one of its forms, or escaped as in JSON."""
-    if any(form.startswith(data) for form in _forms(secret)):
+def _may_begin(tail: bytes, start: int, secret: bytes, left: Iterator[int]) -> bool:
+    """Return whether `tail` from `start` is a beginning of `secret`: in one of its forms, or escaped as in JSON.
+
+    Also if it takes more steps than are `left`.
+    """
+    forms = _forms(secret)
+    if len(tail) - start <= len(forms[0]) and any(form.startswith(tail[start:]) for form in forms):
         return True
-    ends = {0}
+    ends = {start}
     for byte in secret:
-        forms = (b"%c" % byte, b"\\%c" % byte, b"\\u%04x" % byte)
-        pairs = [(at, form, data[at : at + len(form)]) for at in ends for form in forms]
+        if next(left, None) is None:
+            return True
+        escapes = (b"%c" % byte, b"\\%c" % byte, b"\\u%04x" % byte)
+        pairs = [(at, form, tail[at : at + len(form)]) for at in ends for form in escapes]
         if any(len(piece) < len(form) and form.startswith(_lower(piece)) for _, form, piece in pairs):
             return True
         ends = {at + len(form) for at, form, piece in pairs if form == _lower(piece)}

@@ -244,3 +244,16 @@ def test_nothing_is_held_back_without_need() -> None:
     assert echo.part(b"data: tok") == b"data: "
     assert echo.part(b"en\n\n") == b"token\n\n"
     assert not echo.names
+
+
+def test_a_text_that_nearly_repeats_a_periodic_secret_is_given_up_comparing() -> None:
+    """Its end is held back, nothing is lost, and the secret behind it is masked, also where it is escaped or cut."""
+    secret = "ab" * 256
+    near = b"ab" * 1024 + b"c\\"
+    redactor = SecretRedactor([secret])
+    first = redactor.part(near)
+    assert len(first) < len(near) - 2
+    parts = [first, redactor.part(b"n"), redactor.part(secret[:300].encode()), redactor.part(secret[300:].encode())]
+    whole = b"".join([*parts, redactor.part(b"\\u0061\\u0062" * 256), redactor.rest()])
+    assert whole == SecretRedactor([secret]).whole(near + b"n" + secret.encode() + b"\\u0061\\u0062" * 256)
+    assert b"abab" not in whole
