@@ -282,6 +282,8 @@ def write_members(file: Path, members: Members, *, is_yaml: bool = False) -> Pat
         now = edit(text, members, is_yaml=is_yaml)
         if before is not None and now == text:
             return None
+        if before is not None and not real.stat().st_mode & 0o222:  # replacing it asks its folder alone
+            raise ValueError("it is read-only")
         real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         backup = file if before is None else _back_up(real, before)
         mark = b"\xef\xbb\xbf" if before is not None and before.startswith(b"\xef\xbb\xbf") else b""

@@ -20,7 +20,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from gateway.app import build_app
 from gateway.cli import lock, main
-from gateway.cli.connect import HOSTS
+from gateway.cli.connect import HOSTS, Members, write_members
+from gateway.cli.group import Unusable
 from gateway.config import load_config
 from gateway.jsontext.editing import read_jsonc
 from tests.world import Server, free_port
@@ -283,3 +284,20 @@ async def test_each_written_address_serves_the_gateway(home: Path, monkeypatch: 
 def fill_in(value: str) -> str:
     """The value with the variables of the environment that a host's file refers to: `${NAME}` or `${env:NAME}`."""
     return re.sub(r"\$\{(?:env:)?(\w+)\}", lambda found: os.environ[found[1]], value)
+
+
+def test_a_file_that_is_read_only_stays_as_it_is(tmp_path: Path) -> None:
+    """Its folder would let it be replaced, also behind a link; one that needs no change is no error."""
+    file, link = tmp_path / "mcp.json", tmp_path / "link.json"
+    file.write_text("{}", "utf-8")
+    link.symlink_to(file)
+    file.chmod(0o444)
+    members: Members = {("servers", "shop"): {"url": "http://localhost:8080/mcp"}}
+    with pytest.raises(Unusable, match="it is read-only; it was not changed"):
+        write_members(link, members)
+    assert (file.read_text("utf-8"), sorted(tmp_path.iterdir())) == ("{}", [link, file])
+    file.chmod(0o644)
+    assert write_members(link, members) is not None
+    file.chmod(0o444)
+    assert write_members(link, members) is None
+    assert link.is_symlink()
