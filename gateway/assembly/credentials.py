@@ -25,13 +25,15 @@ from gateway.exchange.authenticate import (
     PluginCredential,
 )
 from gateway.exchange.connecting import Connecting
-from gateway.exchange.cookies import CookieJars
+from gateway.exchange.cookies import MemoryCookieJars
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership, TokenRequests, count_requests
 from gateway.exchange.page_tokens import NAME
 from gateway.exchange.send import JAR
 from gateway.hooks import Hooks, make_plugin
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Json, Principal
+from gateway.ports.cookies import CookieJars
+from gateway.stores.cookie_jars import DatabaseCookieJars, reseal_jars
 from gateway.stores.mcp_sessions import reseal_sessions
 from gateway.stores.page_storage import PageStorage
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, KeySource, SystemKeyring
@@ -95,7 +97,9 @@ class Accounts:
         self.store = TokenStore(database, self.ring)
         self.storage = PageStorage(database, self.ring)
         self.hints = Hints(database, self.ring)
-        self.jars = CookieJars()
+        self.jars: CookieJars = (
+            DatabaseCookieJars(database, self.ring) if config.cluster is not None else MemoryCookieJars()
+        )
         self.absences = MissingAccounts()
         self.now = CredentialSet()
         self._usable: Mapping[str, CredentialSource] = {}
@@ -123,6 +127,7 @@ class Accounts:
         logins, unreadable_logins = await self.hints.reseal()
         await reseal_sessions(self._database, self.ring)
         await reseal_launches(self._database, self.ring)
+        await reseal_jars(self._database, self.ring)
         return {
             "key": self.ring.ids[0],
             "sealed": tokens,

@@ -42,10 +42,10 @@ from gateway.doors.probe import PURPOSE, ProbeDoor
 from gateway.doors.responses import name_server, refusal_response
 from gateway.doors.runner import CONNECTION, DRAIN, LIMITS
 from gateway.doors.site import ANY_PATH
-from gateway.exchange.cookies import CookieJars
 from gateway.fastpath.connection import FastConnection
 from gateway.fastpath.routes import FastRoutes
 from gateway.model import Principal
+from gateway.ports.cookies import CookieJars
 from gateway.ports.limits import Attempts
 from gateway.ports.sessions import ApiTokens, Sessions
 from gateway.stores.sessions import Hints
@@ -326,10 +326,11 @@ def logout_handler(login: LoginDoor, jars: CookieJars, events: Events, bridge: B
 
     async def logout(request: web.Request, answer: web.StreamResponse) -> str:
         principal = request[PRINCIPAL]
+        await jars.empty_person(principal.person)  # first, so that the person can repeat a logout that fails
         to = await login.end(request, answer)
-        jars.empty_person(principal.person)
         events.end(principal)
         await bridge.end_all(principal)
+        await jars.empty_person(principal.person)  # once more: requests that were running may have set cookies
         return to
 
     return logout

@@ -27,12 +27,12 @@ from gateway.credentials.flow_steps import failure
 from gateway.crypto import digest
 from gateway.errors import Reason, Refusal, StartError
 from gateway.exchange.authenticate import MissingAccounts
-from gateway.exchange.cookies import CookieJars
 from gateway.exchange.oauth_tokens import OAuthTokens, run_flow
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Backend, Principal, Secret
 from gateway.policy import Rate
+from gateway.ports.cookies import CookieJars
 from gateway.stores.sealing import SealBroken
 from gateway.stores.tokens import ListedToken, TokenStore
 from gateway.token_buckets import Buckets
@@ -241,7 +241,7 @@ class Connecting:
             if name in self._sources:  # otherwise the configuration has changed meanwhile
                 self._sources[name].forget(principal.person)
         if connection is not None:
-            self._jars.empty_person(principal.person, f"{credential}\n{connection}")
+            await self._jars.empty_person(principal.person, f"{credential}\n{connection}")
 
 
 def _has_own_callback(spec: OAuth) -> bool:

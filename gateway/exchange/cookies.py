@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import logging
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from aiohttp import CookieJar
 from yarl import URL
 
-from gateway.bounds import Area, Bound
+from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import DecidedRequest
 from gateway.model import Caller, Headers, PageContext, Request, person_of
 from gateway.policy import SAFE_METHODS, BackendSpec, Cookies
-
-JARS: Final = 10_000
-"""Jars that are kept; then the least recently used one of the principal with most is evicted."""
-
-EACH: Final = 256
-"""Jars of one principal, such as of the views of a shared one."""
-
-COOKIES: Final = 180
-"""Cookies of one jar, as in browsers: aiohttp's limit per host; the first ones are dropped."""
-
-LONGEST: Final = 4096
-"""Bytes of the longest `set-cookie` field that is accepted."""
-
-BOUNDS: Final = (
-    Bound(
-        Area.EXCHANGE,
-        "cookie jars",
-        f"{EACH} per principal, {JARS:,} in all",
-        "the least recently used jar of that principal, or of the largest holder, is evicted",
-    ),
-    Bound(
-        Area.EXCHANGE,
-        "cookies of a jar",
-        f"{COOKIES} per jar, {LONGEST:,} bytes each",
-        "the oldest are evicted; longer ones are ignored",
-    ),
-)
-
-_JARS, _COOKIES = BOUNDS
-
-# The usual expiry date to delete a cookie, and the one second that aiohttp's jar treats as unset.
-_EPOCH = re.compile(r"(;\s*expires\s*=[^;]*\b0?1[\s-]+jan[\s-]+(?:19)?70\s+0?0:00:0)0", re.IGNORECASE)
-_HTTP_ONLY = re.compile(r";\s*httponly\s*(?:;|=|$)", re.IGNORECASE)
-_DOMAIN = re.compile(r";\s*domain\s*=\s*[^;\s]", re.IGNORECASE)
-
-
-ANY_SITE: Final = frozenset({"strict", "lax", "none"})
-"""The values of `SameSite` with which cookies are sent to the page's own site,"""
+from gateway.ports.cookies import ANY_SITE, EACH, FULL, JARS, CookieJars, Jar, JarKey
 
 _LINKED: Final = frozenset({"lax", "none"})
-"""with the navigation of a whole window to it from another site,"""
+"""The values of `SameSite` with which cookies are sent when a whole window navigates there from another site,"""
 
 _ELSEWHERE: Final = frozenset({"none"})
 """and with any other request of another site (RFC 6265bis, 5.8.3)."""
@@ -78,108 +40,56 @@ def allowed_sites(request: Request, method: str) -> frozenset[str]:
     return _LINKED if leads else _ELSEWHERE
 
 
-def _site(attribute: str | None) -> str:
-    """Return the value of `SameSite` that applies: `Lax` if there is none that browsers know."""
-    return attribute if attribute in ANY_SITE else "lax"
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JarKey:
-    """The key of a jar: a principal in an app at one origin with one version of a credential.
+class MemoryCookieJars:
+    """The port `CookieJars` of one process: `each` jars of a principal, `most` in all."""
 
-    `view` is set for principals that several people share.
-    """
-
-    principal: str
-    app: str
-    origin: str
-    credential: str
-    view: str | None
-
-
-class CookieJars:
-    """The jars of a process, in memory."""
-
-    def __init__(self) -> None:
-        self._jars: OrderedDict[JarKey, CookieJar] = OrderedDict()
+    def __init__(self, each: int = EACH, most: int = JARS) -> None:
+        self._each = each
+        self._most = most
+        self._jars: OrderedDict[JarKey, Jar] = OrderedDict()
         self._count = Counter[str]()
 
-    def cookies(self, key: JarKey, url: str, allowed: frozenset[str] = ANY_SITE) -> Headers:
-        """Return the `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4).
-
-        `allowed` are the values of `SameSite` with which cookies are sent.
-        """
-        jar = self._jars.get(key)
-        if jar is None:
-            return ()
+    async def load(self, key: JarKey) -> Jar:
+        """Return a jar as it is now; an empty one if there is none."""
+        if key not in self._jars:
+            return Jar()
         self._jars.move_to_end(key)
-        # The jar decodes quoted values; backends get them back as they sent them.
-        coded_values = {(entry.key, entry.value): entry.coded_value for entry in jar}
-        sites = {(entry.key, entry.value): str(entry["samesite"]).lower() for entry in jar if allowed is not ANY_SITE}
-        matching = jar.filter_cookies(URL(url, encoded=True)).values()
-        sent = [one for one in matching if allowed is ANY_SITE or _site(sites.get((one.key, one.value))) in allowed]
-        pairs = [f"{cookie.key}={coded_values.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in sent]
-        return (("cookie", "; ".join(pairs)),) if pairs else ()
+        return self._jars[key]
 
-    def keep(self, key: JarKey, url: str, headers: Headers) -> None:
-        """Store the cookies of a backend's answer, for its own host alone: cookies with a `Domain` are ignored."""
-        lines = [value for name, value in headers if name == "set-cookie"]
-        if any(len(value) > LONGEST for value in lines):
-            _COOKIES.report(key.principal)
-        fields = [_EPOCH.sub(r"\g<1>1", value) for value in lines if _is_accepted(value)]
-        if not fields:
-            return
-        jar = self._jars.get(key)
-        if jar is None:
-            # IP addresses are hosts like any other here: each jar has one origin.
-            jar = self._jars[key] = CookieJar(unsafe=True, quote_cookie=False)
-            self._count[key.principal] += 1
-        known = {cookie.key for cookie in jar}
-        if len(known | {field.partition("=")[0].strip() for field in fields}) > COOKIES:
-            _COOKIES.report(key.principal)
-        jar.update_cookies_from_headers(fields, URL(url, encoded=True))
+    async def keep(self, key: JarKey, url: str, fields: Sequence[str], *, of_page: bool = False) -> Jar:
+        """Store `set-cookie` fields, and return the jar; evict the least recently used one beyond the bounds."""
+        before = self._jars.get(key)
+        jar = (before or Jar()).with_fields(key, url, fields, time.time(), of_page=of_page)
+        if before is None and not jar.cookies:
+            return jar
+        self._jars[key] = jar
         self._jars.move_to_end(key)
-        if self._count[key.principal] > EACH or len(self._jars) > JARS:
-            _JARS.report(key.principal)
-        if self._count[key.principal] > EACH:
+        if before is not None:
+            return jar
+        self._count[key.principal] += 1
+        if self._count[key.principal] > self._each:
+            FULL.report(key.principal)
             self._drop(next(old for old in self._jars if old.principal == key.principal))
-        elif len(self._jars) > JARS:
+        elif len(self._jars) > self._most:
+            FULL.report(key.principal)
             most = max(self._count.values())
-            self._drop(next(key for key in self._jars if self._count[key.principal] == most))
+            self._drop(next(old for old in self._jars if self._count[old.principal] == most))
+        return jar
 
-    def keep_of_page(self, key: JarKey, url: str, lines: Iterable[str]) -> None:
-        """Store what scripts of the backend's page set: neither new `HttpOnly` cookies, nor others in their place."""
-        http_only = {cookie.key for cookie in self._jars.get(key, ()) if cookie["httponly"]}
-        clean = [one for one in lines if one.isprintable() and not _HTTP_ONLY.search(one)]  # nothing ends a header
-        fields = [one for one in clean if one.partition("=")[0].strip() not in http_only]
-        self.keep(key, url, tuple(("set-cookie", field) for field in fields))
-
-    def visible(self, key: JarKey, url: str) -> str:
-        """Return the cookies that scripts of the page at `url` may read, as `document.cookie` does."""
-        http_only = {cookie.key for cookie in self._jars.get(key, ()) if cookie["httponly"]}
-        pairs = [pair for _, value in self.cookies(key, url) for pair in value.split("; ")]
-        return "; ".join(pair for pair in pairs if pair.partition("=")[0] not in http_only)
-
-    def secrets(self, key: JarKey) -> list[str]:
-        """Return the values of the cookies that scripts must not read (`HttpOnly`)."""
-        jar = self._jars.get(key)
-        return [cookie.value for cookie in jar if cookie["httponly"]] if jar is not None else []
-
-    def empty(self, principal: str, credential: str | None = None) -> None:
-        """Delete the cookies of a principal: all (logout), or those of one version of a credential."""
-        for key in [key for key in self._jars if key.principal == principal and credential in (None, key.credential)]:
-            self._drop(key)
+    async def empty_person(self, person: str, credential: str | None = None) -> None:
+        """Delete the jars of a person at each of their clients: all, or those of one account."""
+        for key in [key for key in self._jars if credential in (None, key.credential)]:
+            if person_of(key.principal) == person:
+                self._drop(key)
 
     def _drop(self, key: JarKey) -> None:
         del self._jars[key]
         self._count[key.principal] -= 1
         if not self._count[key.principal]:
             del self._count[key.principal]
-
-    def empty_person(self, person: str, credential: str | None = None) -> None:
-        """Call `empty` for a person at each of their clients: all at their logout, or those of one account."""
-        for principal in {key.principal for key in self._jars if person_of(key.principal) == person}:
-            self.empty(principal, credential)
 
 
 def jar_key(decided_request: DecidedRequest, caller: Caller, spec: BackendSpec, account: str) -> JarKey | None:
@@ -196,5 +106,30 @@ def jar_key(decided_request: DecidedRequest, caller: Caller, spec: BackendSpec, 
     return JarKey(caller.principal.id, caller.app, str(URL(spec.url, encoded=True).origin()), credential, view)
 
 
-def _is_accepted(field: str) -> bool:
-    return len(field) <= LONGEST and field.isascii() and not _DOMAIN.search(field)
+async def open_jar(jars: CookieJars, key: JarKey, url: str, page: PageContext | None) -> Jar:
+    """Return the jar for a request, with what the scripts of its page have set. Raises `Refusal`."""
+    if page is not None and page.cookies:
+        return await _reach(jars.keep(key, url, page.cookies, of_page=True), "nothing was sent")
+    return await _reach(jars.load(key), "nothing was sent")
+
+
+async def store_answer(jars: CookieJars, key: JarKey, url: str, headers: Headers) -> None:
+    """Store the cookies of a backend's answer. Raises `Refusal` if they would be lost."""
+    fields = [value for name, value in headers if name == "set-cookie"]
+    if fields:
+        await _reach(jars.keep(key, url, fields), "the backend has answered, but what it set would be lost")
+
+
+async def visible_cookies(jars: CookieJars, key: JarKey, url: str) -> str:
+    """Return what scripts of the page at `url` may read now, also of other requests. Raises `Refusal`."""
+    jar = await _reach(jars.load(key), "the backend has answered, but its cookies are unknown")
+    return jar.visible(url, time.time())
+
+
+async def _reach(work: Awaitable[Jar], effect: str) -> Jar:
+    try:
+        return await work
+    except OSError as error:
+        log.error("cookies of a backend cannot be reached: %s", error)
+        detail = f"The cookies of this backend cannot be reached at present; {effect}."
+        raise Refusal(Reason.STATE_UNAVAILABLE, detail, headers=(("retry-after", "5"),)) from error

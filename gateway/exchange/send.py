@@ -18,7 +18,14 @@ from msgspec import Struct, structs
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, InjectedFields, MissingAccounts
 from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
-from gateway.exchange.cookies import CookieJars, JarKey, allowed_sites, jar_key
+from gateway.exchange.cookies import (
+    MemoryCookieJars,
+    allowed_sites,
+    jar_key,
+    open_jar,
+    store_answer,
+    visible_cookies,
+)
 from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
 from gateway.exchange.page_tokens import NAME, PageTokens
 from gateway.exchange.pages import origin_of, page_answer, page_fields, page_url
@@ -37,6 +44,7 @@ from gateway.model import (
     Upgraded,
 )
 from gateway.policy import SAFE_METHODS, BackendSpec, without
+from gateway.ports.cookies import CookieJars, JarKey
 
 Attempt = Callable[[float], Awaitable[BackendAnswer]]
 """One attempt, with its timeout in seconds."""
@@ -155,7 +163,7 @@ class Sender:
     ) -> None:
         self._check = check
         self._authenticator = authenticator
-        self._jars = jars or CookieJars()
+        self._jars: CookieJars = jars or MemoryCookieJars()
         self._circuits = circuits or Circuits()
         self._retries = retries or Retries()
         self._absences = absences or MissingAccounts()
@@ -267,11 +275,10 @@ class Sender:
         cookies: Headers = ()
         page = way.decided_request.request.page
         if jar is not None:
-            if page is not None and page.cookies:
-                self._jars.keep_of_page(jar, url, page.cookies)
+            opened = await open_jar(self._jars, jar, url, page)
             allowed = allowed_sites(way.decided_request.request, way.decided_request.canonical.method)
-            cookies = self._jars.cookies(jar, url, allowed)
-            secrets = dict.fromkeys(self._jars.secrets(jar), JAR) | secrets
+            cookies = opened.field(url, time.time(), allowed)
+            secrets = dict.fromkeys(opened.secrets(), JAR) | secrets
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
         if page is not None:
@@ -304,13 +311,17 @@ class Sender:
             answer = await self._page_tokens.seal(answer, way.decided_request, way.spec, way.caller)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers
+        visible: str | None = None
         if jar is not None:
-            self._jars.keep(jar, url, headers)
+            try:
+                await store_answer(self._jars, jar, url, headers)
+                if page is not None and page.shares_cookies:
+                    visible = await visible_cookies(self._jars, jar, page_url(page, url))
+            except Refusal:
+                await answer.close()
+                raise
         if page is not None:
-            visible_cookies = (
-                self._jars.visible(jar, page_url(page, url)) if jar is not None and page.shares_cookies else None
-            )
-            answer = structs.replace(answer, page=page_answer(visible_cookies, headers))
+            answer = structs.replace(answer, page=page_answer(visible, headers))
         return answer, await self._authenticator.take_response(name, principal, credential_fields, url, status, headers)
 
     async def _open_socket(
@@ -325,7 +336,11 @@ class Sender:
         upgrade, close = await _upgrade(way, request)
         head = upgrade.head
         if jar is not None:
-            self._jars.keep(jar, way.url, head.headers)
+            try:
+                await store_answer(self._jars, jar, way.url, head.headers)
+            except Refusal:
+                await close()
+                raise
         name, principal = way.spec.credential, way.caller.principal
         changed = await self._authenticator.take_response(
             name, principal, credential_fields, way.url, head.status, head.headers

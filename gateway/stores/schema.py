@@ -407,6 +407,25 @@ VIEW_OWNERS: Final = Table(
 )
 """The nodes that have views now, where their ids do not say it. `former` is the owner before, until it has noticed."""
 
+COOKIE_JARS: Final = Table(
+    "cookie_jars",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("principal", String, nullable=False),
+    Column("person", String, nullable=False),
+    Column("credential", String, nullable=False),
+    Column("used", Float, nullable=False),
+    Column("seal", String, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Index("cookie_jars_principal", "principal", "used"),
+    Index("cookie_jars_person", "person"),
+    Index("cookie_jars_used", "used"),
+)
+"""The cookies of backends, by caller: `key` is a hash of what the jar is for; `state` are its cookies, sealed for it.
+
+`used` is in seconds since the epoch, on the database's clock.
+"""
+
 
 def version_of(connection: Connection) -> int:
     """Return the version of the tables, 0 for an empty database. Raises ValueError if this gateway is too old."""
@@ -514,6 +533,7 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(APPROVED_VERSIONS),
     _create(NODES, VIEW_OWNERS),
     _add(NODES.c.owns),
+    _create(COOKIE_JARS),
 )
 """The migration from each version n to n + 1, beginning with an empty database.
 

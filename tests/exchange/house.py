@@ -32,6 +32,7 @@ from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Pr
 from gateway.policy import Policy, parse_policy
 from gateway.policy.policy import Routes
 from gateway.policy.rules import Route
+from gateway.stores.cookie_jars import DatabaseCookieJars
 from gateway.stores.journal import Journal
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
@@ -169,6 +170,7 @@ async def building(
     ownership: Ownership = ONE_ACCOUNT,
     admits: Admits = admit_all,
     still: Still | None = None,
+    jars_in_database: bool = False,
     **obligations: Any,
 ) -> AsyncIterator[House]:
     """Build a policy, a shop, a credential and a journal; `obligations` replace those of every route."""
@@ -203,6 +205,7 @@ async def building(
             recorder=recorder,
             sender=Sender(
                 Authenticator({"shop-service": source}),
+                DatabaseCookieJars(database, KeyRing(KeyFile(folder / "gateway.key"))) if jars_in_database else None,
                 circuits=Circuits(clock),
                 retries=Retries(clock, clock.sleep, clock, chance=lambda: 1.0),
                 page_tokens=page_tokens,

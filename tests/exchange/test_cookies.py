@@ -1,6 +1,8 @@
 """The cookie jar: a backend's cookies go back to it with requests of the same caller, and never reach the app."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,17 +10,15 @@ import pytest
 from msgspec import structs
 
 from gateway.credentials import Token
-from gateway.exchange.cookies import COOKIES, CookieJars, JarKey
 from gateway.exchange.oauth_tokens import Ownership
 from gateway.exchange.pages import page_of_browser
 from gateway.model import LOCAL, Caller, Outbound, Request, Response, Secret
 from gateway.policy import Cookies
+from gateway.ports.cookies import COOKIES
 from tests.exchange.house import JSON, PAGE, House, Shop, building
 
 ITEMS = Request("GET", "/api/items")
 SHARED = structs.replace(PAGE, principal=replace(LOCAL, shared=True))
-KEY = JarKey("ann", "cart", "https://shop.test", "", None)
-URL = "https://shop.test/v2/api/items"
 
 
 def cookie_answer(*fields: str) -> Callable[[Outbound], Response]:
@@ -137,59 +137,6 @@ async def test_a_redirect_sets_cookies_too(tmp_path: Path) -> None:
         assert len(house.shop.sent) == 2
 
 
-@pytest.mark.parametrize(
-    ("field", "url", "sent"),
-    [
-        ("a=1", URL, "a=1"),
-        ("a=1; Path=/v2", "https://shop.test/v2/other", "a=1"),
-        ("a=1; Path=/v2", "https://shop.test/v22", None),
-        ("a=1", "https://shop.test/v2/else", None),
-        ("a=1; Max-Age=0", URL, None),
-        ("a=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT", URL, None),
-        ("a=1; expires=Thu, 01-Jan-70 00:00:00 GMT; Path=/", URL, None),
-        ("a=1; Max-Age=3600", URL, "a=1"),
-        ("a=1; Expires=Fri, 31 Dec 9999 23:59:59 GMT", URL, "a=1"),
-        ("a=1; Secure", URL, "a=1"),
-        ("a=1; Secure", URL.replace("https", "http"), None),
-        ("a=1; Domain=shop.test", URL, None),
-        ("a=1; domain = .test", URL, None),
-        ('a="x y\\"z"', URL, 'a="x y\\"z"'),
-        ("a=ab==/+", URL, "a=ab==/+"),
-        ("a=ü", URL, None),
-        ("a=" + "x" * 5000, URL, None),
-        ("a=1\r\nx: y", URL, None),
-        ("=1", URL, None),
-        ("", URL, None),
-    ],
-)
-async def test_as_rfc_6265_says(field: str, url: str, sent: str | None) -> None:
-    """Path, Expires, Max-Age and Secure; host-only; values byte for byte."""
-    jars = CookieJars()
-    jars.keep(KEY, URL, (("set-cookie", field),))
-    assert dict(jars.cookies(KEY, url)).get("cookie") == sent
-
-
-async def test_a_cookie_is_replaced_and_deleted() -> None:
-    """By the next one of its name, path and host."""
-    jars = CookieJars()
-    for field in ("a=1", "b=2", "a=3", "b=; Max-Age=0"):
-        jars.keep(KEY, URL, (("set-cookie", field),))
-    assert jars.cookies(KEY, URL) == (("cookie", "a=3"),)
-
-
-async def test_other_origins_and_credentials_have_other_jars() -> None:
-    """A new account of a credential starts without the old one's cookies."""
-    jars = CookieJars()
-    jars.keep(KEY, URL, (("set-cookie", "a=1"),))
-    for other in (
-        replace(KEY, origin="http://shop.test"),
-        replace(KEY, credential="shop\n2"),
-        replace(KEY, app="notes"),
-        replace(KEY, view="v1"),
-    ):
-        assert jars.cookies(other, URL) == ()
-
-
 async def test_an_account_that_is_changed_while_a_request_is_under_way(tmp_path: Path) -> None:
     """The old token is refused, and the request is repeated with the new account, without the old one's cookies."""
 
@@ -218,29 +165,6 @@ async def test_an_account_that_is_changed_while_a_request_is_under_way(tmp_path:
         assert shown == [(old, None), (old, "session=old"), (new, None), (new, "session=new")]
 
 
-async def test_a_jar_is_emptied() -> None:
-    """At a logout, or when a credential is revoked."""
-    jars = CookieJars()
-    other = replace(KEY, credential="shop\n1")
-    for emptying, left in (("", (other,)), (None, ())):
-        for key in (KEY, other):
-            jars.keep(key, URL, (("set-cookie", "a=1"),))
-        jars.empty("ann", emptying)
-        assert tuple(key for key in (KEY, other) if jars.cookies(key, URL)) == left
-
-
-async def test_the_number_of_jars_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least recently used jar is evicted."""
-    monkeypatch.setattr("gateway.exchange.cookies.JARS", 2)
-    jars = CookieJars()
-    ann, bob, eve = (replace(KEY, principal=name) for name in ("ann", "bob", "eve"))
-    for key in (ann, bob):
-        jars.keep(key, URL, (("set-cookie", "a=1"),))
-    jars.cookies(ann, URL)
-    jars.keep(eve, URL, (("set-cookie", "a=1"),))
-    assert [bool(jars.cookies(key, URL)) for key in (ann, bob, eve)] == [True, False, True]
-
-
 async def test_an_answer_with_a_jar_is_for_its_caller(tmp_path: Path) -> None:
     """Also without a credential; with neither, the backend's own cache-control holds."""
     policy = """
@@ -254,23 +178,6 @@ routes:
         async with building(tmp_path, policy, cookies=cookies) as house:
             house.shop.answer = lambda request: Response(200, (("cache-control", "public, max-age=60"),))
             assert (await house.exchange.run(ITEMS, PAGE)).header("cache-control") == told
-
-
-@pytest.mark.bound("cookie jars")
-async def test_nobody_empties_the_jars_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The jars of one principal are bounded; in a full table, the principal with most loses one to a newcomer."""
-    monkeypatch.setattr("gateway.exchange.cookies.EACH", 3)
-    monkeypatch.setattr("gateway.exchange.cookies.JARS", 4)
-    jars = CookieJars()
-    ann = replace(KEY, principal="ann")
-    jars.keep(ann, URL, (("set-cookie", "a=1"),))
-    churned = [replace(KEY, principal="shared", view=f"view {number}") for number in range(20)]
-    for key in churned:
-        jars.keep(key, URL, (("set-cookie", "a=1"),))
-    assert [bool(jars.cookies(key, URL)) for key in churned] == [*[False] * 17, True, True, True]
-    jars.keep(replace(KEY, principal="bob"), URL, (("set-cookie", "a=1"),))
-    assert bool(jars.cookies(ann, URL))
-    assert sum(bool(jars.cookies(key, URL)) for key in churned) == 2
 
 
 @pytest.mark.parametrize(
@@ -301,3 +208,44 @@ async def test_what_another_site_leads_to_carries_fewer_cookies(
         await house.exchange.run(ITEMS, PAGE)
         request = structs.replace(ITEMS, method=method, headers=headers, page=page, body=b"{}" * (method == "POST"))
         assert {*(await cookie(house, request=request) or "").split("; ")} == {*sent.split("; ")}
+
+
+async def test_without_the_jar_nothing_is_sent(tmp_path: Path) -> None:
+    """A request without its session could do something else; routes without a jar go on."""
+    async with building(tmp_path, cookies=Cookies.JAR, jars_in_database=True) as house:
+        house.shop.answer = cookie_answer("session=1")
+        await house.exchange.run(ITEMS, PAGE)
+        assert await cookie(house) == "session=1"
+        lose_jars(tmp_path)
+        refused = await house.exchange.run(ITEMS, PAGE)
+        assert (refused.status, house.outcome()["reason"]) == (503, "state-unavailable")
+        assert len(house.shop.sent) == 2
+        assert (await house.exchange.run(structs.replace(ITEMS, send_cookies=False), PAGE)).status == 200
+
+
+async def test_an_answer_whose_cookies_would_be_lost_is_refused(tmp_path: Path) -> None:
+    """The page must not believe that it is logged in, or out; an answer that sets nothing is passed on."""
+
+    def losing(*fields: str) -> Callable[[Outbound], Response]:
+        def answer(request: Outbound) -> Response:
+            lose_jars(tmp_path)
+            return cookie_answer(*fields)(request)
+
+        return answer
+
+    async with building(tmp_path, cookies=Cookies.JAR, jars_in_database=True) as house:
+        house.shop.answer = losing("session=; Max-Age=0")
+        refused = await house.exchange.run(ITEMS, PAGE)
+        assert (refused.status, house.outcome()["reason"]) == (503, "state-unavailable")
+        assert b"the backend has answered, but what it set would be lost" in refused.body
+    (tmp_path / "other").mkdir()
+    async with building(tmp_path / "other", cookies=Cookies.JAR, jars_in_database=True) as house:
+        house.shop.answer = losing()
+        assert (await house.exchange.run(ITEMS, PAGE)).status == 200
+
+
+def lose_jars(folder: Path) -> None:
+    """Take the table of the jars out of the database."""
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        database.execute("DROP TABLE IF EXISTS cookie_jars")
+        database.commit()

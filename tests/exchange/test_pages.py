@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from gateway.exchange.cookies import CookieJars, JarKey
 from gateway.exchange.pages import (
     FIELD,
     after_redirect,
@@ -18,7 +17,6 @@ from gateway.exchange.pages import (
 )
 from gateway.model import PageContext, Request
 
-KEY = JarKey("someone", "shop", "https://shop.example", "", None)
 URL = "https://shop.example/cart/list"
 
 
@@ -81,19 +79,6 @@ def test_the_fields_are_those_of_the_backends_own_site() -> None:
     )
     site = (("Referer", "https://shop.gateway.example/a?b"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "x"))
     assert page_of_browser(site) == PageContext("/a?b", "navigate", "")
-
-
-async def test_scripts_see_and_set_all_but_http_only_cookies() -> None:
-    """Neither by a name, nor by an attribute do they get at those."""
-    jars = CookieJars()
-    jars.keep(KEY, URL, (("set-cookie", "session=s3cret; HttpOnly; Path=/"), ("set-cookie", "theme=dark; Path=/")))
-    assert jars.visible(KEY, URL) == "theme=dark"
-    jars.keep_of_page(KEY, URL, ["session=mine; Path=/", "new=1; httponly", "lang=en; Path=/", "theme=light; Path=/"])
-    assert jars.visible(KEY, URL) == "theme=light; lang=en"
-    assert dict(jars.cookies(KEY, URL)) == {"cookie": "session=s3cret; theme=light; lang=en"}
-    jars.keep_of_page(KEY, URL, ["theme=; Max-Age=0; Path=/", "far=1; Domain=example", "in=1\r\nx: y"])
-    assert jars.visible(KEY, URL) == "lang=en"
-    assert jars.visible(JarKey("other", KEY.app, KEY.origin, "", None), URL) == ""
 
 
 def test_the_answer_tells_the_shell_alone() -> None:
