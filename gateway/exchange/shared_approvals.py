@@ -17,8 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Row, and_, func, or_, select, update
-from sqlalchemy.ext.asyncio.engine import AsyncConnection
+from sqlalchemy import ColumnElement, Row, and_, or_, select, update
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approvals import (
@@ -38,9 +37,11 @@ from gateway.stores.approval_rows import (
     LAPSED,
     ApprovalSeals,
     TimeOf,
-    forget_rates,
+    count_refusals,
+    forget_old,
     hash_of,
     is_alive,
+    is_answerable,
     questions,
     row_of,
     states,
@@ -253,8 +254,7 @@ class DatabaseApprovals(MemoryApprovals):
         changed, self._changed = self._changed, {}
         try:
             for id, state in changed.items():
-                owned = self._owned.get(id)
-                if owned is not None:
+                if (owned := self._owned.get(id)) is not None:
                     mine = and_(row_of(id, self._owner, owned.epoch), APPROVALS.c.state.in_(_UNFINISHED))
                     await whole(self._change(mine, {"state": state, "ended": self._now}))
         except OSError:
@@ -271,24 +271,20 @@ class DatabaseApprovals(MemoryApprovals):
         seal, sealed = self._seals.seal_question(question, caller.principal)
         async with self._writing, self._database.connect() as connection:
             await lock_in_turn(connection, _LOCK, who)
-            now, lease = self._now(connection), database_time(connection)
+            now = self._now(connection)
             mine = and_(table.principal == who, table.state.in_(_UNFINISHED), is_alive(connection))
             rows = (await connection.execute(states(connection).where(mine))).all()
             others = (row for row in rows if row.call == call and row.owner != self._owner)
             same: Row[Any] | None = next(others, None)
             if same is not None:
                 return same
-            of_view = and_(
-                table.principal == who, table.app == caller.app, table.view.is_not_distinct_from(caller.view)
-            )
-            recent = and_(of_view, table.state == ApprovalState.DECLINED, table.ended > now - REFUSAL_WINDOW)
-            if (await connection.scalar(select(func.count()).where(recent)) or 0) >= REFUSALS:
+            if await count_refusals(connection, caller, now - REFUSAL_WINDOW) >= REFUSALS:
                 raise insistent(caller)
             check_room(caller, len(rows), sum(row.view == caller.view for row in rows))
             wait = await take_rate(connection, who, now, ASKING)
             if wait is not None:
                 raise hasty(caller, wait)
-            row = {
+            new = {
                 "id": question.id,
                 "principal": who,
                 "app": caller.app,
@@ -299,11 +295,11 @@ class DatabaseApprovals(MemoryApprovals):
                 "epoch": 1,
                 "created": now,
                 "expires": now + (question.expires - question.created),
-                "seen": lease,
+                "seen": database_time(connection),
                 "seal": seal,
                 "sealed": sealed,
             }
-            await connection.execute(APPROVALS.insert().values(row))
+            await connection.execute(APPROVALS.insert().values(new))
             await connection.commit()
         return None
 
@@ -338,10 +334,8 @@ class DatabaseApprovals(MemoryApprovals):
         while time.monotonic() < end:
             async with self._database.connect() as connection:
                 state = await connection.scalar(select(APPROVALS.c.state).where(APPROVALS.c.id == id))
-            if state == ApprovalState.DISPATCHED:
-                return ApprovalState.DISPATCHED
             if state != ApprovalState.APPROVED:
-                return None
+                return ApprovalState.DISPATCHED if state == ApprovalState.DISPATCHED else None
             await asyncio.sleep(STEP)
         return ApprovalState.APPROVED
 
@@ -350,27 +344,24 @@ class DatabaseApprovals(MemoryApprovals):
         if not wanted:
             return
         async with self._writing, self._database.connect() as connection:
-            lease = database_time(connection)
-            mine = and_(APPROVALS.c.id.in_(wanted), APPROVALS.c.owner == self._owner)
-            await connection.execute(update(APPROVALS).where(mine, is_alive(connection)).values(seen=lease))
+            mine = and_(APPROVALS.c.id.in_(wanted), APPROVALS.c.owner == self._owner, is_alive(connection))
+            await connection.execute(update(APPROVALS).where(mine).values(seen=database_time(connection)))
             await connection.commit()
 
     async def _read(self) -> list[Row[Any]]:
         """Return this process's unfinished rows, and the questions of others that can be answered."""
         async with self._database.connect() as connection:
             mine = APPROVALS.c.id.in_([id for id, parked in self._parked.items() if parked.ended is None])
-            return list((await connection.execute(states(connection).where(or_(mine, self._live(connection))))).all())
+            found = states(connection).where(or_(mine, is_answerable(connection, self._now(connection))))
+            return list((await connection.execute(found)).all())
 
     async def _load(self, id: str) -> Row[Any] | None:
         """Return the row of a question that can be answered."""
         async with self._database.connect() as connection:
-            rows = await connection.execute(questions(connection).where(APPROVALS.c.id == id, self._live(connection)))
+            answerable = is_answerable(connection, self._now(connection))
+            rows = await connection.execute(questions(connection).where(APPROVALS.c.id == id, answerable))
             found: Row[Any] | None = rows.one_or_none()
             return found
-
-    def _live(self, connection: AsyncConnection) -> ColumnElement[bool]:
-        table = APPROVALS.c
-        return and_(table.state == ApprovalState.OPEN, is_alive(connection), table.expires > self._now(connection))
 
     async def _change(self, place: ColumnElement[bool], values: Mapping[str, Any]) -> bool:
         """Update the rows at `place` whose lease has not lapsed; a callable value is a time. Return whether any was."""
@@ -387,10 +378,7 @@ class DatabaseApprovals(MemoryApprovals):
 
     async def _delete_old(self) -> None:
         async with self._writing, self._database.connect() as connection:
-            now, lease, table = self._now(connection), database_time(connection), APPROVALS.c
-            over = or_(table.ended < now - REFUSAL_WINDOW, table.seen < lease - REFUSAL_WINDOW)
-            await connection.execute(APPROVALS.delete().where(over))
-            await forget_rates(connection, now)
+            await forget_old(connection, self._now(connection), REFUSAL_WINDOW)
             await connection.commit()
         today = self._clock()
         self._spent = {id: until for id, until in self._spent.items() if until + REFUSAL_WINDOW > today}
@@ -479,22 +467,19 @@ class DatabaseApprovals(MemoryApprovals):
             log.warning("the question %s was not handed over by a process of this gateway", row.id)
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, ELSEWHERE)
         asked = opened.question
-        if _call_hash(ask, caller) != hash_of(
-            asked.principal, asked.app, asked.view, asked.digest, asked.policy_version
-        ):
-            raise Refusal(Reason.APPROVAL_UNAVAILABLE, ELSEWHERE)
-        by = self._seals.read_answer(opened.question, state, row.answer) if state is ApprovalState.APPROVED else None
-        if state is ApprovalState.APPROVED and by is None:
+        call = hash_of(asked.principal, asked.app, asked.view, asked.digest, asked.policy_version)
+        by = self._seals.read_answer(asked, state, row.answer) if state is ApprovalState.APPROVED else None
+        if call != _call_hash(ask, caller) or (state is ApprovalState.APPROVED and by is None):
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, ELSEWHERE)
         self._owned[row.id] = _Owned(row.epoch, row.answer)
         self._others.pop(row.id, None)
         now = self._steady()
-        parked = ParkedCall(opened.question, caller, request, now + row.left, asked=now)
+        parked = ParkedCall(asked, caller, request, now + row.left, asked=now)
         self._parked[row.id] = parked
         if by is not None:
             self._take_answer(parked, state, row.answer, by)
         self._watchers.notify()
-        return Pending(opened.question)
+        return Pending(asked)
 
 
 async def _reach(work: Awaitable[T]) -> T:

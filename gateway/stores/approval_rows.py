@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Row, Select, and_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.callers.people import caller_fields, caller_of
 from gateway.crypto import digest, frame_parts
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.model import Initiator, Principal, Question
+from gateway.model import Caller, Initiator, Principal, Question
 from gateway.ports.approvals import ApprovalState, Grant, OpenQuestion
 from gateway.stores.schema import APPROVAL_RATES, APPROVALS
 from gateway.stores.sealing import KeyRing
@@ -91,6 +91,11 @@ def is_alive(connection: AsyncConnection) -> ColumnElement[bool]:
     return APPROVALS.c.seen > database_time(connection) - LAPSED
 
 
+def is_answerable(connection: AsyncConnection, now: ColumnElement[float]) -> ColumnElement[bool]:
+    """Select the open questions whose owner is alive and which have not expired."""
+    return and_(APPROVALS.c.state == ApprovalState.OPEN, is_alive(connection), APPROVALS.c.expires > now)
+
+
 def states(connection: AsyncConnection) -> Select[Any]:
     """Select rows without their questions."""
     table = APPROVALS.c
@@ -118,8 +123,21 @@ async def take_rate(connection: AsyncConnection, principal: str, now: ColumnElem
     return None
 
 
-async def forget_rates(connection: AsyncConnection, now: ColumnElement[float]) -> None:
-    """Delete the buckets that are full again."""
+async def count_refusals(connection: AsyncConnection, caller: Caller, since: ColumnElement[float]) -> int:
+    """Return how many questions of the caller's view were refused since then."""
+    table = APPROVALS.c
+    of_view = and_(
+        table.principal == caller.principal.id, table.app == caller.app, table.view.is_not_distinct_from(caller.view)
+    )
+    refused = and_(of_view, table.state == ApprovalState.DECLINED, table.ended > since)
+    return await connection.scalar(select(func.count()).where(refused)) or 0
+
+
+async def forget_old(connection: AsyncConnection, now: ColumnElement[float], kept: float) -> None:
+    """Delete the questions that ended `kept` seconds ago, or whose process has gone then, and rates that are full."""
+    table = APPROVALS.c
+    over = or_(table.ended < now - kept, table.seen < database_time(connection) - kept)
+    await connection.execute(APPROVALS.delete().where(over))
     await connection.execute(APPROVAL_RATES.delete().where(APPROVAL_RATES.c.tat < now))
 
 
