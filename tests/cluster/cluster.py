@@ -221,7 +221,10 @@ async def cluster(folder: Path, database: str, *names: str, more: str = "", redi
 
     async def handle(request: web.Request) -> web.Response:
         arrived.append(f"{request.method} {request.path}")
-        return web.json_response({"path": request.path})
+        answer = web.json_response({"path": request.path, "cookies": [*request.cookies]})
+        if "set" in request.query:
+            answer.set_cookie(request.query["set"], "value-of-a-cookie")
+        return answer
 
     backend = web.Application()
     backend.router.add_route("*", "/{path:.*}", handle)

@@ -269,3 +269,19 @@ async def opens(http: aiohttp.ClientSession, port: int, person: Console, ticket:
         answer = json.loads((await socket.receive(30)).data)
         assert "opened" in answer or answer["error"]["code"] == "bad-ticket", answer
         return "opened" in answer
+
+
+async def test_cookies_of_a_backend_are_the_same_at_both(tmp_path: Path, database: str) -> None:
+    """What it sets through one node it gets through the other; two that set some at once lose none."""
+    policy = (
+        "version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend}', network: private, cookies: jar}}}}\n"
+        "routes: [{{path: '/api/{{name}}', methods: [GET]}}]\n"
+    )
+    async with cluster(tmp_path, database, "a", "b") as nodes, client() as http:
+        for name in "ab":
+            (nodes[name].folder / "policy.yaml").write_text(policy.format(backend=nodes.backend))
+        await until(lambda: all("policy.yaml is in effect" in "".join(one.lines) for one in nodes.nodes.values()))
+        pages = [await Page.open(http, nodes[name]) for name in "ab"]
+        await asyncio.gather(*[page.fetch(f"/api/set?set=c{number}") for number, page in enumerate(pages)])
+        answers = [await page.fetch("/api/items") for page in pages]
+        assert [sorted(answer["body"]["cookies"]) for answer in answers] == [["c0", "c1"]] * 2
