@@ -124,6 +124,17 @@ class CommandGroup(click.Group):
     def __init__(self, name: str, purpose: str, commands_in: Mapping[str, str]) -> None:
         super().__init__(name=name, help=purpose, no_args_is_help=True)
         self._places = commands_in
+        if "version" in commands_in:
+            self.params.append(
+                click.Option(
+                    ["--version"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=self._show_version,
+                    help="Print the version and exit, as the command does.",
+                )
+            )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._places)
@@ -137,6 +148,12 @@ class CommandGroup(click.Group):
             command: click.Command = getattr(import_module(module), name)
         command.short_help = command.get_short_help_str(LONGEST_SUMMARY)
         return command
+
+    def _show_version(self, ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+        command = self.get_command(ctx, "version") if is_asked else None
+        if command is not None:
+            ctx.invoke(command)
+            ctx.exit()
 
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
