@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.apps.pack import pack, permissions_of
+from gateway.apps.pack import pack, permissions_of, require_carried
 from gateway.apps.scripts import WORKER_FILE
 from gateway.apps.survey import HOLES, Survey, survey
 from gateway.errors import DocumentError
@@ -157,6 +157,7 @@ def examine(
             external=policy.external if policy is not None else NO_EXTERNAL,
             routed=policy.lets_get if policy is not None else lambda _: False,
         )
+        require_carried(packed)
     except DocumentError as error:
         return Advice(app, (), [str(problem) for problem in error.problems])
     facts = AppFacts(

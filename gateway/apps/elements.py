@@ -70,6 +70,9 @@ _NOT_EMBEDDED = (
 
 _FOREIGN_BASE = "<base href> of another site counts as its path on the app's own: write a path like /shop/ or docs/"
 
+_BLANK = "".join(map(chr, range(0x21)))
+"""Spaces and control characters around a URL."""
+
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
 _LINKING = frozenset({"rel", "href", "type", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
@@ -151,12 +154,14 @@ class Packing:
             href = element.attributes.get("href")
             if element.name != "base" or href is None:
                 continue
-            self.declared_encoding = href.value
-            if href.value in (".", "./"):
+            # As URL parsers of browsers read it: these characters are no part of it.
+            url = re.sub(r"[\t\n\r]", "", href.value.strip(_BLANK))
+            self.declared_encoding = url
+            if url in (".", "./"):
                 return ""
-            if re.fullmatch(r"/?(?![a-zA-Z][a-zA-Z0-9+.-]*:)([^/\\][^\\]*)?", href.value):
-                return href.value
-            self.declared_encoding = _path_of(href.value)
+            if re.fullmatch(r"/?(?![a-zA-Z][a-zA-Z0-9+.-]*:)([^/\\][^\\]*)?", url):
+                return url
+            self.declared_encoding = _path_of(url)
             self.warnings.append(self._page.text.problem(href.start, _FOREIGN_BASE))
             return self.declared_encoding
         return ""
@@ -360,9 +365,10 @@ class Packing:
 def _path_of(url: str) -> str:
     """Return the path of a URL of another site."""
     try:
-        return urlsplit(url.strip()).path or "/"
+        path = urlsplit(url.replace("\\", "/")).path
     except ValueError:
         return "/"
+    return f"/{path.lstrip('/')}" if path.startswith("/") else "/"
 
 
 def _place(page: Path, root: Path, base: str) -> tuple[Path, str]:

@@ -62,6 +62,9 @@ PAGES: Final = "webmcp-gateway-pages"
 MOST: Final = 14 * 1024 * 1024
 """Bytes of all of them in a message, out of the console's 16 MiB, which also hold the runtime and a snapshot."""
 
+CARRIED: Final = 15 * 1024 * 1024
+"""Bytes of a page in a message beyond which no view gets it: it and all else that is sent with it have 16 MiB."""
+
 _NAMED = re.compile(r"""(?<![^\s"'`/\\?#=()<>,;])[^\s"'`/\\?#=()<>,;]+\.html?\b""")
 
 _LED_TO = re.compile(r"""\b(?:href|action)\s*=\s*["']?([^\s"'>?#]+)""")
@@ -425,6 +428,18 @@ def pack(
         [start for one in packings for start in one.findings.starts],
         [allowed for word, allowed in _ALLOWS.items() if word in whole],
     )
+
+
+def require_carried(resource: Resource) -> None:
+    """Raise `DocumentError` if the packed page does not fit into the message that brings it to a view."""
+    size = _count_carried(resource.html) if len(resource.html) > CARRIED // 6 else 0  # JSON writes 6 bytes at most
+    if size > CARRIED and resource.folder is not None:
+        why = (
+            f"the packed page is too large: {size:,} bytes as JSON, and a view gets {CARRIED:,} at most; "
+            "move data, pictures and fonts out of the HTML into files that a backend serves under a route of the "
+            "policy: they are loaded when the page runs"
+        )
+        raise DocumentError([Problem(str(resource.folder.page), 1, 1, why)])
 
 
 class FirstPage(NamedTuple):

@@ -19,6 +19,7 @@ from typing import Any, Final
 import gateway
 from gateway.apps import make_shell, pack, page_config
 from gateway.apps.node import keeping_node, node
+from gateway.apps.pack import require_carried
 from gateway.apps.vendor import vendor_folder
 from gateway.config import App, StorageKind
 from gateway.documents.reader import read_bytes
@@ -181,6 +182,7 @@ class Packer:
             checked=self._live,
             dedicated=app.dedicated,
         )
+        require_carried(resource)
         self._log(app, resource)
         if key is not None:
             self._keep(key, resource)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gateway.apps import PARTS, pack
 from gateway.doors.sandbox import content_policy
 from gateway.policy import parse_policy
@@ -92,6 +94,17 @@ def test_a_base_of_another_site_counts_as_its_path(tmp_path: Path) -> None:
         tmp_path, index__html="<base href=https://shop.example/shop/><script src=a.js></script>", a__js="a()"
     )
     assert "&quot;base&quot;: &quot;/shop/&quot;" in made.html
+    assert "<script>a()</script>" in made.html
+
+
+@pytest.mark.parametrize(
+    "base", [" https://x.example/shop/", "/\t/x.example/shop/", "\\\\x.example\\shop/", "h\nttp://x.example//shop/"]
+)
+def test_blanks_and_backslashes_hide_no_base_of_another_site(tmp_path: Path, base: str) -> None:
+    """URL parsers of browsers remove these blanks, and take a backslash for a slash."""
+    made = pack_files(tmp_path, index__html=f"<base href='{base}'><script src=a.js></script>", a__js="a()")
+    assert "&quot;base&quot;: &quot;/shop/&quot;" in made.html
+    assert "x.example" not in made.html
     assert "<script>a()</script>" in made.html
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -146,14 +147,16 @@ async def test_an_app_that_cannot_be_packed_holds_up_no_other_one(tmp_path: Path
         assert await page(client, port, "one") == await page(client, port, "new")
 
 
-async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path) -> None:
+async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The console and `/readyz` name its problem, and it is served once its page is there."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "good").mkdir()
     (tmp_path / "good" / "index.html").write_text("<!doctype html><title>page</title>")
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / "index.html").write_text(f"<!doctype html><title>large</title><p>{'long ' * 4_000_000}")
     (tmp_path / "p.yaml").write_text("version: 1\n")
     server = Server()
-    apps = ", ".join(f"{name}: {{source: {name}, policy: p.yaml}}" for name in ("empty", "gone", "good"))
+    apps = ", ".join(f"{name}: {{source: {name}, policy: p.yaml}}" for name in ("empty", "gone", "good", "large"))
     file = tmp_path / "gateway.yaml"
     file.write_text(f"server: {{listen: 127.0.0.1:{server.port}}}\napps: {{{apps}}}\n")
     reading = read_config(file, {})
@@ -171,14 +174,19 @@ async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path) -> N
                 told = " ".join(problem["message"] for problem in (await state.json())["problems"])
             assert "an app is a folder with an index.html" in told
             assert "there is no file or folder" in told
+            assert re.search("the packed page is too large: 20,[0-9,]+ bytes as JSON, and a view gets 15,728,640", told)
+            assert "move data, pictures and fonts out of the HTML" in told
+            logged = [str(one.getMessage()) for one in caplog.records if one.levelname == "WARNING"]
+            assert any("large/index.html:1:1: the packed page is too large: 20," in line for line in logged)
             async with client.get(f"http://127.0.0.1:{server.port}/readyz") as ready:
-                assert (ready.status, (await ready.json())["broken_apps"]) == (200, ["gone", "empty"])
+                assert (ready.status, (await ready.json())["broken_apps"]) == (200, ["gone", "empty", "large"])
             (tmp_path / "empty" / "index.html").write_text("<!doctype html><title>mended</title>")
+            (tmp_path / "large" / "index.html").write_text("<!doctype html><title>small</title>")
             (tmp_path / "gone").mkdir()
             (tmp_path / "gone" / "index.html").write_text("<!doctype html><title>back</title>")
 
             async def served() -> bool:
-                return sorted(await titles(client, server.port)) == ["Empty", "Gone", "Good"]
+                return sorted(await titles(client, server.port)) == ["Empty", "Gone", "Good", "Large"]
 
             await until(served)
             assert "mended" in (await page(client, server.port, "empty"))[1]

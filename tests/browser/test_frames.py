@@ -217,3 +217,38 @@ async def test_a_frame_of_a_packed_page_stays_within_the_policy(page: Page, tmp_
         assert "nobody" in (await app.locator("body").get_attribute("data-who") or "")
         assert any("<object> of /plugin shows nothing in a view" in one for one in said)
         assert not any("webmcp-gateway-page" in name for one in pages.arrived for name in one["headers"])
+
+
+@pytest.mark.parametrize("located", [False, True])
+@pytest.mark.parametrize(
+    "base",
+    ["https://elsewhere.example/shop/", " https://elsewhere.example", "/\t\\elsewhere.example/", "/shop/", "data:,x"],
+)
+async def test_a_frame_is_shown_whatever_the_base_of_its_page(
+    page: Page, tmp_path: Path, base: str, located: bool
+) -> None:
+    """The gateway's own URLs do not depend on it, whether the HTML or a script names the base."""
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "index.html").write_text(
+        f"<!doctype html><html><head><base href='{base}'></head><body><iframe id=first src='/inner?n=1'></iframe>"
+        f"<script>document.querySelector('base')?.remove(); const made = document.createElement('base');"
+        f" made.href = '{base}'; document.head.prepend(made);{'self.at = location.href;' if located else ''}"
+        " window.fetch = () => Promise.reject(new TypeError('not this one'));"
+        " const frame = document.createElement('iframe'); frame.id = 'later'; frame.src = '/inner?n=2';"
+        " document.body.append(frame);"
+        "</script></body></html>",
+        "utf-8",
+    )
+    async with (
+        page_server() as pages,
+        running(tmp_path, source=folder, policy=POLICY.replace("PORT", str(pages.port))) as world,
+    ):
+        await page.goto(world.console)
+        app = app_of(page)
+        await expect(app.frame_locator("#first").locator("h1")).to_have_text("Inner 1")
+        await expect(app.frame_locator("#later").locator("h1")).to_have_text("Inner 2")
+        assert {one["path"] for one in pages.arrived if one["path"].startswith("/inner")} == {
+            "/inner?n=1",
+            "/inner?n=2",
+        }

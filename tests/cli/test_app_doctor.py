@@ -172,3 +172,16 @@ async def test_a_backend_that_does_not_answer_is_named(folder: Path) -> None:
     """With the reason."""
     result = await asyncio.to_thread(run, "http://127.0.0.1:1/")
     assert (result.exit_code, "no connection" in result.output) == (1, True)
+
+
+def test_a_page_that_is_too_large_for_a_view_cannot_be_shown(folder: Path) -> None:
+    """The size that counts is that in JSON; size, limit and remedy are told."""
+    page = folder / "shop" / "dist" / "index.html"
+    page.write_text(f"<!doctype html><p>{'n' * 10_000_000}")
+    assert run("shop/dist").exit_code == 0
+    page.write_text("<!doctype html><p>" + '"' * 10_000_000)
+    told = run("shop/dist")
+    assert told.exit_code == 1
+    assert "the packed page is too large: 20,0" in told.output
+    assert "bytes as JSON, and a view gets 15,728,640 at most" in "".join(told.output.splitlines())
+    assert "route" in told.output

@@ -32,6 +32,8 @@ function start(scope: Scope): void {
   const resolve = (url: string): URL => new URL(new Request(url).url);
   const here = (): string => resolve("").href;
   const { origin } = resolve("/");
+  // The page may replace its `fetch`, and change its base.
+  const { fetch } = window;
   const host = createHostLink(() => undefined);
   let inner: Promise<InnerFrames> | undefined;
 
@@ -51,7 +53,7 @@ function start(scope: Scope): void {
   }
 
   async function begin(): Promise<InnerFrames> {
-    const response = await fetch(CONFIG);
+    const response = await fetch(origin + CONFIG);
     if (!response.ok) throw new Error(`the gateway has nothing for frames (${response.status})`);
     const config = { ...((await response.json()) as Omit<InnerConfig, "origin">), origin };
     return createInnerFrames({

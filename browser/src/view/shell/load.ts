@@ -18,6 +18,8 @@ export type Outcome =
   | { stays: true; cookies?: string | null }
   | { why: string; title?: string; connect?: string };
 
+/** The runtime's own: a packed page may replace the global one, which frames do not use natively. */
+const { fetch } = globalThis;
 const ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8";
 const escapeHtml = (text: string): string => text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
 
