@@ -85,8 +85,29 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[A-Za-z][A-Za-z0-9_]*\}", re.ASCII)
 _RELATIVE = re.compile(r"(?:\.{1,2}/)*[A-Za-z0-9_~][A-Za-z0-9._~-]*(?:[/?#]|$)", re.ASCII)
 
 
-def _any(*words: str) -> re.Pattern[str]:
-    return re.compile("|".join(words))
+_NEEDED: Final[dict[re.Pattern[str], tuple[str, ...]]] = {}
+"""Words of which each match of a pattern of `_any` contains one; to look for them takes a tenth of the time."""
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    made = re.compile("|".join(patterns))
+    words = [_literal_word(pattern) for pattern in patterns]
+    if all(words):
+        _NEEDED[made] = tuple(words)
+    return made
+
+
+def _literal_word(pattern: str) -> str:
+    """Return the longest word that each match contains; empty if there is none. `pattern` is no alternative itself."""
+    plain = re.sub(r"\\.|\[[^\]]*\]", "\0", pattern)
+    while plain != (plain := re.sub(r"\([^()]*\)", "\0", plain)):
+        pass  # from the innermost group
+    return max(re.findall(r"(?<![\w-])[\w-]{3,}(?![\w?*+{-])", plain), key=len, default="")
+
+
+def _search(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    needed = _NEEDED.get(pattern)
+    return pattern.search(text) if needed is None or any(word in text for word in needed) else None
 
 
 FRAMEWORKS: Final[Mapping[str, re.Pattern[str]]] = {
@@ -273,10 +294,10 @@ class _Collected:
 
     def _features(self, name: str, text: str) -> None:
         for framework, pattern in FRAMEWORKS.items():
-            if framework not in self._frameworks and pattern.search(text):
+            if framework not in self._frameworks and _search(pattern, text):
                 self._frameworks[framework] = None
         for trait, pattern in TRAITS.items():
-            if trait not in self._traits and (match := pattern.search(text)) is not None:
+            if trait not in self._traits and (match := _search(pattern, text)) is not None:
                 self._traits[trait] = _place(name, text, match.start())
         for match in _COMPUTED.finditer(text):
             if len(self._computed) >= SHOWN_PLACES:
