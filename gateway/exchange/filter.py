@@ -194,12 +194,12 @@ def _mask_unescaped(data: bytes, secret: bytes) -> bytes:
         before = bisect_right(marks, index) - 1
         return index if before < 0 else sources[before] + index - marks[before]
 
-    kept, at, start = list[bytes](), 0, plain.find(secret)
+    parts, at, start = list[bytes](), 0, plain.find(secret)
     while start >= 0:
-        kept.append(data[at : source(start)])
+        parts.append(data[at : source(start)])
         at = source(start + len(secret))
         start = plain.find(secret, start + len(secret))
-    return MASK.encode().join([*kept, data[at:]])
+    return MASK.encode().join([*parts, data[at:]])
 
 
 _ESCAPE: Final = re.compile(rb"\\(?:u00(?P<hex>[0-9A-Fa-f]{2})|(?!\\u00[0-9A-Fa-f]{2})(?P<same>.))", re.DOTALL)

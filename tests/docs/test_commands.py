@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 import re
 import shlex
 import shutil
@@ -28,6 +30,7 @@ FRESH = ("doctor path", "init", "serve", "dev", "policy check", "policy test", "
 ENDS = {
     ("README.md", "policy explain DELETE /api/cart/7 --initiator model"): 1,  # a first policy allows reads only
     ("README.md", "policy replay gateway.journal --policy policies/cart.yaml"): 1,  # a decision would change
+    ("commands.md", "cluster status"): 1,  # no node has joined
     ("commands.md", "doctor http://127.0.0.1:8000"): 1,  # no backend runs there
     ("commands.md", "init http://127.0.0.1:8000/shop/ --app shop"): 2,  # nor here
     ("commands.md", "policy replay gateway.journal --policy new.yaml"): 1,  # it has no route for the request
@@ -101,6 +104,14 @@ async def test_a_command_of_the_docs_runs(page: str, line: str, place: Workshop,
     folder = place.folder
     if command.startswith("token"):
         folder = place.folder / "tokens"
+    elif command.startswith("cluster"):
+        folder = tmp_path
+        (folder / "key").write_bytes(base64.b64encode(os.urandom(32)))
+        (folder / "key").chmod(0o600)
+        (folder / "gateway.yaml").write_text(
+            f"stores: {{database: '{place.database}', encryption_key: '${{file:key}}'}}\n"
+            "cluster: {keys: ['${file:key}']}\nupstreams: {other: {url: 'http://127.0.0.1:9/mcp'}}\n"
+        )
     elif command.startswith(FRESH) and (page == "README.md" or command.startswith(("init", "serve", "dev"))):
         folder = tmp_path
         (folder / "path/to/web/app").mkdir(parents=True)

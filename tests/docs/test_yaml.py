@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.cli.test_serve import process, wait_exit
 from tests.docs.blocks import ROOT, Block, blocks
+from tests.postgresql import postgresql
 from tests.world import SECRET, free_port, local_client
 
 YAML = list(blocks("yaml"))
@@ -24,6 +26,13 @@ CONFIGURATIONS = [block for block in YAML if block.file == "gateway.yaml"]
 POLICIES = [block for block in YAML if block.file not in ("gateway.yaml", "prometheus.yml", None)]
 READERS_OWN = "apps: {cart: {source: web, policy: policies/cart.yaml}}\n"
 """The gateway.yaml of a reader, for blocks that show other keys of it."""
+
+VALUES = {
+    "ENCRYPTION_KEY": base64.b64encode(os.urandom(32)).decode(),
+    "CLUSTER_KEY": base64.b64encode(os.urandom(32)).decode(),
+    "REDIS_URL": "redis://127.0.0.1:1",  # a gateway starts without its Redis
+}
+"""Values of environment variables that are more than any text."""
 
 
 def lay_out(folder: Path, shown: Block) -> None:
@@ -52,7 +61,8 @@ def secrets(folder: Path, text: str) -> dict[str, str]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(key if name.endswith(".pem") else SECRET.encode())
         (folder / name).chmod(0o600)
-    return dict.fromkeys(re.findall(r"\$\{env:([^}]+)\}", text), SECRET)
+    values = dict.fromkeys(re.findall(r"\$\{env:([^}]+)\}", text), SECRET)
+    return {name: VALUES.get(name, value) for name, value in values.items()}
 
 
 def test_every_yaml_block_says_which_file_it_is() -> None:
@@ -91,15 +101,24 @@ async def said_until_it_serves(running: asyncio.subprocess.Process) -> AsyncIter
         await running.wait()
 
 
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The URL of a real PostgreSQL."""
+    with postgresql() as server:
+        yield server.url
+
+
 @pytest.mark.parametrize("block", CONFIGURATIONS, ids=lambda block: block.id)
 async def test_the_gateway_starts_with_a_configuration_of_the_docs(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """The configuration is used alone, or with a reader's app: the gateway gets ready, and ends on a signal."""
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "approvals.py").write_text('"""A plugin of a reader."""\n')
     for name, value in secrets(tmp_path, block.text).items():
         monkeypatch.setenv(name, value)
+    if "${env:DATABASE}" in block.text:
+        monkeypatch.setenv("DATABASE", request.getfixturevalue("database"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
     shows_apps = yaml.safe_load(block.text).keys() & {"apps", "upstreams"}
     configuration = block.text if shows_apps else block.text + READERS_OWN
