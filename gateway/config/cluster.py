@@ -78,8 +78,9 @@ def read_cluster(root: Section, folder: Path, state: Path, environ: Mapping[str,
     section.require("keys")
     if section.get("listen") is None:
         for key in ("address", "tls"):
-            if key in section:
+            if section.get(key) is not None:
                 section.problem("goes with listen, which is missing", key)
+        _tls(section, NodeAddress(), folder)
         return ClusterSettings(_name(section), keys=_keys(section, folder, environ))
     listen = _address(section, "listen", state)
     address = _address(section, "address", state) if section.get("address") is not None else listen
