@@ -24,7 +24,6 @@ _NAMED = re.compile(f"{_SUBDOMAINS.pattern}|{_ORIGIN.pattern}")
 
 _RESOURCES = "resourceDomains"
 _KINDS = ("connectDomains", _RESOURCES, "frameDomains")
-_WITH_SUBDOMAINS = _KINDS[:2]
 
 _SCRIPTS = {"blob-workers": "blob: data:", "eval": "'unsafe-eval'", "wasm": "'wasm-unsafe-eval'"}
 """Workers load further scripts by these; beside inline scripts they allow nothing new in the page itself."""
@@ -162,12 +161,10 @@ def _origins(entries: Sequence[str], key: str) -> str:
 
 
 def _is_origin(entry: object, key: str) -> bool:
-    """Return whether it is an origin, or a wildcard for its subdomains: MCP Apps has these for `resourceDomains`, and
-    published apps write them for `connectDomains`, too.
-    """
+    """Return whether it is an origin, or for `resourceDomains` (MCP Apps) a wildcard for its subdomains."""
     if not isinstance(entry, str):
         return False
-    return bool(_ORIGIN.fullmatch(entry) or (key in _WITH_SUBDOMAINS and _SUBDOMAINS.fullmatch(entry)))
+    return bool(_ORIGIN.fullmatch(entry) or (key == _RESOURCES and _SUBDOMAINS.fullmatch(entry)))
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:

@@ -83,7 +83,7 @@ async def test_sqlite_moves_to_postgresql_and_back(tmp_path: Path) -> None:
         gateway.process.terminate()
         await wait_exit(gateway.process)
     with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
-        database.execute("INSERT INTO issued_tokens VALUES ('t', 'robot', x'00ff', 'mcp', NULL, 1.5, 2.5, NULL)")
+        database.execute("INSERT INTO issued_tokens VALUES ('t', 'robot', x'00ff', 'mcp', NULL, 1.5, 2.5, NULL, NULL)")
         database.commit()
     with postgresql() as server:
         places = {"lite": "sqlite:///gateway.db", "great": server.url, "again": "sqlite:///gateway.db"}

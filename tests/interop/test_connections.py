@@ -264,7 +264,7 @@ async def test_an_upstream_that_does_not_end_keeps_no_other_one_open(caplog: pyt
         name: SimpleNamespace(proxy=SimpleNamespace(close=way), upstream=SimpleNamespace(close=way))
         for name, way in ways.items()
     }
-    room: Any = SimpleNamespace(mounted=mounted)
+    room: Any = SimpleNamespace(mounts=mounted)
     ending = asyncio.create_task(Upstreams.close(room))
     async with asyncio.timeout(60):
         await closed.wait()

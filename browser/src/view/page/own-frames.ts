@@ -1,6 +1,7 @@
 /** The frames of a page that show others of its backend: they are loaded through the gateway, since nothing in a view navigates. */
 
 import { attempt } from "../attempt";
+import { withIdentityOf } from "../wrap";
 import { wrapGetter } from "./entries";
 import { FRAME, FRAMED, FRAME_PAGE, type Navigation } from "../shell/protocol";
 import { isMessage } from "../host/json-rpc";
@@ -103,14 +104,14 @@ export function watchFrames({ notify, resolve, here, origin, above }: FrameDepen
       nativeDocument.set!.call(this, value);
     },
   });
-  Element.prototype.setAttribute = function (name, value) {
+  Element.prototype.setAttribute = withIdentityOf(setAttribute, function (this: Element, name: string, value: string) {
     if (this instanceof HTMLIFrameElement && /^src$/i.test(name)) set(this, String(value), () => setAttribute.call(this, name, value));
     else if (this instanceof HTMLIFrameElement && /^srcdoc$/i.test(name)) this.srcdoc = value;
     else setAttribute.call(this, name, value);
-  };
-  Element.prototype.getAttribute = function (name) {
+  });
+  Element.prototype.getAttribute = withIdentityOf(getAttribute, function (this: Element, name: string) {
     return (this instanceof HTMLIFrameElement && /^src$/i.test(name) ? getAttribute.call(this, HELD) : null) ?? getAttribute.call(this, name);
-  };
+  });
 
   /** Plugins show documents, too, but no view loads any. */
   function warnOf(element: Element): void {

@@ -5,6 +5,7 @@
  */
 
 import type { Outside } from "../page/page-files";
+import { withIdentityOf } from "../wrap";
 
 interface Sites {
   /** The origins of files, and of requests. */
@@ -50,10 +51,10 @@ function start({ files, connect, scripts }: Sites): void {
     construct: (target, [url, ...rest]: [string | URL, ...[string[]]], made) =>
       leads(String(url), connect) ? new WebSocket(url, ...rest) : (Reflect.construct(target, [url, ...rest], made) as object),
   }));
-  Element.prototype.setAttribute = function (name, value) {
+  Element.prototype.setAttribute = withIdentityOf(setAttribute, function (this: Element, name: string, value: string) {
     if (/^src$/i.test(String(name))) check(this, value);
     setAttribute.call(this, name, value);
-  };
+  });
   const source = Object.getOwnPropertyDescriptor(HTMLScriptElement.prototype, "src")!;
   Object.defineProperty(HTMLScriptElement.prototype, "src", {
     ...source,

@@ -8,6 +8,8 @@
 import { withoutFragment } from "../page/entries";
 import { watchFrames, type OwnFrames } from "../page/own-frames";
 import { attempt } from "../attempt";
+import { formQuery } from "../form-query";
+import { withIdentityOf } from "../wrap";
 import { createHostLink } from "../shell/host-link";
 import { createInnerFrames, type InnerFrames } from "../shell/inner-frames";
 import { sendHttp } from "../shell/frame-requests";
@@ -117,7 +119,7 @@ function start(scope: Scope): void {
     if (!url) return false;
     const entries = [...new FormData(form, submitter)] as [string, string | File][];
     if (attributeOf("method").toLowerCase() === "post") return frames.lead(target, { url: url.href, method: "POST", entries, enctype: attributeOf("enctype").toLowerCase() });
-    url.search = String(new URLSearchParams(entries.map(([name, value]) => [name, typeof value === "string" ? value : value.name])));
+    url.search = formQuery(entries);
     return frames.lead(target, { url: url.href });
   }
   addEventListener("submit", (event) => {
@@ -125,9 +127,9 @@ function start(scope: Scope): void {
   });
   const { prototype } = HTMLFormElement;
   const { submit: native } = prototype;
-  prototype.submit = function () {
+  prototype.submit = withIdentityOf(native, function (this: HTMLFormElement) {
     if (!submit(this, null)) native.call(this);
-  };
+  });
 
   // A frame that a script leads elsewhere by its `location` is empty then.
   document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI, disposition }) => {

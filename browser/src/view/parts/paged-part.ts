@@ -11,6 +11,8 @@ import { defineAddresses, defineOrigin } from "../page/own-addresses";
 import { createLocation, ownOf } from "../page/own-location";
 import { OWN } from "../page/part-keys";
 import { attempt } from "../attempt";
+import { formQuery } from "../form-query";
+import { withIdentityOf } from "../wrap";
 import { REAL } from "../natives";
 import { matchesSources } from "../shell/page-policy";
 import { watchFrames } from "../page/own-frames";
@@ -177,7 +179,7 @@ function start(facts: PageFacts): void {
     const given = [...data] as [string, string | File][];
     const posts = method === "post";
     const place = attributeOf("target");
-    if (!posts) url.search = String(new URLSearchParams(given.map(([name, value]) => [name, typeof value === "string" ? value : value.name])));
+    if (!posts) url.search = formQuery(given);
     const navigation: Navigation = posts ? { url: url.href, method: "POST", entries: given, enctype: attributeOf("enctype").toLowerCase() } : { url: url.href };
     if (isWhole(place)) navigation.whole = true;
     if (!why && frames.lead(place, navigation)) return true;
@@ -208,9 +210,9 @@ function start(facts: PageFacts): void {
   });
   const form = HTMLFormElement.prototype as FormWithCallback;
   const { submit: native } = form;
-  form.submit = function (this: FormWithCallback) {
+  form.submit = withIdentityOf(native, function (this: FormWithCallback) {
     if (!submit(this, null)) native.call(this);
-  };
+  });
 }
 
 const written = document.querySelector('meta[name="webmcp-gateway"]')?.getAttribute("content");

@@ -7,6 +7,8 @@
 
 import { RESPONSE_CALLBACK, type FormWithCallback } from "../page/forms";
 import { OWN, PAGES } from "../page/part-keys";
+import { formQuery } from "../form-query";
+import { withIdentityOf } from "../wrap";
 
 /** Milliseconds in which the result of a tool leaves a page before the page goes to another. */
 const ANSWERED = 50;
@@ -43,7 +45,7 @@ function start(scope: Scope, kept: Element): void {
     const attributeOf = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
     if (!/^(get)?$/i.test(attributeOf("method"))) return false;
     const url = new URL(attributeOf("action"), document.baseURI);
-    url.search = String(new URLSearchParams([...new FormData(form, submitter)].map(([name, value]) => [name, value instanceof File ? value.name : value])));
+    url.search = formQuery(new FormData(form, submitter));
     const html = pageAt(url.pathname);
     const callback = (form as FormWithCallback)[RESPONSE_CALLBACK];
     if (!callback || url.origin !== own.origin || html === undefined) return scope.webmcpGatewayGo!(url.href);
@@ -58,9 +60,9 @@ function start(scope: Scope, kept: Element): void {
   });
   const { prototype } = HTMLFormElement;
   const { submit } = prototype;
-  prototype.submit = function () {
+  prototype.submit = withIdentityOf(submit, function (this: HTMLFormElement) {
     if (!navigate(this, null)) submit.call(this);
-  };
+  });
   const { pathname, search, hash } = own;
   const page = pages.get(pathname);
   // A folder's page is stored at the folder's address; without its slash, the address is corrected.

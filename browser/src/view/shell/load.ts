@@ -1,5 +1,6 @@
 /** Loads a page of the backend through the gateway, as a browser navigates to it. */
 
+import { normalizeLines } from "../form-query";
 import { attempt } from "../attempt";
 import { readText } from "../page/page-files";
 import { COOKIES_HEADER, PAGE_HEADER, POLICY_HEADER, type Navigation } from "./protocol";
@@ -29,8 +30,6 @@ function methodOf({ method = "GET", entries }: Navigation): string {
   return typeof written === "string" && /^(put|patch|delete)$/i.test(written) ? written.toUpperCase() : method.toUpperCase();
 }
 
-const lines = (text: string): string => text.replace(/\r\n?|\n/g, "\r\n");
-
 function bodyOf({ entries, enctype }: Navigation, method: string): BodyInit | undefined {
   if (!entries) return undefined;
   const kept = method === "POST" ? entries : entries.filter(([name]) => name !== "_method");
@@ -42,7 +41,7 @@ function bodyOf({ entries, enctype }: Navigation, method: string): BodyInit | un
     }
     return data;
   }
-  const pairs = kept.map(([name, value]) => [lines(name), lines(typeof value === "string" ? value : value.name)] as [string, string]);
+  const pairs = kept.map(([name, value]) => [normalizeLines(name), normalizeLines(typeof value === "string" ? value : value.name)] as [string, string]);
   if (enctype === "text/plain") return new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type: enctype });
   return new Blob([String(new URLSearchParams(pairs))], { type: "application/x-www-form-urlencoded" });
 }
