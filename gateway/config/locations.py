@@ -89,7 +89,6 @@ def app_origin(section: Section, key: str, default: str) -> str:
     text = section.text(key, default)
     scheme, separator, authority = text.partition("://")
     first, dot, rest = authority.partition(".")
-    first = first.lower()
     if not dot or first.count(_APP) != 1:
         section.problem(f"each app needs a separate site: write {_APP} in the host, as in http://{_APP}.localhost", key)
         return ""

@@ -158,31 +158,12 @@ _USER = re.compile(r"(?<=//)[^/?#]*@")
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?", re.ASCII)
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
-_LEADING_ZEROS = re.compile(r":0+(?=[0-9]{1,5}$)", re.ASCII)
 
 
 def canonical_origin(scheme: str, authority: str) -> str:
-    """Return scheme, host and port as a browser serialises them (WHATWG URL): in lower case, without the scheme's
-    default port and zeros before the port, an IPv6 address in its shortest form.
-
-    What is no host and port is returned in lower case.
-    """
-    scheme, authority = scheme.lower(), _LEADING_ZEROS.sub(":", authority.lower())
-    if authority.startswith("["):
-        host, bracket, port = authority[1:].partition("]")
-        authority = f"[{_shortest(host)}{bracket}{port}"
-    return f"{scheme}://{authority.removesuffix(_DEFAULT_PORTS.get(scheme, ':'))}"
-
-
-def _shortest(host: str) -> str:
-    """Return an IPv6 address in its shortest form, an IPv4 address in it as two groups; anything else as it is."""
-    try:
-        address = IPv6Address(host)
-    except AddressValueError:
-        return host
-    if mapped := address.ipv4_mapped:  # Python 3.13 and later write its end in dots
-        return f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}"
-    return str(address)
+    """Return scheme, host and port in lower case, without the scheme's default port."""
+    scheme = scheme.lower()
+    return f"{scheme}://{authority.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ':'))}"
 
 
 def canonical_url(text: str) -> str:
@@ -211,8 +192,9 @@ def parse_origin(text: str) -> str:
     """Return the canonical origin, such as `https://www.example.com`. Raises ValueError."""
     url = canonical_url(text)
     if url.count("/") != 2 or text.endswith("/"):
-        origin = "/".join(url.split("/")[:3])
-        raise ValueError(f'"{text[:80]}" is not an origin: write scheme, host and port alone: {origin[:80]}')
+        raise ValueError(
+            f'"{text[:80]}" is not an origin: write scheme, host and port alone, such as https://example.com'
+        )
     return url
 
 
@@ -229,33 +211,7 @@ def _check_authority(authority: str, text: str) -> None:
         )
         valid = valid and (not colon or bool(port))
     if not valid or (port and not (port.isdigit() and port.isascii() and 0 < int(port) < 65536)):
-        usual = f"; in a browser's form, its host is {form}" if (form := _browser_form(host)) else ""
-        raise ValueError(
-            f'"{text[:80]}" has no valid host and port (a name in ASCII, an address in its usual form){usual}'
-        )
-
-
-def _browser_form(host: str) -> str:
-    """Return how a browser writes a host that is written otherwise; empty if it cannot be told."""
-    try:
-        if _NUMERIC.fullmatch(host.removesuffix(".")):
-            *groups, last = [_number(part) for part in host.removesuffix(".").split(".")]
-            if len(groups) < 4 and all(group < 256 for group in groups) and last < 256 ** (4 - len(groups)):
-                return str(IPv4Address(int.from_bytes(bytes(groups)) << 8 * (4 - len(groups)) | last))
-        if not host.isascii():
-            from yarl import URL  # noqa: PLC0415  only for a message
-
-            return URL(f"http://{host}").raw_host or ""
-    except ValueError:
-        pass
-    return ""
-
-
-def _number(text: str) -> int:
-    """Return a part of an IPv4 address as WHATWG URL reads it: hexadecimal, octal or decimal. Raises ValueError."""
-    if text.startswith("0x"):
-        return int(text[2:] or "0", 16)
-    return int(text, 8 if text.startswith("0") and len(text) > 1 else 10)
+        raise ValueError(f'"{text[:80]}" has no valid host and port (a name in ASCII, an address in its usual form)')
 
 
 def _is_ipv6(host: str) -> bool:
