@@ -72,7 +72,7 @@ async def test_the_opening_is_sent_as_on_the_backends_own_site(sockets: SocketWo
             assert answer.status == 200
         wire = await connected(client, sockets, "/echo", headers={"origin": sockets.world.site, "cookie": "own=1"})
         await wire.send_str("who")
-        assert (await wire.receive(60)).data == 'None session="***"'  # the jar's cookie is hidden from the page
+        assert (await wire.receive(60)).data == "None session=***"  # the jar's cookie is hidden from the page
         await wire.close()
     opened = sockets.backend.opened[-1]
     assert opened["origin"] == f"http://127.0.0.1:{sockets.port}"
