@@ -143,9 +143,9 @@ class Guard:
             refused = _take_refused(request)
             if request.version not in (HttpVersion10, HttpVersion11):  # aiohttp would read others as one of these
                 return refusal_response(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
-            if (connection := _refuse_misframed(request)) is not None:
-                connection.force_close()  # the following bytes may be its body, or another client's request
-                return connection
+            if (misframed := _refuse_misframed(request)) is not None:
+                misframed.force_close()  # the following bytes may be its body, or another client's request
+                return misframed
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):

@@ -148,8 +148,8 @@ def connections(policy: str) -> str:
     Those are WebRTC, a connection or name look-up in advance, and navigation. Redirects are left to the policy, which
     checks each of them.
     """
-    directives = _NAMED.finditer(policy.partition("; frame-ancestors")[0])
-    origins = sorted({plain_json(re.sub("^ws", "http", each[0])) for each in directives})
+    entries = _NAMED.finditer(policy.partition("; frame-ancestors")[0])
+    origins = sorted({plain_json(re.sub("^ws", "http", each[0])) for each in entries})
     return f"({' '.join(['response-origin', *origins])});redirects=allow"
 
 

@@ -207,8 +207,8 @@ class SiteDoor:
             return refusal_response(403, "not-allowed", "This app is not for this person: its `access` excludes them.")
         if _is_upgrade(request):
             return await self._open_socket(request)
-        if self._files is not None and (place := self._answer_by_file(self._files, request)) is not None:
-            return place
+        if self._files is not None and (answer := self._answer_by_file(self._files, request)) is not None:
+            return answer
         if request.path == _ICON and self._files is not None:  # browsers request one from every site
             return refusal_response(404, "no-icon", "This app has no icon at this address.")
         if request.headers.get("sec-fetch-site") in _ELSEWHERE and not (self._files is None and _visits(request)):

@@ -67,7 +67,7 @@ class SecretRedactor:
         for secret in self._secrets:
             masked = data
             if b"\\" in data and _may_be_escaped(data, secret):
-                masked = _mask_unescaped(masked, secret)
+                masked = _mask_plain(masked, *_unescape(masked, _ESCAPE), secret)
                 if _may_be_escaped(masked, secret):
                     masked = _disguise(secret).sub(MASK.encode(), masked)
             for form in _forms(secret):
@@ -100,27 +100,10 @@ class SecretRedactor:
 
     def _mask_escaped(self, data: bytes, escape: re.Pattern[bytes]) -> bytes:
         """Mask the secrets in what `data` is without its escapes, in time that is linear in its length."""
-        plain, marks, sources, at = bytearray(), array("Q"), array("Q"), 0
-        for match in escape.finditer(data):
-            plain += data[at : match.start()]
-            plain += match["same"] or bytes((int(match["hex"], 16),))
-            at = match.end()
-            marks.append(len(plain))
-            sources.append(at)
-        plain += data[at:]
-
-        def source(index: int) -> int:
-            before = bisect_right(marks, index) - 1
-            return index if before < 0 else sources[before] + index - marks[before]
-
+        plain, source = _unescape(data, escape)
         for secret in self._secrets:
-            parts, at, start = list[bytes](), 0, plain.find(secret)
-            while start >= 0:
-                parts.append(data[at : source(start)])
-                at = source(start + len(secret))
-                start = plain.find(secret, start + len(secret))
-            if parts:  # the rest is looked through anew: its escapes have moved
-                return self._mask_escaped(MASK.encode().join([*parts, data[at:]]), escape)
+            if (masked := _mask_plain(data, plain, source, secret)) is not data:
+                return self._mask_escaped(masked, escape)  # anew: the escapes of the rest have moved
         return data
 
     def headers(self, headers: Headers) -> Headers:
@@ -179,10 +162,10 @@ def _disguise(secret: bytes) -> re.Pattern[bytes]:
     return re.compile(b"|".join((escaped, *map(re.escape, _forms(secret)))))
 
 
-def _mask_unescaped(data: bytes, secret: bytes) -> bytes:
-    """Mask a secret in what `data` is without its escapes of JSON, in time that is linear in its length."""
+def _unescape(data: bytes, escape: re.Pattern[bytes]) -> tuple[bytes, Callable[[int], int]]:
+    """Return what `data` is without its escapes, and a function that returns where in `data` a byte of it begins."""
     plain, marks, sources, at = bytearray(), array("Q"), array("Q"), 0
-    for match in _ESCAPE.finditer(data):
+    for match in escape.finditer(data):
         plain += data[at : match.start()]
         plain += match["same"] or bytes((int(match["hex"], 16),))
         at = match.end()
@@ -194,12 +177,17 @@ def _mask_unescaped(data: bytes, secret: bytes) -> bytes:
         before = bisect_right(marks, index) - 1
         return index if before < 0 else sources[before] + index - marks[before]
 
+    return bytes(plain), source
+
+
+def _mask_plain(data: bytes, plain: bytes, source: Callable[[int], int], secret: bytes) -> bytes:
+    """Mask in `data` each place of a secret in `plain`, in time that is linear; `data` itself if there is none."""
     parts, at, start = list[bytes](), 0, plain.find(secret)
     while start >= 0:
         parts.append(data[at : source(start)])
         at = source(start + len(secret))
         start = plain.find(secret, start + len(secret))
-    return MASK.encode().join([*parts, data[at:]])
+    return MASK.encode().join([*parts, data[at:]]) if parts else data
 
 
 _ESCAPE: Final = re.compile(rb"\\(?:u00(?P<hex>[0-9A-Fa-f]{2})|(?!\\u00[0-9A-Fa-f]{2})(?P<same>.))", re.DOTALL)
