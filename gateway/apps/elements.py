@@ -82,7 +82,7 @@ _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 class Packing:
     """One page that is packed: the changes to make, and a warning for everything that is left out.
 
-    `base` is the base of the app's URLs, `declared_encoding` the page's own `<base href>`; `frame_origins` are the
+    `base` is the base of the app's URLs, `declared_base` the page's own `<base href>`; `frame_origins` are the
     other sites of `frames` that its elements show.
     """
 
@@ -104,7 +104,7 @@ class Packing:
         self.warnings: list[Problem] = []
         self.notes: list[str] = []
         self.frame_origins: set[str] = set()
-        self.declared_encoding: str | None = None
+        self.declared_base: str | None = None
         self.base = urljoin(base, self._declared_base())
         self._path, prefix = _place(path, root, urlsplit(self.base).path)
         self.prefix = prefix
@@ -156,14 +156,14 @@ class Packing:
                 continue
             # As URL parsers of browsers read it: these characters are no part of it.
             url = re.sub(r"[\t\n\r]", "", href.value.strip(_BLANK))
-            self.declared_encoding = url
+            self.declared_base = url
             if url in (".", "./"):
                 return ""
             if re.fullmatch(r"/?(?![a-zA-Z][a-zA-Z0-9+.-]*:)([^/\\][^\\]*)?", url):
                 return url
-            self.declared_encoding = _path_of(url)
+            self.declared_base = _path_of(url)
             self.warnings.append(self._page.text.problem(href.start, _FOREIGN_BASE))
-            return self.declared_encoding
+            return self.declared_base
         return ""
 
     def _element(self, element: Element) -> list[Splice]:

@@ -286,7 +286,7 @@ def _may_change(code: str) -> bool:
 
 
 def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Script]:
-    problems = [
+    scripts = [
         _Script(attribute.value, "handler", attribute.start, attribute.end, name)
         for name, attribute in element.attributes.items()
         if name.startswith("on") and _may_change(attribute.value)
@@ -297,8 +297,8 @@ def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Scrip
         data = kind == exact_text.TYPE
         code = exact_text.from_data_block(code) if data else code
         kind = "module" if kind == "module" else "script"
-        problems.append(_Script(code, kind, element.end, element.text_end, exact=data))
-    return problems
+        scripts.append(_Script(code, kind, element.end, element.text_end, exact=data))
+    return scripts
 
 
 def _answers(scripts: Sequence[_Script]) -> list[str | None] | None:

@@ -374,8 +374,8 @@ def pack(
         runtime = ";".join([runtime, *starters])
         pages = beside.write(lambda text: hold_back(text, 0))
     about: dict[str, Json] = {"app": app, "title": title, "base": packing.base}
-    if packing.declared_encoding is not None:
-        about["declared"] = packing.declared_encoding
+    if packing.declared_base is not None:
+        about["declared"] = packing.declared_base
         about |= {"start": start} if start != "/" else {}
     elif first.named:
         about["base"] = urljoin(packing.base, start)
@@ -489,12 +489,10 @@ def size_note(page: str, head: int) -> str:
 
 def with_parts(runtime: str, scripts: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
     """Return the runtime with the requested parts: behind it, except those that it builds on."""
-    placement, first = (
-        dict.fromkeys(scripts),
-        [*(script for word in (_WRITES, _FORMS, _TOOLS, EXTERNAL) for script in parts.get(word, ()))],
-    )
-    behind = [script for script in placement if script not in first]
-    return ";".join([*(script for script in first if script in placement), runtime, *behind])
+    requests = dict.fromkeys(scripts)
+    first = [script for word in (_WRITES, _FORMS, _TOOLS, EXTERNAL) for script in parts.get(word, ())]
+    behind = [script for script in requests if script not in first]
+    return ";".join([*(script for script in first if script in requests), runtime, *behind])
 
 
 def with_snapshot(

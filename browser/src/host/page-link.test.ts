@@ -3,7 +3,8 @@ import { PageLink } from "./page-link";
 
 const ORIGIN = "https://sandbox.example";
 const envelope = (payload: unknown) => ({ channel: "mcp-iframe", type: "mcp", direction: "server-to-client", payload });
-const rpc = (id: number, method: string) => ({ jsonrpc: "2.0", id, method, params: {} });
+const rpc = (id: number, method: string, params = {}) => ({ jsonrpc: "2.0", id, method, params });
+const toolCall = (id: number) => rpc(id, "tools/call", { name: "http_request" });
 const gesture = { jsonrpc: "2.0", method: "ui/notifications/sandbox-gesture", params: { age: 3 } };
 const ready = { jsonrpc: "2.0", method: "ui/notifications/sandbox-proxy-ready", params: {} };
 
@@ -166,7 +167,7 @@ test("of a page that loads again nothing that the one before said is left", asyn
   expect(await ui()).toEqual([rpc(0, "ui/initialize")]);
   link.sendWebmcp(rpc(1, "initialize"));
   say(rpc(0, "ui/initialize"));
-  say(rpc(1, "tools/call"));
+  say(toolCall(1));
   say({ ...rpc(0, "ui/initialize"), params: { again: true } });
   expect(heard).toEqual([["reloaded"], ["reloaded"]]);
   expect(await ui()).toEqual([{ ...rpc(0, "ui/initialize"), params: { again: true } }]);
@@ -204,7 +205,7 @@ test("a proxy that says twice that it is there was loaded again", () => {
 });
 
 test("what a page says before anybody takes up the ui protocol is held, so much of it", async () => {
-  for (let id = 0; id < 300; id++) say(rpc(id, "tools/call"));
+  for (let id = 0; id < 300; id++) say(toolCall(id));
   expect(await ui()).toHaveLength(256);
 });
 
