@@ -47,7 +47,7 @@ async def whole(
     most: int = LARGEST_BODY,
     *,
     rest: Callable[[], Awaitable[None]] | None = None,
-    taken: Callable[[int], None] = lambda _: None,
+    on_taken: Callable[[int], None] = lambda _: None,
     within: float | None = None,
     bound: Bound = SLOW,
 ) -> bytes:
@@ -77,7 +77,7 @@ async def whole(
         total += len(chunk)
         if total > most:
             raise web.HTTPRequestEntityTooLarge(most, total)
-        taken(len(chunk))
+        on_taken(len(chunk))
         chunks.append(chunk)
         if rest is not None and total - rested > _STRETCH:
             rested = total

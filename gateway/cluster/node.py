@@ -195,7 +195,7 @@ class ClusterNode:
             self._tell_lapse()
             return
         self.lease.renewed(began)
-        for view in renewal.taken:
+        for view in renewal.lost_views:
             self.lost_views.notify(view)
 
     def _tell_lapse(self) -> None:

@@ -240,7 +240,7 @@ class SiteDoor:
         largest = self._largest()
         principal = request[PRINCIPAL]
         try:
-            site_request = _read_request(request, await whole(request, largest, taken=on_bytes))
+            site_request = _read_request(request, await whole(request, largest, on_taken=on_bytes))
         except (web.RequestPayloadError, web.HTTPException, NoRoom) as error:
             refusal = _refuse_unread(error, largest)
             response = await self._exchange.refuse(refusal, self._caller(principal), request.method, request.raw_path)

@@ -102,7 +102,7 @@ class MemoryApprovals:
         self._still = still
         self._parked: dict[str, ParkedCall] = {}
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
-        self._asked: Buckets[str] = Buckets()
+        self._rates: Buckets[str] = Buckets()
         self._watchers = Watchers[[]]()
         self._stopped = False
 
@@ -122,9 +122,9 @@ class MemoryApprovals:
             raise insistent(caller)
         check_shown(ask, caller)
         check_room(caller, len(mine), sum(one.caller.view == caller.view for one in mine))
-        taken = self._asked.take(caller.principal.id, steady, ASKING)
-        if not taken.allowed:
-            raise hasty(caller, taken.retry_after)
+        draw = self._rates.take(caller.principal.id, steady, ASKING)
+        if not draw.allowed:
+            raise hasty(caller, draw.retry_after)
         return self._add(self._question(ask, caller), caller, request)
 
     def _join(self, ask: Ask, caller: Caller) -> Pending | None:
@@ -134,7 +134,7 @@ class MemoryApprovals:
             raise _stop_refusal()
         for parked in self._parked.values():
             if parked.ended is None and _same(parked, ask, caller):
-                parked.asked = self._steady()
+                parked.asked_at = self._steady()
                 return Pending(parked.question)
         return None
 
@@ -169,7 +169,7 @@ class MemoryApprovals:
     def _add(self, question: Question, caller: Caller, request: Request | None) -> Pending:
         now = self._steady()
         expires = now + question.expires - question.created
-        self._parked[question.id] = ParkedCall(question, caller, request, expires, asked=now)
+        self._parked[question.id] = ParkedCall(question, caller, request, expires, asked_at=now)
         self._watchers.notify()
         return Pending(question)
 
@@ -211,7 +211,7 @@ class MemoryApprovals:
                         self._move(parked, ApprovalState.EXPIRED)
         finally:
             parked.holding -= 1
-            parked.asked = self._steady()
+            parked.asked_at = self._steady()
         self.sweep()
         return parked
 
@@ -333,7 +333,7 @@ class MemoryApprovals:
             elif (
                 parked.state in (ApprovalState.OPEN, ApprovalState.APPROVED)
                 and not parked.holding
-                and now - parked.asked > SILENCE
+                and now - parked.asked_at > SILENCE
             ):
                 self._move(parked, ApprovalState.VOID)
             elif parked.ended is not None and not parked.holding and now - parked.ended > KEPT:
@@ -411,8 +411,8 @@ def _stop_refusal() -> Refusal:
 
 
 def _same(parked: ParkedCall, ask: Ask, caller: Caller) -> bool:
-    asked = (parked.question.digest, parked.question.policy_version)
-    return _belongs(parked, caller) and asked == (ask.digest, ask.policy_version)
+    parked_call = (parked.question.digest, parked.question.policy_version)
+    return _belongs(parked, caller) and parked_call == (ask.digest, ask.policy_version)
 
 
 class MemoryGrants:
@@ -436,11 +436,11 @@ class MemoryGrants:
 
     async def covering(self, caller: Caller, rule: str, policy_version: str) -> Grant | None:
         """Return the grant under which a call may run without a question, if any."""
-        wanted = (caller.principal.id, caller.app, rule, policy_version)
+        scope = (caller.principal.id, caller.app, rule, policy_version)
         held = (
             grant
             for grant in self._grants.values()
-            if (grant.principal.id, grant.app, grant.rule, grant.policy_version) == wanted
+            if (grant.principal.id, grant.app, grant.rule, grant.policy_version) == scope
         )
         now = self._clock()
         return next((grant for grant in held if grant.created <= now < grant.expires), None)
@@ -459,13 +459,13 @@ class MemoryGrants:
 
     def cancel_outdated(self, app: str, policy_version: str) -> None:
         """End the grants under an older policy of the app."""
-        kept = {
+        live = {
             id: grant
             for id, grant in self._grants.items()
             if grant.app != app or grant.policy_version == policy_version
         }
-        if len(kept) < len(self._grants):
-            self._grants = kept
+        if len(live) < len(self._grants):
+            self._grants = live
             self._watchers.notify()
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -55,25 +55,25 @@ class MemoryRates:
                     return TakenRates((), limit, outcome.retry_after)
                 known[key] = outcome.tat
                 return TakenRates((key,))
-        taken: dict[Key, float] = {}
+        tats: dict[Key, float] = {}
         keys: list[Key] = []
         new = False
         for limit in limits:
             key = limit.key(caller)
-            before = taken[key] if key in taken else known.get(key)
+            before = tats[key] if key in tats else known.get(key)
             if before is None:
                 new = True
                 key = self._new(key, caller, now)
-                before = taken[key] if key in taken else known.get(key, 0.0)
+                before = tats[key] if key in tats else known.get(key, 0.0)
             outcome = take(before, now, limit.rate)
             if not outcome.allowed:
                 return TakenRates((), limit, outcome.retry_after)
-            taken[key] = outcome.tat
+            tats[key] = outcome.tat
             keys.append(key)
         if not new:
-            known.update(taken)
+            known.update(tats)
         else:
-            for key, tat in taken.items():
+            for key, tat in tats.items():
                 self._buckets.put(key, tat, now, caller.principal.id if key[_PER] is _VIEW else None)
         return TakenRates(keys)
 
@@ -118,13 +118,13 @@ class Limiter:
         if not limits and not obligations.quotas:
             return ()
         try:
-            taken = self._rates.take(limits, caller) if limits else _NOTHING
-            if not isinstance(taken, TakenRates):
-                taken = await taken
-            if taken.exceeded is not None:
-                raise _rate_refusal(taken.exceeded, taken.retry_after)
+            rates = self._rates.take(limits, caller) if limits else _NOTHING
+            if not isinstance(rates, TakenRates):
+                rates = await rates
+            if rates.exceeded is not None:
+                raise _rate_refusal(rates.exceeded, rates.retry_after)
             if obligations.quotas:
-                await self._take_quotas(obligations, caller, taken)
+                await self._take_quotas(obligations, caller, rates)
         except Refusal as refusal:
             if not obligations.report:
                 raise
@@ -134,24 +134,24 @@ class Limiter:
     async def pace(self, limits: Sequence[Limit], caller: Caller) -> None:
         """Wait until one more call is within `limits`, and count it."""
         while limits:
-            taken = self._rates.take(limits, caller)
-            if not isinstance(taken, TakenRates):
-                taken = await taken
-            if taken.exceeded is None:
+            rates = self._rates.take(limits, caller)
+            if not isinstance(rates, TakenRates):
+                rates = await rates
+            if rates.exceeded is None:
                 return
-            await asyncio.sleep(taken.retry_after)
+            await asyncio.sleep(rates.retry_after)
 
-    async def _take_quotas(self, obligations: Obligations, caller: Caller, taken: TakenRates) -> None:
+    async def _take_quotas(self, obligations: Obligations, caller: Caller, rates: TakenRates) -> None:
         now = self._now()
         try:
             exceeded = await self._quotas.take(obligations.quotas, caller, now)
         except OSError as error:
             log.error("quotas cannot be counted: %s", error)
-            self._rates.give_back(obligations.limits, taken)
+            self._rates.give_back(obligations.limits, rates)
             detail = "The quota of this call cannot be counted at present; nothing was sent."
             raise Refusal(Reason.STATE_UNAVAILABLE, detail) from error
         if exceeded is not None:
-            self._rates.give_back(obligations.limits, taken)
+            self._rates.give_back(obligations.limits, rates)
             raise _quota_refusal(exceeded, now)
 
 

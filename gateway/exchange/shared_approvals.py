@@ -145,9 +145,9 @@ class DatabaseApprovals(MemoryApprovals):
                 if same is None:
                     self._owned[question.id] = _Owned(1)
                     return self._add(question, caller, request)
-            taken = await _reach(self._take_over(same, ask, caller, request))
-            if taken is not None:
-                return taken
+            own = await _reach(self._take_over(same, ask, caller, request))
+            if own is not None:
+                return own
         raise Refusal(Reason.APPROVAL_UNAVAILABLE, ELSEWHERE, status=202)
 
     async def question(self, id: str) -> OpenQuestion | None:
@@ -178,9 +178,9 @@ class DatabaseApprovals(MemoryApprovals):
                 self.cancel(parked)
                 raise _unreachable()
             sent = {"state": ApprovalState.DISPATCHED, "ended": self._now}
-            taken = await _reach(self._change(self._approved(parked, owned), sent))
+            sole = await _reach(self._change(self._approved(parked, owned), sent))
             self._spent[parked.question.id] = parked.question.expires
-            if not taken or time.monotonic() - began > STALE:  # it was stopped in between, or its lease has lapsed
+            if not sole or time.monotonic() - began > STALE:  # it was stopped in between, or its lease has lapsed
                 self.cancel(parked)
             self._check(parked, digest, policy_version)
             self._set(parked, ApprovalState.DISPATCHED)
@@ -340,11 +340,11 @@ class DatabaseApprovals(MemoryApprovals):
         return ApprovalState.APPROVED
 
     async def _renew(self, ids: Iterable[str]) -> None:
-        wanted = [id for id in ids if id in self._owned]
-        if not wanted:
+        own = [id for id in ids if id in self._owned]
+        if not own:
             return
         async with self._writing, self._database.connect() as connection:
-            mine = and_(APPROVALS.c.id.in_(wanted), APPROVALS.c.owner == self._owner, is_alive(connection))
+            mine = and_(APPROVALS.c.id.in_(own), APPROVALS.c.owner == self._owner, is_alive(connection))
             await connection.execute(update(APPROVALS).where(mine).values(seen=database_time(connection)))
             await connection.commit()
 
@@ -352,16 +352,16 @@ class DatabaseApprovals(MemoryApprovals):
         """Return this process's unfinished rows, and the questions of others that can be answered."""
         async with self._database.connect() as connection:
             mine = APPROVALS.c.id.in_([id for id, parked in self._parked.items() if parked.ended is None])
-            found = states(connection).where(or_(mine, is_answerable(connection, self._now(connection))))
-            return list((await connection.execute(found)).all())
+            query = states(connection).where(or_(mine, is_answerable(connection, self._now(connection))))
+            return list((await connection.execute(query)).all())
 
     async def _load(self, id: str) -> Row[Any] | None:
         """Return the row of a question that can be answered."""
         async with self._database.connect() as connection:
             answerable = is_answerable(connection, self._now(connection))
             rows = await connection.execute(questions(connection).where(APPROVALS.c.id == id, answerable))
-            found: Row[Any] | None = rows.one_or_none()
-            return found
+            row: Row[Any] | None = rows.one_or_none()
+            return row
 
     async def _change(self, place: ColumnElement[bool], values: Mapping[str, Any]) -> bool:
         """Update the rows at `place` whose lease has not lapsed; a callable value is a time. Return whether any was."""
@@ -407,15 +407,15 @@ class DatabaseApprovals(MemoryApprovals):
         new = rows - self._others.keys() - self._altered
         if not new and rows == self._others.keys() | self._altered:
             return
-        found: dict[str, OpenQuestion] = {}
+        new_ones: dict[str, OpenQuestion] = {}
         if new:
             async with self._database.connect() as connection:
                 for row in await connection.execute(questions(connection).where(APPROVALS.c.id.in_(new))):
                     if (opened := self._opened(row)) is not None:
-                        found[row.id] = opened
+                        new_ones[row.id] = opened
         before = self._others
-        self._altered = (self._altered | (new - found.keys())) & rows
-        self._others = {id: one for id, one in (before | found).items() if id in rows}
+        self._altered = (self._altered | (new - new_ones.keys())) & rows
+        self._others = {id: one for id, one in (before | new_ones).items() if id in rows}
         if before.keys() != self._others.keys():
             self._watchers.notify()
 
@@ -438,8 +438,8 @@ class DatabaseApprovals(MemoryApprovals):
         state = parked.state
         self._set(parked, ApprovalState.VOID)
         del self._parked[id]  # it may come back
-        given = {"owner": to, "epoch": owned.epoch + 1, "wanted": None, "handover": signature, "seen": database_time}
-        await self._change(and_(mine, APPROVALS.c.state == state), given)
+        changes = {"owner": to, "epoch": owned.epoch + 1, "wanted": None, "handover": signature, "seen": database_time}
+        await self._change(and_(mine, APPROVALS.c.state == state), changes)
 
     async def _take_over(self, same: Row[Any], ask: Ask, caller: Caller, request: Request | None) -> Pending | None:
         """Ask the owner of `same` for the call; return None if the question ends meanwhile. Raises `Refusal`."""
@@ -466,20 +466,20 @@ class DatabaseApprovals(MemoryApprovals):
         if opened is None or used or not self._seals.is_handover(row, self._owner, before + 1):
             log.warning("the question %s was not handed over by a process of this gateway", row.id)
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, ELSEWHERE)
-        asked = opened.question
-        call = hash_of(asked.principal, asked.app, asked.view, asked.digest, asked.policy_version)
-        by = self._seals.read_answer(asked, state, row.answer) if state is ApprovalState.APPROVED else None
+        question = opened.question
+        call = hash_of(question.principal, question.app, question.view, question.digest, question.policy_version)
+        by = self._seals.read_answer(question, state, row.answer) if state is ApprovalState.APPROVED else None
         if call != _call_hash(ask, caller) or (state is ApprovalState.APPROVED and by is None):
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, ELSEWHERE)
         self._owned[row.id] = _Owned(row.epoch, row.answer)
         self._others.pop(row.id, None)
         now = self._steady()
-        parked = ParkedCall(asked, caller, request, now + row.left, asked=now)
+        parked = ParkedCall(question, caller, request, now + row.left, asked_at=now)
         self._parked[row.id] = parked
         if by is not None:
             self._take_answer(parked, state, row.answer, by)
         self._watchers.notify()
-        return Pending(asked)
+        return Pending(question)
 
 
 async def _reach(work: Awaitable[T]) -> T:

@@ -62,14 +62,14 @@ class DatabaseGrants:
 
     async def covering(self, caller: Caller, rule: str, policy_version: str) -> Grant | None:
         """Return the grant under which a call may run without a question, if any; none while the database is down."""
-        wanted = GRANTS.c.call == hash_of(caller.principal.id, caller.app, rule, policy_version)
+        condition = GRANTS.c.call == hash_of(caller.principal.id, caller.app, rule, policy_version)
         try:
-            found = await whole(self._load(wanted))
+            rows = await whole(self._load(condition))
         except OSError as error:
             log.warning("grants cannot be read, and cover nothing: %s", error)
             return None
         of = (caller.principal.id, caller.app, rule, policy_version)
-        return next((one for one in found if (one.principal.id, one.app, one.rule, one.policy_version) == of), None)
+        return next((one for one in rows if (one.principal.id, one.app, one.rule, one.policy_version) == of), None)
 
     def now(self) -> list[Grant]:
         """Return the valid grants, oldest first."""
@@ -118,12 +118,12 @@ class DatabaseGrants:
             self._outdated -= outdated
             ids = list((await connection.execute(select(GRANTS.c.id).order_by(GRANTS.c.created))).scalars())
         new = [id for id in ids if id not in self._known and id not in self._ended]
-        found = {grant.id: grant for grant in await self._load(GRANTS.c.id.in_(new))} if new else {}
+        new_ones = {grant.id: grant for grant in await self._load(GRANTS.c.id.in_(new))} if new else {}
         before = set(self._known)
         for id in before.difference(ids):
             self._end(self._known[id])
-        kept = {id: found.get(id) or self._known.get(id) for id in ids}
-        self._known = {id: grant for id, grant in kept.items() if grant is not None}
+        grants = {id: new_ones.get(id) or self._known.get(id) for id in ids}
+        self._known = {id: grant for id, grant in grants.items() if grant is not None}
         now_here = self._clock()
         self._ended = {id: until for id, until in self._ended.items() if until + 60.0 > now_here}
         if before != set(self._known):
@@ -174,12 +174,12 @@ class DatabaseGrants:
         self._end(grant)
         return grant
 
-    async def _load(self, wanted: ColumnElement[bool]) -> list[Grant]:
+    async def _load(self, condition: ColumnElement[bool]) -> list[Grant]:
         """Return the valid grants among these, oldest first."""
         async with self._database.connect() as connection:
             time_column = self._now(connection).label("now")
             rows = (
-                await connection.execute(select(GRANTS, time_column).where(wanted).order_by(GRANTS.c.created))
+                await connection.execute(select(GRANTS, time_column).where(condition).order_by(GRANTS.c.created))
             ).all()
         read = [(self._read(row), row.now) for row in rows]
         return [grant for grant, now in read if grant is not None and grant.created <= now < grant.expires]

@@ -254,7 +254,7 @@ class McpMount:
             return await self._serve(request, principal, None)
         with reserve_room(self._room, principal.id) as reserve:
             try:
-                body = await whole(request, limit, taken=reserve)
+                body = await whole(request, limit, on_taken=reserve)
             except web.HTTPRequestEntityTooLarge:
                 MESSAGES.report(principal.id)
                 return _unread_error(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")

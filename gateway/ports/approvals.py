@@ -63,7 +63,7 @@ class OpenQuestion:
 class ParkedCall:
     """One waiting call, in the process that owns it. `request` is None for a tool call, which its caller repeats.
 
-    `asked`, `ended` and `expires` are on the steady clock: setting the wall clock back extends no question.
+    `asked_at`, `ended` and `expires` are on the steady clock: setting the wall clock back extends no question.
     """
 
     question: Question
@@ -72,7 +72,7 @@ class ParkedCall:
     expires: float
     state: ApprovalState = ApprovalState.OPEN
     answered_by: str | None = None
-    asked: float = 0.0
+    asked_at: float = 0.0
     holding: int = 0
     ended: float | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)

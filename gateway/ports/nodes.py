@@ -48,13 +48,14 @@ class NodeRow:
 class Renewal:
     """The result of a renewal: the time of the database, in seconds since the epoch, and all nodes with a row.
 
-    `lost`: the lease had ended, and the row is not renewed. `taken` are the views of this node that another one took.
+    `lost`: the lease had ended, and the row is not renewed. `lost_views`: ids of views of this
+    node that another node took.
     """
 
     now: float
     nodes: Sequence[NodeRow]
     lost: bool
-    taken: Sequence[str] = ()
+    lost_views: Sequence[str] = ()
 
 
 class NodeStore(Protocol):

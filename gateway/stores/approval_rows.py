@@ -41,11 +41,11 @@ class ApprovalSeals:
 
     def open_question(self, row: Row[Any]) -> OpenQuestion:
         """Return the question of a row. Raises `SealBroken`."""
-        found = parse_json(self._ring.open(row.seal, bytes(row.sealed), _place("approval", row.id)))
-        values = found["question"]
+        content = parse_json(self._ring.open(row.seal, bytes(row.sealed), _place("approval", row.id)))
+        values = content["question"]
         values["headers"] = tuple((name, value) for name, value in values["headers"])
         values["initiator"] = Initiator(values["initiator"])
-        return OpenQuestion(Question(**values), caller_of(found["principal"]))
+        return OpenQuestion(Question(**values), caller_of(content["principal"]))
 
     def seal_grant(self, grant: Grant) -> tuple[str, bytes]:
         """Return the key's id and the sealed grant."""
@@ -115,11 +115,11 @@ async def take_rate(connection: AsyncConnection, principal: str, now: ColumnElem
     table = APPROVAL_RATES.c
     moment = await connection.scalar(select(now)) or 0.0
     known = await connection.scalar(select(table.tat).where(table.principal == principal))
-    taken = take(known or 0.0, moment, rate)
-    if not taken.allowed:
-        return taken.retry_after
-    stored = insert(connection, APPROVAL_RATES).values(principal=principal, tat=taken.tat)
-    await connection.execute(stored.on_conflict_do_update(index_elements=["principal"], set_={"tat": taken.tat}))
+    draw = take(known or 0.0, moment, rate)
+    if not draw.allowed:
+        return draw.retry_after
+    stored = insert(connection, APPROVAL_RATES).values(principal=principal, tat=draw.tat)
+    await connection.execute(stored.on_conflict_do_update(index_elements=["principal"], set_={"tat": draw.tat}))
     return None
 
 
@@ -133,10 +133,10 @@ async def count_refusals(connection: AsyncConnection, caller: Caller, since: Col
     return await connection.scalar(select(func.count()).where(refused)) or 0
 
 
-async def forget_old(connection: AsyncConnection, now: ColumnElement[float], kept: float) -> None:
+async def forget_old(connection: AsyncConnection, now: ColumnElement[float], keep: float) -> None:
     """Delete the questions that ended `kept` seconds ago, or whose process has gone then, and rates that are full."""
     table = APPROVALS.c
-    over = or_(table.ended < now - kept, table.seen < database_time(connection) - kept)
+    over = or_(table.ended < now - keep, table.seen < database_time(connection) - keep)
     await connection.execute(APPROVALS.delete().where(over))
     await connection.execute(APPROVAL_RATES.delete().where(APPROVAL_RATES.c.tat < now))
 

@@ -68,7 +68,7 @@ class DatabaseNodes:
             taken_views = (await connection.execute(gone)).scalars().all()
             now, rows = await self._read(connection)
             await connection.commit()
-        return Renewal(now, rows, lost=not renewed.rowcount, taken=taken_views)
+        return Renewal(now, rows, lost=not renewed.rowcount, lost_views=taken_views)
 
     async def nodes(self) -> Sequence[NodeRow]:
         """Return all nodes with a row."""

@@ -57,8 +57,8 @@ class MemoryOneTimeValues:
 
     async def take(self, kind: str, key: str) -> str | None:
         """Return and delete the value."""
-        found = self._values.pop((kind, key), None)
-        return found.value if found is not None and self._clock() < found.expires else None
+        entry = self._values.pop((kind, key), None)
+        return entry.value if entry is not None and self._clock() < entry.expires else None
 
     async def claim(self, kind: str, key: str, *, owner: str, life: float, each: int) -> bool | None:
         """Return True to one caller alone."""
@@ -114,8 +114,8 @@ class DatabaseOneTimeValues:
         name = _name(kind, key)
         async with self._writing, self._database.connect() as connection:
             now = await connection.scalar(select(self._now(connection))) or 0.0
-            taken = delete(ONE_TIME).where(ONE_TIME.c.key == name).returning(ONE_TIME.c.seal, ONE_TIME.c.sealed)
-            row = (await connection.execute(taken)).first()
+            statement = delete(ONE_TIME).where(ONE_TIME.c.key == name).returning(ONE_TIME.c.seal, ONE_TIME.c.sealed)
+            row = (await connection.execute(statement)).first()
             await connection.commit()
         try:
             expires, value = (

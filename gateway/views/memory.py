@@ -72,22 +72,22 @@ class Launches:
         self._new_id = new_id
         self._clock = clock
         self._store = store
-        self._given: dict[str, _IssuedValue] = {}
+        self._issued: dict[str, _IssuedValue] = {}
         self._of: dict[Principal, dict[str, None]] = {}
         self._turn = deque[Principal]()
 
     def __len__(self) -> int:
         """The number of launch values."""
-        return len(self._given)
+        return len(self._issued)
 
     async def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
         """Issue a launch value for a view of `app`."""
         self._forget()
         opened = OpenedView(view=self._new_id(), launch=Secret(secrets.token_urlsafe(32)))
-        given = _IssuedValue(opened.view, principal, app, self._clock() + LIFE, chosen)
-        self._add(opened.launch.reveal(), given)
+        issued = _IssuedValue(opened.view, principal, app, self._clock() + LIFE, chosen)
+        self._add(opened.launch.reveal(), issued)
         if self._store is not None:
-            await self._try(self._store.put(opened.launch.reveal(), self._stored_launch(given), EACH))
+            await self._try(self._store.put(opened.launch.reveal(), self._stored_launch(issued), EACH))
         return opened
 
     async def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
@@ -95,7 +95,7 @@ class Launches:
 
         Raises `Refusal` (`view-unproven`).
         """
-        launch = self._given.get(value) or await self._load(value, principal)
+        launch = self._issued.get(value) or await self._load(value, principal)
         if launch is None or launch.principal != principal or launch.app not in apps:
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
         if self._clock() > launch.expires:
@@ -105,7 +105,7 @@ class Launches:
 
     async def attach(self, value: str) -> int:
         """Count that a page attaches with `value`."""
-        launch = self._given.get(value)
+        launch = self._issued.get(value)
         if launch is None:
             return 0
         launch.attached += 1
@@ -143,14 +143,14 @@ class Launches:
 
         Those of an earlier process left a taint to this principal and app.
         """
-        mine = map(self._given.__getitem__, self._of.get(principal, ()))
+        mine = map(self._issued.__getitem__, self._of.get(principal, ()))
         return any(launch.chosen and not launch.attached and launch.app == app for launch in mine)
 
     async def settle(self, tainted_keys: Container[TaintKey]) -> None:
         """Store that the views of other principals and apps are not tainted."""
         clean = {
             value: launch
-            for value, launch in self._given.items()
+            for value, launch in self._issued.items()
             if launch.here and (launch.principal.id, launch.app) not in tainted_keys
         }
         if self._store is not None and clean:
@@ -159,7 +159,7 @@ class Launches:
 
     def _mine(self, view: str, principal: Principal) -> _IssuedValue | None:
         """Return the launch of a view of this principal, if this process issued or attached it."""
-        mine = map(self._given.__getitem__, self._of.get(principal, ()))
+        mine = map(self._issued.__getitem__, self._of.get(principal, ()))
         return next((launch for launch in mine if launch.view == view and (launch.here or not launch.attached)), None)
 
     async def _load(self, value: str, principal: Principal) -> _IssuedValue | None:
@@ -172,14 +172,14 @@ class Launches:
             log.warning("a launch value cannot be looked up: %s", error)
             detail = "Launch values cannot be looked up now. Try again."
             raise Refusal(Reason.BACKEND_UNAVAILABLE, detail) from error
-        if stored is None or value in self._given:
-            return self._given.get(value)
+        if stored is None or value in self._issued:
+            return self._issued.get(value)
         expires = self._clock() + stored.left
-        given = _IssuedValue(
+        issued = _IssuedValue(
             stored.view, principal, stored.app, expires, stored.chosen, stored.attached, clean=stored.clean
         )
-        self._add(value, given)
-        return given
+        self._add(value, issued)
+        return issued
 
     async def _try(self, work: Awaitable[T]) -> T | None:
         try:
@@ -199,14 +199,14 @@ class Launches:
         mine = self._of[launch.principal]
         while len(mine) >= EACH:
             oldest = next(iter(mine))
-            if not self._given[oldest].attached:
+            if not self._issued[oldest].attached:
                 _LAUNCHES.report(launch.principal.id)
             self._drop(oldest)
-        self._given[value] = launch
+        self._issued[value] = launch
         mine[value] = None
 
     def _drop(self, value: str) -> None:
-        launch = self._given.pop(value)
+        launch = self._issued.pop(value)
         self._of[launch.principal].pop(value)
 
     def _forget(self) -> None:
@@ -214,7 +214,7 @@ class Launches:
         if not self._turn:
             return
         principal, now = self._turn.popleft(), self._clock()
-        for value in [value for value in self._of[principal] if self._given[value].expires < now]:
+        for value in [value for value in self._of[principal] if self._issued[value].expires < now]:
             self._drop(value)
         if self._of[principal]:
             self._turn.append(principal)

@@ -125,8 +125,8 @@ async def test_the_owner_of_a_view(database: Database) -> None:
     assert await owners.take("view", "incarnation-a", "incarnation-a") is None
     assert await owners.find("view") == ViewOwner("incarnation-a", 1)
     assert await owners.take("view", "incarnation-b", "incarnation-a") == ViewOwner("incarnation-a", 1)
-    assert list((await nodes.renew(A, draining=False, owns={})).taken) == ["view"]
-    assert list((await nodes.renew(A, draining=False, owns={})).taken) == []
+    assert list((await nodes.renew(A, draining=False, owns={})).lost_views) == ["view"]
+    assert list((await nodes.renew(A, draining=False, owns={})).lost_views) == []
     await owners.drop("view", "incarnation-a")
     assert await owners.find("view") == ViewOwner("incarnation-b", 2)
     await owners.drop("view", "incarnation-b")

@@ -108,7 +108,7 @@ class BridgeDoor:
         principal = request[PRINCIPAL].id
         rest = partial(self._state.views.precedence.rest, principal)
         try:
-            kept = await self._state.bodies.receive(request.match_info["id"], request, principal, rest)
+            stored = await self._state.bodies.receive(request.match_info["id"], request, principal, rest)
         except NoRoom:
             answer = refusal_response(503, "no-room", _NO_ROOM, {"retry-after": "1"})
             answer.force_close()  # the rest of the body is not read
@@ -121,7 +121,7 @@ class BridgeDoor:
             return refusal_response(413, "request-too-large", error.detail)
         except UnicodeDecodeError:
             return refusal_response(400, "bad-request", "A body is JSON in UTF-8.")
-        if not kept:
+        if not stored:
             return refusal_response(409, "body-refused", "This id is invalid, or already used.")
         return web.Response(status=204, headers=SECURE)
 

@@ -78,13 +78,13 @@ class OfferRates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._taken = Buckets[tuple[str, str]]()
+        self._buckets = Buckets[tuple[str, str]]()
 
     def take(self, view: View) -> None:
         """Count one offer. Raises `Refusal` (`rate-limited`), which the record sums up."""
         person = view.principal.person
-        taken = self._taken.take((person, view.app), self._clock(), OFFERS)
-        if not taken.allowed:
+        draw = self._buckets.take((person, view.app), self._clock(), OFFERS)
+        if not draw.allowed:
             _OFFERS.report(view.principal.id)
             detail = f"The pages of an app may offer {OFFERS.count} links and downloads in {OFFERS.period:g} seconds."
             raise Refusal(Reason.RATE_LIMITED, detail)
@@ -97,7 +97,7 @@ class LinkDoor:
         self._views = views
         self._recorder = recorder
         self._rates = rates
-        self._asked: dict[str, _OpenOffer] = {}
+        self._open: dict[str, _OpenOffer] = {}
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle `{view, url}`, then `{view, url, answered}` if the first decision was `ask`. Raises ValueError."""
@@ -107,10 +107,10 @@ class LinkDoor:
                 400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out."
             )
         try:
-            told = await self.decide(wish, request[PRINCIPAL])
+            answer = await self.decide(wish, request[PRINCIPAL])
         except Refusal as refusal:
             return refusal_response(STATUS[refusal.reason], refusal.reason, refusal.detail)
-        return fresh(told)
+        return fresh(answer)
 
     async def decide(self, wish: LinkRequest, principal: Principal) -> dict[str, Json]:
         """Return the decision for a host page. Raises `Refusal`."""
@@ -144,34 +144,34 @@ class LinkDoor:
         return {"decision": "ask", "message": message, "url": url}
 
     async def _answer(self, view: View, url: str, answered: bool) -> dict[str, Json]:
-        asked = self._asked.get(view.id)
-        if asked is None or asked.url != url:
+        offer = self._open.get(view.id)
+        if offer is None or offer.url != url:
             raise Refusal(Reason.APPROVAL_EXPIRED, _NO_QUESTION)
-        del self._asked[view.id]
-        if asked.version != self._views.rules(view.app).policy.version:
-            await asked.end(ApprovalState.VOID, Reason.APPROVAL_EXPIRED)
+        del self._open[view.id]
+        if offer.version != self._views.rules(view.app).policy.version:
+            await offer.end(ApprovalState.VOID, Reason.APPROVAL_EXPIRED)
             raise Refusal(Reason.APPROVAL_EXPIRED, "The policy of the app changed while the question was open.")
         if not answered:
-            await asked.end(ApprovalState.DECLINED, Reason.APPROVAL_DECLINED)
+            await offer.end(ApprovalState.DECLINED, Reason.APPROVAL_DECLINED)
             return {"decision": "declined"}
-        await asked.end(ApprovalState.APPROVED)
+        await offer.end(ApprovalState.APPROVED)
         return {"decision": "open"}
 
-    async def _wait(self, view: str, asked: _OpenOffer) -> None:
+    async def _wait(self, view: str, offer: _OpenOffer) -> None:
         """Store the question; the view's earlier one, and the oldest beyond the limits, end unanswered."""
-        older = [self._asked.pop(view)] if view in self._asked else []
-        count = Counter(one.principal for one in self._asked.values())
-        if count[asked.principal] >= EACH:
-            older.append(self._drop_oldest(asked.principal))
-        elif len(self._asked) >= WAITING:
+        older = [self._open.pop(view)] if view in self._open else []
+        count = Counter(one.principal for one in self._open.values())
+        if count[offer.principal] >= EACH:
+            older.append(self._drop_oldest(offer.principal))
+        elif len(self._open) >= WAITING:
             older.append(self._drop_oldest(count.most_common(1)[0][0]))
-        self._asked[view] = asked
+        self._open[view] = offer
         for one in older:
             _LINKS.report(one.principal)
             await one.end(ApprovalState.EXPIRED, Reason.APPROVAL_EXPIRED)
 
     def _drop_oldest(self, principal: str) -> _OpenOffer:
-        return self._asked.pop(next(view for view, one in self._asked.items() if one.principal == principal))
+        return self._open.pop(next(view for view, one in self._open.items() if one.principal == principal))
 
 
 def _wish(body: object) -> LinkRequest | None:
@@ -241,7 +241,7 @@ def _offer(body: object) -> DownloadOffer | None:
     view, files, answered = body.get("view"), body.get("files"), body.get("answered")
     if not isinstance(view, str) or not isinstance(answered, bool) or not isinstance(files, list):
         return None
-    read = tuple(file for given in files[: _MOST + 1] if (file := _file(given)) is not None)
+    read = tuple(file for one in files[: _MOST + 1] if (file := _file(one)) is not None)
     return DownloadOffer(view, read, answered) if len(read) == len(files) and 1 <= len(read) <= _MOST else None
 
 
@@ -249,10 +249,10 @@ def _unfit(name: str) -> bool:
     return any(unicodedata.category(char) in ("Cc", "Cs") for char in name)
 
 
-def _file(given: object) -> tuple[str, int] | None:
-    if not isinstance(given, dict):
+def _file(value: object) -> tuple[str, int] | None:
+    if not isinstance(value, dict):
         return None
-    name, size = given.get("name"), given.get("size")
+    name, size = value.get("name"), value.get("size")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or _unfit(name):
         return None
     return (name, size) if type(size) is int and 0 <= size < _LARGEST else None

@@ -126,7 +126,7 @@ class Bodies:
             return False
         try:
             content = await whole(
-                request, largest, rest=rest, taken=lambda count: self._grow(id, body, count), bound=_SLOW
+                request, largest, rest=rest, on_taken=lambda count: self._grow(id, body, count), bound=_SLOW
             )
             if not raw and await asyncio.to_thread(is_bulky, content):
                 raise MuxError("too-large", f"This body has {why(AT_ONCE)}.")

@@ -281,9 +281,9 @@ class RedisDirectory:
             return
         before, views = followed.views, dict[str, tuple[str, LiveView]]()
         for id, content in zip(rest[::2], rest[1::2], strict=True):
-            found = before.get(id) if not content else self._verify(followed.principal, id, content)
-            if found is not None and found[0] != self._members.node:
-                views[id] = found
+            view = before.get(id) if not content else self._verify(followed.principal, id, content)
+            if view is not None and view[0] != self._members.node:
+                views[id] = view
         followed.version, followed.views = version, views
         if views != before:
             self._watchers.notify(followed.principal)
@@ -307,9 +307,9 @@ class RedisDirectory:
     def _forget_others(self) -> None:
         """Drop the copies, which are too old."""
         for followed in self._followed.values():
-            shown = bool(followed.views)
+            had_views = bool(followed.views)
             followed.version, followed.views = "", {}
-            if shown:
+            if had_views:
                 self._watchers.notify(followed.principal)
 
     def _members_changed(self) -> None:

@@ -188,8 +188,8 @@ class RedisBuckets:
             self._redis.note_foreign("a rate")
         if place:
             return Taken(place - 1, int(wait) / 1_000_000, ())
-        taken = [one._replace(field=field.decode()) for one, field in zip(buckets, fields, strict=True)]
-        return Taken(None, 0.0, tuple(taken))
+        drawn = [one._replace(field=field.decode()) for one, field in zip(buckets, fields, strict=True)]
+        return Taken(None, 0.0, tuple(drawn))
 
     def give_back(self, buckets: Sequence[Bucket]) -> None:
         """Return the cells; while Redis cannot be used, they are lost."""
@@ -226,24 +226,24 @@ class RedisRates:
 
     async def _take(self, limits: Sequence[Limit], caller: Caller) -> TakenRates:
         try:
-            taken = await self._buckets.take([_bucket(limit, caller) for limit in limits])
+            outcome = await self._buckets.take([_bucket(limit, caller) for limit in limits])
         except RedisUnavailable:
             answer = self._take_locally(limits, caller)
             return answer if isinstance(answer, TakenRates) else await answer
-        if taken.exceeded is not None:
-            return TakenRates((), limits[taken.exceeded], taken.retry_after)
+        if outcome.exceeded is not None:
+            return TakenRates((), limits[outcome.exceeded], outcome.retry_after)
         self._local.take(self._share(limits), caller)
-        if any(one.field == OTHERS for one in taken.buckets):
+        if any(one.field == OTHERS for one in outcome.buckets):
             _BUCKETS.report(caller.principal.id)
-        return TakenRates(taken.buckets)
+        return TakenRates(outcome.buckets)
 
     def _take_locally(self, limits: Sequence[Limit], caller: Caller) -> TakenRates | Awaitable[TakenRates]:
         self._count_local()
         shares = self._share(limits)
-        taken = self._local.take(shares, caller)
-        if isinstance(taken, TakenRates) and taken.exceeded is not None:
-            return TakenRates((), limits[shares.index(taken.exceeded)], taken.retry_after)
-        return taken
+        outcome = self._local.take(shares, caller)
+        if isinstance(outcome, TakenRates) and outcome.exceeded is not None:
+            return TakenRates((), limits[shares.index(outcome.exceeded)], outcome.retry_after)
+        return outcome
 
     def _share(self, limits: Sequence[Limit]) -> list[Limit]:
         return [local_share(limit, max(1, self._nodes())) for limit in limits]
