@@ -151,7 +151,7 @@ async def test_a_quota(door: AttackedDoor, request: pytest.FixtureRequest, world
 @contextmanager
 def without(world: AttackWorld, table: str) -> Iterator[None]:
     """The gateway's database, without one of its tables meanwhile."""
-    with closing(sqlite3.connect(world.folder / "gateway.db", timeout=10)) as database:
+    with closing(sqlite3.connect(world.folder / "gateway.db", timeout=60)) as database:
         database.execute(f"ALTER TABLE {table} RENAME TO away")
         try:
             yield
