@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -30,6 +30,14 @@ BOUNDS: Final = (
 )
 
 _REASONS: Final = frozenset(Reason)
+
+Combine: TypeAlias = Callable[[Iterable[float]], float]
+"""Makes one value of those of several workers: `sum`, `min` or `max`."""
+
+_PROCESS: Final[dict[str, Combine]] = {
+    "webmcp_gateway_process_start_time_seconds": max,  # so that each start of a worker shows
+    "webmcp_gateway_process_max_fds": min,
+}
 
 
 class Counts(Collector):
@@ -92,12 +100,17 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._looks: list[Callable[[], None]] = []
+        self.combine: dict[str, Combine] = dict(_PROCESS)
+        """How the values of a gauge at several workers become one, by its name; those of counters are added."""
+        self.render_all: Callable[[], bytes] = self.render
+        """Returns what a scrape gets: with `serve --workers` the metrics of all workers together."""
         ProcessCollector(namespace="webmcp_gateway", registry=registry)
 
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"webmcp_gateway_{name}", meaning, labels, registry=registry)
 
-        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+        def gauge(name: str, meaning: str, *labels: str, of_all: Combine = sum) -> Gauge:
+            self.combine[f"webmcp_gateway_{name}"] = of_all
             return Gauge(f"webmcp_gateway_{name}", meaning, labels, registry=registry)
 
         def counts(name: str, meaning: str, *labels: str) -> Counts:
@@ -125,9 +138,9 @@ class Metrics:
         self.sink_failures = counter("sink_failures", "Times that a sink did not take lines; they are kept.", "sink")
         self.spans_dropped = counter("spans_dropped", "Spans that no collector took in time.")
         self.upstream_changes = counter("upstream_tool_changes", "Tools that are not what they were.", "upstream")
-        self.upstreams = gauge("upstream_up", "Whether a connection to an upstream is open.", "upstream")
+        self.upstreams = gauge("upstream_up", "Whether a connection to an upstream is open.", "upstream", of_all=min)
         self.problems = gauge(
-            "configuration_problems", "Number of current problems in the configuration files.", "kind"
+            "configuration_problems", "Number of current problems in the configuration files.", "kind", of_all=max
         )
         self.reloads = counter("reloads", "Times that changed files were read.", "result")
         self.authentications = counts("authentications", "Checks of a caller's credential.", "method", "outcome")
@@ -138,11 +151,19 @@ class Metrics:
         self.sessions = gauge("mcp_sessions", "Open MCP sessions with a handshake.")
         self.streams = gauge("streams", "Answers that are being streamed.")
         self.calls = gauge("calls_running", "Requests of apps and tool calls that run now.")
-        self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")
-        self.stores = gauge("store_up", "Whether a shared store that is configured can be used.", "store")
+        self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend", of_all=max)
+        self.stores = gauge("store_up", "Whether a shared store that is configured can be used.", "store", of_all=min)
         self.redis_seconds = seconds("redis_seconds", "Round trips to Redis, each with all commands that waited.")
         self.redis_failures = counts("redis_failures", "Failures of Redis, by what failed.", "failure")
         self.local_rates = counts("rates_local", "Calls whose rates were counted without Redis.")
+        self.nodes = gauge("cluster_nodes", "Nodes of the gateway, as this one sees them.", "state", of_all=max)
+        self.lease_age = gauge("cluster_lease_age_seconds", "Time since this node renewed its lease.", of_all=max)
+        self.lapses = counter("cluster_lapses", "Times that the lease of this node ended before its end.")
+        self.forward_seconds = seconds(
+            "cluster_forward_seconds", "Requests to other nodes, until the answer begins.", "outcome"
+        )
+        self.views_moved = counter("cluster_views_moved", "Views that this node took over from another one.")
+        self.sessions_adopted = counter("mcp_sessions_adopted", "Sessions that this process took over from another.")
         # A counter that first appears as 1 has not increased for Prometheus, and the alert on it would stay silent.
         for consequence in ("refused", "continued"):
             self.journal_failures.labels(consequence)
@@ -151,15 +172,39 @@ class Metrics:
         """Call `look` before each scrape, to set gauges."""
         self._looks.append(look)
 
-    def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format (0.0.4)."""
+    def collect(self) -> list[Metric]:
+        """Return all metrics, with the gauges as they are now."""
         for look in self._looks:
             look()
-        return generate_latest(self.registry)
+        return list(self.registry.collect())
+
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format (0.0.4)."""
+        return text_of(self.collect())
 
     def count_refusal(self, app: str, door: str, reason: str) -> None:
         """Count an answer by the gateway itself; an unknown reason counts as `other`."""
         self.refusals.labels(app, door, reason if reason in _REASONS else "other").inc()
+
+
+def text_of(families: Iterable[Metric]) -> bytes:
+    """Return metrics in Prometheus' text format (0.0.4)."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the names need no check."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metric families."""
+        return self._families
 
 
 def level(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:

@@ -8,6 +8,7 @@ import hmac
 import logging
 import os
 import stat
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
@@ -19,23 +20,25 @@ from typing import Final
 from aiohttp import web
 
 import gateway
-from gateway.backends.node_connections import NodeConnections, client_context, server_context
+from gateway.backends.node_connections import NodeCertificates, NodeConnections
 from gateway.cluster.envelope import Receiver
 from gateway.cluster.forwards import Forwards
 from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.lease import steady
 from gateway.cluster.node import ClusterNode
-from gateway.config import ClusterSettings, Config, NodeTls
+from gateway.cluster.report import count_states, differences, node_json, state_of, what_differs
+from gateway.config import ClusterSettings, Config
 from gateway.doors.nodes import NodeDoor
-from gateway.errors import StartError
+from gateway.errors import Refusal, StartError
 from gateway.mcp.elsewhere import OtherNodes
-from gateway.model import Secret
+from gateway.model import Json, Secret
 from gateway.policy import Policy
-from gateway.ports.nodes import Announcement
+from gateway.ports.nodes import Announcement, NodeRow, NodeState
 from gateway.ports.sessions import McpSessions
 from gateway.stores.nodes import DatabaseNodes, DatabaseViewOwners
 from gateway.stores.sealing import GivenKeys, KeyRing
 from gateway.stores.sql import Database
+from gateway.telemetry import Metrics, level
 from gateway.views.registry import Views
 
 KEEPALIVE: Final = 75.0
@@ -54,6 +57,7 @@ class ClusterParts:
                 "unix:path. It is not needed with `serve --workers`"
             )
         self.settings = settings
+        self.redis = config.redis is not None
         self._announced = config
         self.ring = KeyRing(GivenKeys("cluster.keys", settings.keys))
         self._digest_key = self.ring.derive("cluster configurations").keys[0]
@@ -70,9 +74,9 @@ class ClusterParts:
         self.node = ClusterNode(store, announced, clock=steady, sleep=asyncio.sleep, random=os.urandom)
         ids_keys, forward_keys = self.ring.derive("cluster ids"), self.ring.derive("cluster forwards")
         self.ids = ObjectIds(ids_keys, lambda: self.node.incarnation, os.urandom)
-        self._connections = NodeConnections(
-            partial(client_context, *_files(settings.tls)) if settings.tls is not None else None
-        )
+        tls = settings.tls
+        self._certificates = NodeCertificates(tls.certificate, tls.key, tls.authority) if tls is not None else None
+        self._connections = NodeConnections(self._certificates)
         self.forwards = Forwards(
             self.node,
             ids=self.ids,
@@ -89,6 +93,75 @@ class ClusterParts:
     def other_nodes(self, views: Views, sessions: McpSessions) -> OtherNodes:
         """Return the other nodes as mounts see them."""
         return OtherNodes(self.forwards, views, sessions)
+
+    def watch(self, metrics: Metrics) -> None:
+        """Count in `metrics` what this node does with others, and set its gauges before each scrape."""
+        self.forwards.forwarded.add(lambda outcome, seconds: metrics.forward_seconds.add(seconds, outcome))
+        self.forwards.taken.add(lambda _: metrics.views_moved.inc())
+        self.node.lapsed.add(metrics.lapses.inc)
+
+        def set_gauges() -> None:
+            rows = self.node.rows()
+            differing = len(differences(self.node.announced, rows))
+            counts = {**{state.value: count for state, count in count_states(rows).items()}, "differing": differing}
+            level(metrics.nodes, {(state,): float(count) for state, count in counts.items()})
+            metrics.lease_age.set(self.node.lease.age)
+
+        metrics.look(set_gauges)
+
+    def problem(self) -> str | None:
+        """Return in what other nodes differ, so that nothing is forwarded to them; None if they do not."""
+        found = differences(self.node.announced, self.node.rows())
+        return "; ".join(f"{name}: {why}" for name, why in found.items()) or None
+
+    async def check_lease(self) -> None:
+        """Raise OSError if the lease does not hold."""
+        if not self.node.lease.holds:
+            raise ConnectionError("the lease of this node has ended: it joins again when the database answers")
+
+    def facts(self) -> Json:
+        """Return this node and the others, as far as it knows them."""
+        node = self.node
+        return {
+            "name": node.announced.name,
+            "incarnation": node.incarnation,
+            "lease": {"holds": node.lease.holds, "renewed": node.lease.age},
+            "nodes": {row.announced.name: state_of(row).value for row in sorted(node.rows(), key=lambda row: -row.age)},
+        }
+
+    async def report(self) -> dict[str, Json]:
+        """Return all nodes, what differs, and whether this node reaches the others."""
+        rows = sorted(self.node.rows(), key=lambda row: -row.life)
+        others = [row for row in rows if row.announced.incarnation != self.node.incarnation]
+        living = [row for row in others if state_of(row) not in (NodeState.ENDED, NodeState.UNSIGNED)]
+        found = dict(zip(map(id, living), await asyncio.gather(*map(self._reach, living)), strict=True))
+        return {
+            "here": self.node.incarnation,
+            "nodes": [{**node_json(row), **found.get(id(row), {})} for row in rows],
+            "differing": [*what_differs(rows)],
+            "redis": self.redis,
+        }
+
+    async def _reach(self, row: NodeRow) -> dict[str, Json]:
+        """Return how long the answer of another node took, how far its clock is ahead, and what it says of Redis."""
+        began, clock = time.monotonic(), time.time()
+        try:
+            pong = await self.forwards.ping(row)
+        except (OSError, Refusal, ValueError) as error:
+            detail = error.detail if isinstance(error, Refusal) else str(error)
+            return {"reached": False, "detail": detail or "it does not answer"}
+        seconds = time.monotonic() - began
+        return {
+            "reached": True, "seconds": seconds, "ahead": pong.time - clock - seconds / 2, "redis_problem": pong.redis
+        }  # fmt: skip
+
+    def renew_certificates(self) -> None:
+        """Use certificates that were replaced."""
+        try:
+            if self._certificates is not None:
+                self._certificates.refresh()
+        except StartError as error:
+            log.error("the certificates from before stay in use: %s", error)
 
     def announce(self, config: Config) -> None:
         """Announce the configuration in use, if it is another one."""
@@ -131,7 +204,7 @@ class ClusterParts:
             yield
 
     async def _listen(self, runner: web.AppRunner) -> None:
-        listen, tls = self.settings.listen, self.settings.tls
+        listen, certificates = self.settings.listen, self._certificates
         if listen is None:
             return
         try:
@@ -142,9 +215,8 @@ class ClusterParts:
                     await web.UnixSite(runner, str(listen.path)).start()
                 finally:
                     os.umask(before)
-            elif tls is not None:
-                context = server_context(*_files(tls))
-                await web.TCPSite(runner, listen.host, listen.port, ssl_context=context).start()
+            elif certificates is not None:
+                await web.TCPSite(runner, listen.host, listen.port, ssl_context=certificates.listener).start()
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise StartError(f"cannot listen on {listen} for other nodes: {reason}; set cluster.listen") from error
@@ -154,10 +226,6 @@ def policies(config: Config) -> dict[str, str]:
     """Return the version of the policy of each app, and of each upstream that has one."""
     versions = {id: app.policy.version for id, app in config.apps.items()}
     return versions | {name: one.policy.version for name, one in config.upstreams.items() if one.policy is not None}
-
-
-def _files(tls: NodeTls) -> tuple[Path, Path, Path]:
-    return tls.certificate, tls.key, tls.authority
 
 
 def _clear(path: Path) -> None:

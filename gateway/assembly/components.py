@@ -84,6 +84,7 @@ from gateway.views.view import View
 if TYPE_CHECKING:
     from gateway.assembly.cluster import ClusterParts
     from gateway.doors.nodes import NodeDoor
+    from gateway.stores.worker_metrics import WorkerMetrics
 
 
 class Components:
@@ -121,6 +122,9 @@ class Components:
         hooks = Hooks(config.plugins, config.path.parent)
         self.accounts = Accounts(config, self.connections, self.database, hooks, self.metrics)
         self.cluster = cluster_parts(config, self.database, self.accounts)
+        if self.cluster is not None:
+            self.cluster.watch(self.metrics)
+        self.worker_metrics = worker_metrics(config, self.metrics)
         new_id = self.cluster.new_id if self.cluster is not None else lambda _: partial(secrets.token_urlsafe, 16)
         check = self.cluster.node.check if self.cluster is not None else lambda: None
         self.backends = Backends(self.connections, hooks.backend_types())
@@ -225,6 +229,7 @@ class Components:
             idle=config.mcp.session_idle,
             process=owner,
             lives=self.cluster.node.lives if self.cluster is not None else None,
+            adopted=self.metrics.sessions_adopted.inc,
         )
         self.bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
         self.shared.share({"streams": self.in_flight.streams, "bodies": self.bodies.room})
@@ -325,6 +330,7 @@ class Components:
             needs_restart=lambda: self.reloader.needs_restart,
             packing=lambda: self.packer.remaining,
             degraded=self.shared.problem,
+            cluster=self.cluster,
         )
         stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
         self.drain = GatewayDrain(self.health, self.calls, stops, self.faces, self._announce_stop)
@@ -379,6 +385,8 @@ class Components:
             stack.enter_context(report_exceeded(self.excess.note))
             stack.push_async_callback(self.backends.close)
             tasks = await stack.enter_async_context(self.tasks)
+            if self.worker_metrics is not None:
+                stack.callback(tasks.create_task(self.worker_metrics.run()).cancel)
             for job in (*self.recording.jobs(), *self.approving.jobs()):
                 stack.callback(tasks.create_task(job).cancel)
             await stack.enter_async_context(self.streams)
@@ -412,6 +420,7 @@ class Components:
                 self._stop_view(view)
 
         def announce_changes() -> None:
+            cluster.renew_certificates()
             if not self.packer.remaining:  # the apps that are still packed at the start were announced
                 cluster.announce(self.reloader.running)
 
@@ -434,6 +443,7 @@ class Components:
             has_view=self.views.has,
             lose=lose,
             admits=self.entitlements.admits,
+            redis=self.shared.problem,
         )
 
     def _announce_stop(self) -> None:
@@ -452,6 +462,18 @@ class Components:
             return self.everything
         app = self.apps.get(name)
         return app.face if app is not None else self.upstreams.faces.get(name)
+
+
+def worker_metrics(config: Config, metrics: Metrics) -> WorkerMetrics | None:
+    """Return the metrics of all workers of this machine, which scrapes then get; None without other workers."""
+    settings = config.cluster
+    if settings is None or settings.metrics is None:
+        return None
+    from gateway.stores.worker_metrics import WorkerMetrics  # noqa: PLC0415  here, so that only workers load it
+
+    shared = WorkerMetrics(settings.metrics, settings.name, metrics)
+    metrics.render_all = shared.render
+    return shared
 
 
 def cluster_parts(config: Config, database: Database, accounts: Accounts) -> ClusterParts | None:

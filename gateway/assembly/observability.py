@@ -30,6 +30,22 @@ class Countable(Protocol):
     def count(self) -> int: ...
 
 
+class Cluster(Protocol):
+    """This process as a node of several."""
+
+    async def check_lease(self) -> None:
+        """Raise OSError if the lease does not hold."""
+        ...
+
+    def problem(self) -> str | None:
+        """Return in what other nodes differ."""
+        ...
+
+    def facts(self) -> Json:
+        """Return this node and the others."""
+        ...
+
+
 def gauge_callback(
     metrics: Metrics,
     *,
@@ -75,11 +91,13 @@ def health_of(
     needs_restart: Callable[[], Sequence[str]],
     packing: Callable[[], int],
     degraded: Callable[[], str | None],
+    cluster: Cluster | None,
 ) -> Health:
     """Return the health of a gateway: all requests depend on its checks, and none on its facts.
 
     `needs_restart` returns the changed settings that wait for a restart,
     `packing` how many apps are still to be packed, `degraded` why the Redis of `stores.redis` cannot be used.
+    `cluster` is None for a gateway of one process.
     """
 
     async def check_journal() -> None:
@@ -96,10 +114,15 @@ def health_of(
             "needs_restart": [*needs_restart()],
             "apps_to_pack": packing(),
             "upstreams": states,
+            **({"cluster": cluster.facts()} if cluster is not None else {}),
         }
 
     checks = {"database": ReadinessCheck(database.check), "journal": ReadinessCheck(check_journal)}
-    return Health(checks, facts, {"redis": degraded} if config.redis is not None else {})
+    optional = {"redis": degraded} if config.redis is not None else {}
+    if cluster is not None:
+        checks["lease"] = ReadinessCheck(cluster.check_lease)
+        optional["nodes"] = cluster.problem
+    return Health(checks, facts, optional)
 
 
 def _broken_apps(notice: Notice) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -24,28 +24,55 @@ CHUNK: Final = 64 * 1024
 """Bytes read at once."""
 
 
-def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return the context of a listener that requires a certificate of `authority`. Raises StartError."""
-    return _context(ssl.Purpose.CLIENT_AUTH, certificate, key, authority)
+class NodeCertificates:
+    """The PEM files with which nodes authenticate to each other, and the TLS contexts made of them.
 
+    Raises StartError if these cannot be used.
+    """
 
-def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return the context of connections to such listeners. Raises StartError."""
-    return _context(ssl.Purpose.SERVER_AUTH, certificate, key, authority)
+    def __init__(self, certificate: Path, key: Path, authority: Path) -> None:
+        self._files = certificate, key, authority
+        self._stamps = self._read_stamps()
+        self.listener = self._context(ssl.Purpose.CLIENT_AUTH)
+        """For a listener, which requires a certificate of the authority."""
+        self.listener.sni_callback = self._choose  # it is called for each connection
+        self._server = self._context(ssl.Purpose.CLIENT_AUTH)
+        self.client = self._context(ssl.Purpose.SERVER_AUTH)
+        """For the next connection to such a listener."""
 
+    def refresh(self) -> None:
+        """Use files that were replaced for new connections.
 
-def _context(purpose: ssl.Purpose, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(purpose, cafile=authority)
-        context.load_cert_chain(certificate, key, password=_no_password)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise StartError(
-            f"cluster.tls: no certificate and key in PEM, without a password, can be read of {certificate}, {key} and "
-            f"{authority}"
-        ) from error
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    return context
+        Raises StartError if they cannot be used: those from before stay in use.
+        """
+        stamps = self._read_stamps()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            contexts = self._context(ssl.Purpose.CLIENT_AUTH), self._context(ssl.Purpose.SERVER_AUTH)
+            self._server, self.client = contexts
+
+    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _: str | None, __: ssl.SSLContext) -> None:
+        """Let a connection go on with the current certificate and authority."""
+        connection.context = self._server
+
+    def _context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
+        certificate, key, authority = self._files
+        try:
+            context = ssl.create_default_context(purpose, cafile=authority)
+            context.load_cert_chain(certificate, key, password=_no_password)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise StartError(
+                f"cluster.tls: no certificate and key in PEM, without a password, can be read of {certificate}, {key} "
+                f"and {authority}"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+    def _read_stamps(self) -> list[tuple[int, int]]:
+        with suppress(OSError):
+            return [(status.st_ino, status.st_mtime_ns) for status in (file.stat() for file in self._files)]
+        return []
 
 
 def _no_password() -> str:
@@ -53,10 +80,10 @@ def _no_password() -> str:
 
 
 class NodeConnections:
-    """The connections to all other nodes, an async context manager; `tls` is the client's context for TCP."""
+    """The connections to all other nodes, an async context manager; `certificates` are for TCP."""
 
-    def __init__(self, tls: Callable[[], ssl.SSLContext] | None) -> None:
-        self._tls = tls
+    def __init__(self, certificates: NodeCertificates | None) -> None:
+        self._certificates = certificates
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> Self:
@@ -80,7 +107,7 @@ class NodeConnections:
         session, base = self._session(address)
         try:
             async with session.request(
-                method, f"{base}{target}", headers=headers, data=body, allow_redirects=False
+                method, f"{base}{target}", headers=headers, data=body, allow_redirects=False, ssl=self._tls()
             ) as answer:
                 fields = tuple((name, value) for name, value in answer.headers.items())
                 yield NodeAnswer(answer.status, fields, answer.content.iter_any())
@@ -108,6 +135,10 @@ class NodeConnections:
     def _connector(self, address: str) -> aiohttp.BaseConnector:
         if address.startswith("unix:"):
             return aiohttp.UnixConnector(address.removeprefix("unix:"), limit=0, keepalive_timeout=IDLE_SECONDS)
-        if self._tls is None:
+        if self._certificates is None:
             raise ConnectionError(f"the node at {address} is reached by TLS, and this one has no certificate")
-        return aiohttp.TCPConnector(ssl=self._tls(), limit=0, keepalive_timeout=IDLE_SECONDS)
+        return aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        """Return the context of a connection that is made now."""
+        return self._certificates.client if self._certificates is not None else True

@@ -11,16 +11,13 @@ from rich.table import Table
 
 from gateway.cli.group import Unusable, config_option
 from gateway.cli.output import FAILED, console, json_option, write_json
+from gateway.cluster.report import OWNED, node_json, state_of, what_differs
 from gateway.config import Config, load_config
 from gateway.config.secrets import LenientEnvironment
-from gateway.model import Json
-from gateway.ports.nodes import NodeRow
-from gateway.stores.nodes import ENDS_AFTER, DatabaseNodes
+from gateway.ports.nodes import NodeRow, NodeState
+from gateway.stores.nodes import DatabaseNodes
 from gateway.stores.sealing import GivenKeys, KeyRing
 from gateway.stores.sql import Database
-
-KINDS = ("views", "sessions", "streams", "calls")
-"""The live objects that a node counts, in the order of the columns."""
 
 
 @click.command()
@@ -35,15 +32,17 @@ def status(path: Path, as_json: bool) -> None:
     """
     config = load_config(path, LenientEnvironment("database", "keys"))
     rows = sorted(asyncio.run(_read(config)), key=lambda row: -row.life)
-    living = [row for row in rows if row.age < ENDS_AFTER]
-    differ = len({(row.announced.version, row.announced.digest) for row in living if row.signed}) > 1
+    alive = any(state_of(row) is not NodeState.ENDED for row in rows)
+    differing = what_differs(rows)
     if as_json:
-        write_json({"ok": bool(living) and not differ, "nodes": [_json(row) for row in rows]})
+        write_json(
+            {"ok": alive and not differing, "differing": [*differing], "nodes": [node_json(row) for row in rows]}
+        )
     else:
         _show(rows)
-        if differ:
-            click.echo("Nodes differ in version or configuration: nothing is forwarded between these.")
-    if not living or differ:
+        for words in differing:
+            click.echo(f"{words}: nothing is forwarded between them")
+    if not alive or differing:
         click.get_current_context().exit(FAILED)
 
 
@@ -60,14 +59,15 @@ def _show(rows: Sequence[NodeRow]) -> None:
         click.echo("No node has joined.")
         return
     table = Table(
-        "node", "state", "renewed", "up", "version", "configuration", *KINDS, "address", box=None, pad_edge=False
+        "node", "state", "renewed", "up", "version", "configuration", *OWNED, "address", box=None, pad_edge=False
     )
     for row in rows:
         one = row.announced
-        counts = (str(row.owns.get(kind, "")) if row.age < ENDS_AFTER else "" for kind in KINDS)
+        ended = state_of(row) is NodeState.ENDED
+        counts = ("" if ended else str(row.owns.get(kind, "")) for kind in OWNED)
         table.add_row(
             one.name,
-            _state(row),
+            state_of(row).value,
             f"{row.age:.1f} s ago",
             f"{row.life:.0f} s",
             one.version,
@@ -76,27 +76,3 @@ def _show(rows: Sequence[NodeRow]) -> None:
             one.address,
         )
     console().print(table)
-
-
-def _state(row: NodeRow) -> str:
-    if not row.signed:
-        return "unsigned"
-    if row.age >= ENDS_AFTER:
-        return "ended"
-    return "draining" if row.draining else "serves"
-
-
-def _json(row: NodeRow) -> Json:
-    one = row.announced
-    return {
-        "name": one.name,
-        "incarnation": one.incarnation,
-        "state": _state(row),
-        "renewed": row.age,
-        "up": row.life,
-        "version": one.version,
-        "configuration": one.digest,
-        "policies": dict(one.policies),
-        "address": one.address,
-        "owns": dict(row.owns),
-    }

@@ -27,6 +27,9 @@ FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
 """Seconds before a worker that ended is started again: the first pause, doubled each time up to the longest."""
 
+METRICS: Final = "metrics"
+"""The folder below the state folder in which workers share their metrics."""
+
 START_ERROR: Final = 2
 """The exit code of a worker that cannot start as it is configured."""
 
@@ -92,7 +95,8 @@ def as_worker(config: Config, number: int) -> Config:
     address = NodeAddress(path=state / "node.sock")
     if config.cluster is None:
         raise StartError("cluster.keys is missing: the other workers have it")
-    cluster = ClusterSettings(f"worker-{number}", config.cluster.keys, address, address)
+    metrics = config.state / METRICS
+    cluster = ClusterSettings(f"worker-{number}", config.cluster.keys, address, address, metrics=metrics)
     audit = config.audit
     if audit.key_file.parent == config.journal.parent:
         audit = replace(audit, key_file=state / audit.key_file.name)
@@ -150,6 +154,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._send, signal.SIGHUP)
+        self._clear_metrics()
         notices, path = self._notices()
         loop.add_reader(notices, self._note, notices)
         try:
@@ -171,6 +176,16 @@ class Supervisor:
                     one.close()
         if self._gave_up is not None:
             raise StartError(self._gave_up)
+
+    def _clear_metrics(self) -> None:
+        """Make the folder of the workers' metrics, without those of an earlier run."""
+        folder = self._config.state / METRICS
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            for path in folder.iterdir():
+                path.unlink()
+        except OSError as error:
+            raise StartError(f"the folder {folder} cannot be emptied: {error.strerror}") from error
 
     async def _announce(self, ready: Callable[[], None]) -> None:
         for worker in self._workers:

@@ -8,17 +8,21 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from itertools import count
 from typing import Final, Protocol
 
+import msgspec
+
 from gateway.cluster.envelope import HEADER, STREAM, Envelope, ForwardedCaller, body_digest, fields_digest, seal
 from gateway.cluster.ids import ObjectIds, ObjectKind
-from gateway.cluster.messages import MOVED, NOT_OWNER, OWNER
+from gateway.cluster.messages import MOVED, NOT_OWNER, OWNER, PING, Pong
 from gateway.cluster.node import ClusterNode
 from gateway.crypto import SigningKeys
 from gateway.errors import OwnerGone, Reason, Refusal
 from gateway.model import Principal
 from gateway.ports.nodes import NodeAnswer, NodeRow, ViewOwners
+from gateway.watchers import Watchers
 
 KNOWN_OWNERS: Final = 65_536
 """Owners of views that are remembered; the least recently used is evicted."""
@@ -26,11 +30,16 @@ KNOWN_OWNERS: Final = 65_536
 TOLD_WITHIN: Final = 1.0
 """Seconds in which the former owner of a view must have ended it, before the page's attachment is answered."""
 
+REACHED_WITHIN: Final = 5.0
+"""Seconds in which another node answers whether it can be reached."""
+
 NOBODY: Final = Principal("", "", "")
 """The caller of requests that a node makes for itself."""
 
 LONGEST: Final = 3600.0
 """Seconds that a forwarded request may take; the limits of tools and approvals are lower."""
+
+_PONGS: Final = msgspec.msgpack.Decoder(Pong)
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +98,10 @@ class Forwards:
         self._known: OrderedDict[str, str] = OrderedDict()
         self._differing: set[str] = set()
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
+        self.forwarded = Watchers[[str, float]]()
+        """Is notified of each request to another node: its outcome, and the seconds until its answer began."""
+        self.taken = Watchers[[str]]()
+        """Is notified of each view that this node took over from another one."""
         node.gone.add(self._end_waiting)
 
     async def owner_of_view(self, view: str) -> NodeRow | None:
@@ -139,6 +152,8 @@ class Forwards:
         except OSError as error:
             raise _unavailable() from error
         self._remember(view, self._node.incarnation)
+        if before is not None:
+            self.taken.notify(view)
         if former is not None:
             await self._tell_former(former, view)
 
@@ -151,6 +166,15 @@ class Forwards:
                 pass
         except (Refusal, OSError) as error:
             log.info("the node %s was not told of a view that moved: %s", former.announced.name, error)
+
+    async def ping(self, row: NodeRow) -> Pong:
+        """Return the answer of another node to the question whether it can be reached. Raises OSError, `Refusal`."""
+        question = ForwardedRequest(NOBODY, "", "POST", PING, b"", {"host": "node"})
+        async with asyncio.timeout(REACHED_WITHIN), self._once(row, question) as answer:
+            body = b"".join([chunk async for chunk in answer.chunks])
+            if answer.status != HTTPStatus.OK:
+                raise ConnectionError(f"it answers {answer.status}: its cluster.keys, or its clock, are others")
+            return _PONGS.decode(body)
 
     def forget(self, view: str) -> None:
         """Forget the owner of a view."""
@@ -237,15 +261,27 @@ class Forwards:
         )
         headers = {**request.headers, HEADER: seal(envelope, self._keys)}
         address = row.announced.address
+        began, outcome = self._node.now(), ""
         # The owner may be stopped, and its connection stay open: the call ends when its lease does.
         async with asyncio.timeout(None) as limit:
             ends = self._waiting.setdefault(receiver, set())
             ends.add(limit)
             try:
                 async with self._transport.request(address, request.method, request.target, headers, body) as answer:
+                    outcome = _outcome(answer)
+                    self.forwarded.notify(outcome, self._node.now() - began)
                     yield answer
+            except OSError:
+                outcome = outcome or self._note_without_answer("unreachable", began)
+                raise
             finally:
                 ends.discard(limit)
+                if not outcome:  # the caller left, or the lease of the other node ended
+                    self._note_without_answer("ended", began)
+
+    def _note_without_answer(self, outcome: str, began: float) -> str:
+        self.forwarded.notify(outcome, self._node.now() - began)
+        return outcome
 
     async def _node_of(self, incarnation: str) -> NodeRow | None:
         """Return another node that lives and suits. Raises `Refusal` (`state-unavailable`)."""
@@ -303,3 +339,10 @@ def _unavailable() -> Refusal:
         "The owner of this cannot be looked up now. Try again in a moment.",
         headers=[("retry-after", "2")],
     )
+
+
+def _outcome(answer: NodeAnswer) -> str:
+    """Return the label of an answer in the metrics."""
+    if answer.status == NOT_OWNER:
+        return "not-owner"
+    return "answered" if answer.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE) else "refused"

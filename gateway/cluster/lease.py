@@ -30,9 +30,11 @@ class Lease:
     def __init__(self, clock: Callable[[], float] = steady) -> None:
         self._clock = clock
         self._until = float("-inf")
+        self._renewed = clock()
 
     def renewed(self, began: float) -> None:
         """Note a renewal that was requested at `began`: the database has seen it at that time or later."""
+        self._renewed = max(self._renewed, began)
         self._until = max(self._until, began + STOP_AFTER)
 
     def end(self) -> None:
@@ -43,6 +45,11 @@ class Lease:
     def holds(self) -> bool:
         """True as long as no other node may have taken over."""
         return self._clock() < self._until
+
+    @property
+    def age(self) -> float:
+        """The seconds since the last renewal was requested, or since the start."""
+        return self._clock() - self._renewed
 
     @property
     def left(self) -> float:

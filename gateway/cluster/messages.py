@@ -16,6 +16,9 @@ CALLS: Final = "/calls"
 MOVED: Final = "/moved"
 """The path of the notice that a view has another owner now."""
 
+PING: Final = "/ping"
+"""The path of the question whether a node can be reached, which it answers with `Pong`."""
+
 OWNER: Final = "webmcp-gateway-owner"
 """The header field with the owner that the answer `not-owner` names; empty if there is none."""
 
@@ -39,6 +42,13 @@ class RemoteCall(Struct, frozen=True):
     has_body: bool = False
     body: bytes | None = None
     body_type: str | None = None
+
+
+class Pong(Struct, frozen=True):
+    """The time of the node's own clock, in seconds since the epoch, and why it cannot use its Redis; None if it can."""
+
+    time: float
+    redis: str | None
 
 
 class Visiting(Struct, frozen=True, tag="visit"):

@@ -149,6 +149,11 @@ class ClusterNode:
             row for row in self._rows.values() if self._lives(row) and row.announced.incarnation != self.incarnation
         ]
 
+    def rows(self) -> list[NodeRow]:
+        """Return all nodes with a row, this one and ended ones among them, each as old as it is now."""
+        passed = self._clock() - self._read_at
+        return [replace(row, age=row.age + passed, life=row.life + passed) for row in self._rows.values()]
+
     async def find(self, incarnation: str) -> NodeRow | None:
         """Return the other node with this incarnation if it lives; an unknown one is looked up. Raises OSError."""
         row = self._rows.get(incarnation)
@@ -175,14 +180,7 @@ class ClusterNode:
 
     def suits(self, row: NodeRow) -> str | None:
         """Return why this node and another do not forward to each other; None if they do."""
-        mine, other = self.announced, row.announced
-        if not row.signed:
-            return "its row is not signed with a key of this cluster"
-        if other.version != mine.version:
-            return f"it has version {other.version}, and this node {mine.version}"
-        if other.digest != mine.digest:
-            return "its configuration differs"
-        return None
+        return difference(self.announced, row)
 
     async def _renew(self) -> None:
         self.before_renewal()
@@ -215,3 +213,15 @@ class ClusterNode:
     def _lives(self, row: NodeRow) -> bool:
         """Return whether the lease of a node has not ended, from its age at the reading and the time since then."""
         return row.age + (self._clock() - self._read_at) < ADOPT_AFTER
+
+
+def difference(mine: Announcement, row: NodeRow) -> str | None:
+    """Return why a node that announces `mine` forwards nothing to another; None if it does."""
+    other = row.announced
+    if not row.signed:
+        return "its row is not signed with a key of this cluster"
+    if other.version != mine.version:
+        return f"it has version {other.version}, and this node {mine.version}"
+    if other.digest != mine.digest:
+        return "its configuration differs"
+    return None

@@ -27,6 +27,9 @@ REMEDY: Final = "a key is 32 random bytes in base64: `webmcp-gateway credential 
 DEFAULT_LISTEN: Final = "127.0.0.1:7946"
 """Stands in for an address that cannot be read; there is no default."""
 
+NAME: Final = "{name}"
+"""Stands for `cluster.name` in `cluster.address`: so that all nodes have the same gateway.yaml."""
+
 _UNIX: Final = "unix:"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
@@ -60,7 +63,7 @@ class ClusterSettings:
     """A node's name, the address at which it listens, the one at which others reach it, and the keys of all nodes.
 
     `keys` are the newest first, separated by spaces. `tls` is None on a Unix socket. The addresses are None for workers
-    of one machine, whose supervisor gives each its own.
+    of one machine, whose supervisor gives each its own, and the folder `metrics`, in which they share theirs.
     """
 
     name: str
@@ -68,6 +71,7 @@ class ClusterSettings:
     listen: NodeAddress | None = None
     address: NodeAddress | None = None
     tls: NodeTls | None = None
+    metrics: Path | None = None
 
 
 def read_cluster(root: Section, folder: Path, state: Path, environ: Mapping[str, str]) -> ClusterSettings | None:
@@ -82,14 +86,15 @@ def read_cluster(root: Section, folder: Path, state: Path, environ: Mapping[str,
                 section.problem("goes with listen, which is missing", key)
         _tls(section, NodeAddress(), folder)
         return ClusterSettings(_name(section), keys=_keys(section, folder, environ))
+    name = _name(section)
     listen = _address(section, "listen", state)
-    address = _address(section, "address", state) if section.get("address") is not None else listen
+    address = _address(section, "address", state, name) if section.get("address") is not None else listen
     if address.host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not listened at
         section.problem("is every address of this machine: write the one at which other nodes reach it", "address")
     if (address.path is None) != (listen.path is None):
         section.problem("must be a Unix socket if listen is one, and only then", "address")
     return ClusterSettings(
-        name=_name(section),
+        name=name,
         keys=_keys(section, folder, environ),
         listen=listen,
         address=address,
@@ -111,8 +116,9 @@ def _name(section: Section) -> str:
     return name
 
 
-def _address(section: Section, key: str, state: Path) -> NodeAddress:
-    text = section.text(key)
+def _address(section: Section, key: str, state: Path, name: str = NAME) -> NodeAddress:
+    """Read an address, in which `NAME` stands for `name`; without a name, it must not be there."""
+    text = section.text(key).replace(NAME, name)
     if not text:
         return NodeAddress()
     if text.startswith(_UNIX):
@@ -120,7 +126,7 @@ def _address(section: Section, key: str, state: Path) -> NodeAddress:
         if len(str(path)) > LONGEST_PATH:
             section.problem(f"the path {path} is too long for a Unix socket: {LONGEST_PATH} characters at most", key)
         return NodeAddress(path=path)
-    return NodeAddress(None, *locations.read_listen(section, key, DEFAULT_LISTEN))
+    return NodeAddress(None, *locations.read_listen(section, key, DEFAULT_LISTEN, text))
 
 
 def _keys(section: Section, folder: Path, environ: Mapping[str, str]) -> Secret:

@@ -63,10 +63,13 @@ _APP = "{app}"
 _ID = "{id}"
 
 
-def read_listen(section: Section, key: str, default: str) -> tuple[str, int]:
-    """Read host and port of `127.0.0.1:8080` or `[::1]:8080`; the host without brackets."""
+def read_listen(section: Section, key: str, default: str, written: str | None = None) -> tuple[str, int]:
+    """Read host and port of `127.0.0.1:8080` or `[::1]:8080`; the host without brackets.
+
+    `written` is the text of the setting if something in it was replaced.
+    """
     node = section.get(key)
-    for text in (default if node is None else node.value, default):
+    for text in (default if node is None else written or node.value, default):
         match = _LISTEN.fullmatch(text) if isinstance(text, str) else None
         if match is not None and 0 < int(match[2]) < 65536:
             return match[1].strip("[]").lower(), int(match[2])

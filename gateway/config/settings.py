@@ -417,7 +417,9 @@ SETTINGS: Final = (
         "With several processes as one gateway: where this one listens for the others, host:port with tls, or "
         "unix:path (below the state folder) if all are on this machine. `serve --workers` needs none.",
     ),
-    Setting("cluster.address", "cluster.listen", "The address at which the others reach it."),
+    Setting(
+        "cluster.address", "cluster.listen", "The address at which the others reach it; {name} stands for cluster.name."
+    ),
     Setting("cluster.name", "the host's name", "The name of this process, which no other one may have at a time."),
     Setting(
         "cluster.keys",

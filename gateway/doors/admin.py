@@ -159,7 +159,7 @@ class MetricsDoor:
     def answer(self) -> web.Response:
         """Return the metrics."""
         headers = {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
-        return web.Response(body=self._metrics.render(), headers=headers)
+        return web.Response(body=self._metrics.render_all(), headers=headers)
 
 
 def admin_application(health: Health, metrics: MetricsDoor, names: Callable[[], Collection[str]]) -> web.Application:

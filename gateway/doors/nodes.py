@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+import msgspec
 from aiohttp import web
 
 from gateway.cluster.envelope import HEADER, BadEnvelope, Envelope, Receiver, check_body
@@ -20,7 +22,9 @@ from gateway.cluster.messages import (
     MOVED,
     NOT_OWNER,
     OWNER,
+    PING,
     Broken,
+    Pong,
     RemoteCall,
     Visiting,
     decode_call,
@@ -54,7 +58,7 @@ class NodeDoor:
 
     `mounts` returns a mount by its name, which is empty for that of all apps; `has_view` whether a view is here, `lose`
     ends one;
-    `admits` whether a caller may use the app or upstream of that name.
+    `admits` whether a caller may use the app or upstream of that name; `redis` why Redis cannot be used.
     """
 
     node: ClusterNode
@@ -65,12 +69,14 @@ class NodeDoor:
     has_view: Callable[[str], bool]
     lose: Callable[[str], None]
     admits: Callable[[Principal, str], bool]
+    redis: Callable[[], str | None]
 
     def application(self) -> web.Application:
         """Return the application of the listener."""
         app = web.Application(client_max_size=LARGEST)
         app.router.add_post(CALLS, self._calls)
         app.router.add_post(MOVED, self._moved)
+        app.router.add_post(PING, self._ping)
         for path in ("/mcp", "/mcp/{name}"):
             app.router.add_route("*", path, self._session)
         return app
@@ -111,6 +117,12 @@ class NodeDoor:
         except Refusal:
             return web.Response(status=503)
         return web.Response(status=204)
+
+    async def _ping(self, request: web.Request) -> web.Response:
+        """Answer that this node can be reached."""
+        if self._read(request, await request.read()) is None:
+            return web.Response(status=403)
+        return web.Response(body=msgspec.msgpack.encode(Pong(time.time(), self.redis())))
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
         """Answer a request for a session of a client that this node runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 
@@ -42,6 +43,24 @@ class NodeRow:
     draining: bool
     signed: bool
     owns: Mapping[str, int] = field(default_factory=dict)
+
+    def state(self, ends_after: float) -> NodeState:
+        """Return its state, if a lease ends so many seconds after the last renewal."""
+        if self.age >= ends_after:
+            return NodeState.ENDED
+        if not self.signed:
+            return NodeState.UNSIGNED
+        return NodeState.DRAINING if self.draining else NodeState.SERVING
+
+
+class NodeState(StrEnum):
+    """The state of a node, as another one or a command sees it."""
+
+    SERVING = "serving"
+    DRAINING = "draining"
+    ENDED = "ended"
+    UNSIGNED = "unsigned"
+    """Its row was not made with a key of this cluster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class DatabaseMcpSessions:
     `idle`: seconds without use after which a session cannot be adopted any more.
     `process`: returns the id of this process.
     `lives`: returns whether another process lives; without it, no other one does. Raises OSError.
+    `adopted`: is called for each session that is taken over.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class DatabaseMcpSessions:
         clock: Callable[[], float] = time.time,
         process: Callable[[], str] | None = None,
         lives: Callable[[str], Awaitable[bool]] | None = None,
+        adopted: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._ring = ring
@@ -82,6 +84,7 @@ class DatabaseMcpSessions:
         own = secrets.token_hex(8)
         self._process = process or (lambda: own)
         self._lives = lives
+        self._adopted = adopted
         self._open: dict[str, _Open] = {}
         self._used_ids: set[str] = set()
         self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
@@ -111,6 +114,7 @@ class DatabaseMcpSessions:
         state = await whole(self._adopt(id, principal, mount))
         if state is not None:
             self._open[id] = _Open(principal, mount, state, lost)
+            self._adopted()
         return state
 
     async def process_of(self, id: str, principal: Principal, mount: str) -> str | None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 from pathlib import Path
 
+from gateway.cluster.lease import STOP_AFTER
 from tests.cli.test_serve import COMMAND
 from tests.cluster.cluster import KEY, Page, client, cluster
 from tests.leaks.watch import environment
+
+OK = {"status": "ok"}
+"""A check of `/readyz` that finds nothing."""
 
 
 async def test_calls_reach_the_view_at_another_node(tmp_path: Path, database: str) -> None:
@@ -27,6 +32,18 @@ async def test_calls_reach_the_view_at_another_node(tmp_path: Path, database: st
         event = await page.serve_one(b)
         result = await calling
         assert (event["tool"], json.loads(result["content"][0]["text"])) == ("add", {"n": 1})
+        known = {"a": "serving", "b": "serving"}
+        plain = f"http://127.0.0.1:{b.port}"
+        async with http.get(f"{plain}/metrics", headers={"host": f"localhost:{b.public}"}) as answer:
+            scraped = await answer.text()
+        assert re.search(r'cluster_forward_seconds_count{outcome="answered"} [1-9]', scraped)
+        for state, count in (("serving", 2), ("ended", 0), ("differing", 0)):
+            assert f'webmcp_gateway_cluster_nodes{{state="{state}"}} {count}.0' in scraped
+        assert 0 <= float(re.findall(r"^webmcp_gateway_cluster_lease_age_seconds (\S+)$", scraped, re.MULTILINE)[0]) < STOP_AFTER
+        async with http.get(f"{plain}/readyz", headers={"host": f"localhost:{b.public}"}) as answer:
+            ready = await answer.json()
+        assert (ready["cluster"]["name"], ready["cluster"]["nodes"]) == ("b", known)
+        assert (ready["status"], ready["checks"]["lease"], ready["checks"]["nodes"]) == ("ok", OK, OK)
 
 
 async def test_a_page_that_attaches_again_moves_its_view(tmp_path: Path, database: str) -> None:
@@ -67,7 +84,7 @@ async def test_a_dead_nodes_view_attaches_again(tmp_path: Path, database: str) -
         )  # fmt: skip
         output, _ = await status.communicate()
         found = json.loads(output)
-        assert {node["name"]: node["state"] for node in found["nodes"]} == {"a": "ended", "b": "serves"}
+        assert {node["name"]: node["state"] for node in found["nodes"]} == {"a": "ended", "b": "serving"}
         assert (found["ok"], status.returncode) == (True, 0)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from gateway.stores.worker_metrics import EVERY
 from tests.cli.test_serve import COMMAND
 from tests.cluster.cluster import ENCRYPTION, KEY, Node, Page, client
 from tests.leaks.watch import environment
@@ -98,6 +99,18 @@ def pids(parent: int) -> list[int]:
     return [int(pid) for pid in children if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+async def requests(node: Node) -> set[float]:
+    """The count of requests of the app in scrapes, each by a connection of its own: those of all workers together."""
+    counts, text = set(), ""
+    await asyncio.sleep(EVERY)  # each has written what it counted
+    for _ in range(8):
+        async with client() as http, http.get(f"http://127.0.0.1:{node.port}/metrics") as answer:
+            text = await answer.text()
+        counts.add(sum(map(float, re.findall(r"^webmcp_gateway_requests_total\S* (\S+)$", text, re.MULTILINE))))
+    assert re.search(r'^webmcp_gateway_cluster_nodes{state="serving"} 2.0$', text, re.MULTILINE)
+    return counts
+
+
 async def test_requests_of_a_view_reach_any_worker(tmp_path: Path, database: str) -> None:
     """Each request has a connection of its own; a killed worker is started again, and the others go on."""
     async with workers(tmp_path, database, 2) as (node, backend), client() as http:
@@ -109,6 +122,7 @@ async def test_requests_of_a_view_reach_any_worker(tmp_path: Path, database: str
         assert len(backend.arrived) == 12
         before = pids(node.process.pid)
         assert len(before) == 2
+        assert await requests(node) == {12}
         os.kill(before[0], signal.SIGKILL)
         async with asyncio.timeout(90):
             while len(now := pids(node.process.pid)) < 2 or before[0] in now:
@@ -117,6 +131,7 @@ async def test_requests_of_a_view_reach_any_worker(tmp_path: Path, database: str
         async with asyncio.timeout(90):
             while (await (await Page.open(http, node)).fetch("/api/again"))["status"] != 200:
                 await asyncio.sleep(0.2)
+        assert await requests(node) == {len(backend.arrived)}
         folders = sorted(path.name for path in tmp_path.glob("worker-*"))
         assert folders == ["worker-1", "worker-2"]
 

@@ -56,6 +56,9 @@ def test_machine_address(tmp_path: Path) -> None:
     assert cluster is not None
     assert str(cluster.address) == "node-1.internal:7946"
     assert "every address" in problems(tmp_path, f"listen: '0.0.0.0:7946', {keys}, {tls}")
+    cluster = read(tmp_path, f"name: node-2, listen: '0.0.0.0:7946', address: '{{name}}.nodes:7946', {keys}, {tls}")
+    assert cluster is not None
+    assert str(cluster.address) == "node-2.nodes:7946"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import yaml
 
@@ -84,7 +84,8 @@ def _split(text: str) -> Iterator[str | tuple[str]]:
         before = text[position : action.start()]
         before = before.lstrip() if trim else before
         yield before.rstrip() if action[1] else before
-        yield (action[2],)
+        if not action[2].startswith("/*"):
+            yield (action[2],)
         position, trim = action.end(), bool(action[3])
     yield text[position:].lstrip() if trim else text[position:]
 
@@ -192,12 +193,22 @@ def _quote(value: Any) -> str:
     return f'"{text}"'
 
 
+def _fail(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "add": lambda *numbers: sum(numbers),
+    "and": lambda *values: next((value for value in values if not value), values[-1]),
     "default": lambda other, value: value or other,
+    "fail": _fail,
+    "gt": lambda one, other: one > other,
+    "hasKey": lambda mapping, key: key in mapping,
+    "int": int,
     "list": lambda *values: list(values),
     "nindent": _indent,
     "not": lambda value: not value,
+    "or": lambda *values: next((value for value in values if value), values[-1]),
     "quote": _quote,
     "replace": lambda old, new, text: text.replace(old, new),
     "toYaml": lambda value: yaml.safe_dump(value, default_flow_style=False).rstrip("\n"),

@@ -12,6 +12,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -181,20 +182,43 @@ def test_the_installation_of_the_documentation(tmp_path: Path) -> None:
     assert (tmp_path / secrets[1:]).stat().st_mode & 0o777 == 0o600
 
 
-def test_compose() -> None:
-    """Its services find each other, the proxy is trusted, and the gateway's container cannot be written to."""
-    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+def read_compose(name: str) -> dict[str, Any]:
+    """A Compose file, whose services find the networks, volumes and services that they name."""
+    compose: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text("utf-8"))
     services = compose["services"]
     for service in services.values():
         assert set(service["networks"]) <= set(compose["networks"])
-        named = {mount["source"] for mount in service["volumes"] if mount["type"] == "volume"}
+        named = {mount["source"] for mount in service.get("volumes", ()) if mount["type"] == "volume"}
         assert named <= set(compose["volumes"])
         assert set(service.get("depends_on", ())) <= set(services)
-    assert set(services["gateway"]["networks"]) & set(services["caddy"]["networks"]) >= {"proxy"}
-    assert services["gateway"]["read_only"]
-    assert services["caddy"]["environment"]["GATEWAY"] == "gateway:8080"
-    assert (DEPLOY / services["gateway"]["build"]["context"] / services["gateway"]["build"]["dockerfile"]).is_file()
-    assert services["postgres"]["networks"] == ["database"]  # not reachable from outside
+    for store in {"postgres", "redis"}.intersection(services):
+        assert all(compose["networks"][network]["internal"] for network in services[store]["networks"])
+    return compose
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("compose.single.yaml", ["gateway"]), ("compose.yaml", ["node-1", "node-2", "node-3"])]
+)
+def test_compose(name: str, nodes: list[str]) -> None:
+    """Its services find each other, the proxy is trusted, and the gateway's container cannot be written to."""
+    compose = read_compose(name)
+    services = compose["services"]
+    states = []
+    for node in nodes:
+        service = services[node]
+        assert set(service["networks"]) & set(services["caddy"]["networks"]) >= {"proxy"}
+        assert service["read_only"]
+        assert service.get("hostname", node) == node
+        assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        states += [mount["source"] for mount in service["volumes"] if mount["target"] == "/var/lib/webmcp-gateway"]
+    assert len({*states}) == len(nodes)
+    caddy = services["caddy"]["environment"]
+    assert caddy["GATEWAY"] == " ".join(f"{node}:8080" for node in nodes)
+    if len(nodes) > 1:
+        (subnet,) = compose["networks"]["proxy"]["ipam"]["config"]
+        server = yaml.safe_load((DEPLOY / "gateway.cluster.yaml").read_text("utf-8"))["server"]
+        assert server["trusted_proxies"] == [subnet["subnet"]]
+        assert caddy["GATEWAY_HEALTH"] == "/readyz"
 
 
 def test_the_configuration_of_the_files(tmp_path: Path) -> None:

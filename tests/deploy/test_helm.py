@@ -15,6 +15,7 @@ from tests.deploy.proxies import DEPLOY
 
 CHART = DEPLOY / "helm"
 VERSIONS = ("1.27", "1.33")
+CLUSTER: dict[str, Any] = {"replicas": 3, "cluster": {"enabled": True}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "as shipped": {},
     "a claim and a Secret of one's own": {
@@ -25,6 +26,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dedicated origins": {
         "hosts": {"dedicated": "{id}.example.org"},
         "config": {"apps": {"hello": {"source": "hello.html", "policy": "hello-policy.yaml", "sandbox": "dedicated"}}},
+    },
+    "three nodes": CLUSTER,
+    "one node, without Redis": {"cluster": {"enabled": True, "redis": False}},
+    "nodes that are added and removed": {
+        "cluster": {"enabled": True, "certificate": {"issuer": "nodes", "kind": "ClusterIssuer"}},
+        "autoscaling": {"enabled": True},
+        "resources": {"requests": {"cpu": "600m"}},
     },
     "everything else": {
         "secrets": {"LOGIN_SECRET": 'a "quoted": value\\', "DATABASE_URL": "postgresql://gateway@db/gateway"},
@@ -46,6 +54,8 @@ def test_every_manifest_is_valid(version: str, variant: str) -> None:
     manifests = render(CHART, VARIANTS[variant])
     assert len(manifests) >= 4
     for manifest in manifests:
+        if manifest["kind"] == "Certificate":  # cert-manager's, which Kubernetes does not know
+            continue
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
@@ -60,6 +70,65 @@ def test_its_gateway_starts(tmp_path: Path, variant: str) -> None:
     assert config.server.origins.app("hello") == "https://hello.example.net"
     dedicated = config.server.origins.frame("0a") == "https://0a.example.org"
     assert config.apps["hello"].dedicated == dedicated == (variant == "dedicated origins")
+
+
+def by_name(values: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The manifests by kind and name."""
+    return {(part["kind"], part["metadata"]["name"]): part for part in render(CHART, values)}
+
+
+def test_nodes_find_each_other() -> None:
+    """Each pod has a name in the headless service, where the policy lets the others reach its listener."""
+    parts = by_name(VARIANTS["nodes that are added and removed"])
+    nodes, pods = parts["Service", "demo-nodes"]["spec"], parts["StatefulSet", "demo"]["spec"]
+    assert (nodes["clusterIP"], nodes["publishNotReadyAddresses"]) == ("None", True)
+    assert pods["serviceName"] == "demo-nodes"
+    assert nodes["selector"] == pods["selector"]["matchLabels"]
+    (container,) = pods["template"]["spec"]["containers"]
+    (port,) = [port for port in container["ports"] if port["name"] == "nodes"]
+    written = yaml.safe_load(parts["ConfigMap", "demo"]["data"]["gateway.yaml"])["cluster"]
+    assert written["listen"] == f"0.0.0.0:{port['containerPort']}"
+    assert written["address"] == f"{{name}}.demo-nodes.default.svc:{port['containerPort']}"
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "nodes"]
+    assert {str(Path(file).parent) for file in written["tls"].values()} == {mount["mountPath"]}
+    certificate = parts["Certificate", "webmcp-gateway-nodes"]["spec"]
+    (volume,) = [volume for volume in pods["template"]["spec"]["volumes"] if volume["name"] == "nodes"]
+    assert volume["secret"]["secretName"] == certificate["secretName"]
+    assert certificate["dnsNames"] == [written["address"].partition(":")[0].replace("{name}", "*")]
+    policy = parts["NetworkPolicy", "demo"]["spec"]
+    selector = [{"podSelector": {"matchLabels": nodes["selector"]}}]
+    assert {"from": selector, "ports": [{"port": "nodes"}]} in policy["ingress"]
+    assert {"to": selector, "ports": [{"port": port["containerPort"]}]} in policy["egress"]
+    assert "replicas" not in pods  # the autoscaler's
+    scaled = parts["HorizontalPodAutoscaler", "demo"]["spec"]
+    assert scaled["scaleTargetRef"]["name"] == "demo"
+    assert parts["PodDisruptionBudget", "demo"]["spec"]["selector"]["matchLabels"] == nodes["selector"]
+
+
+def test_one_replica_needs_none_of_it() -> None:
+    """As shipped there is no headless service, no budget, and no autoscaler; one node has a service of its own."""
+    kinds = [kind for kind, _ in by_name({})]
+    assert not {"PodDisruptionBudget", "HorizontalPodAutoscaler"}.intersection(kinds)
+    assert kinds.count("Service") == 1
+    parts = by_name(VARIANTS["one node, without Redis"])
+    assert parts["StatefulSet", "demo"]["spec"]["replicas"] == 1
+    assert ("PodDisruptionBudget", "demo") not in parts
+    assert "redis" not in yaml.safe_load(parts["ConfigMap", "demo"]["data"]["gateway.yaml"])["stores"]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"replicas": 2}, "set cluster.enabled"),
+        ({"autoscaling": {"enabled": True}}, "set cluster.enabled"),
+        ({**CLUSTER, "persistence": {"existingClaim": "mine"}}, "a volume of its own"),
+        ({**CLUSTER, "config": {"stores": {"redis": None}}}, "remove them"),
+    ],
+)
+def test_what_cannot_work_is_refused(values: dict[str, Any], word: str) -> None:
+    """Helm ends with the line to change."""
+    with pytest.raises(TemplateError, match=word):
+        render(CHART, values)
 
 
 def test_pod_and_container_agree() -> None:
