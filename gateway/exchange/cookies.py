@@ -22,6 +22,8 @@ _LINKED: Final = frozenset({"lax", "none"})
 _ELSEWHERE: Final = frozenset({"none"})
 """and with any other request of another site (RFC 6265bis, 5.8.3)."""
 
+_SENT: Final = "This was sent, but its answer cannot be shown. See whether it was done before you try again."
+
 
 def allowed_sites(request: Request, method: str) -> frozenset[str]:
     """Return the values of `SameSite` with which cookies are sent with a request, by its Fetch Metadata.
@@ -117,19 +119,24 @@ async def store_answer(jars: CookieJars, key: JarKey, url: str, headers: Headers
     """Store the cookies of a backend's answer. Raises `Refusal` if they would be lost."""
     fields = [value for name, value in headers if name == "set-cookie"]
     if fields:
-        await _reach(jars.keep(key, url, fields), "the backend has answered, but what it set would be lost")
+        effect = "the backend has answered, but what it set would be lost"
+        await _reach(jars.keep(key, url, fields), effect, Reason.CONNECTION_LOST)
 
 
 async def visible_cookies(jars: CookieJars, key: JarKey, url: str) -> str:
     """Return what scripts of the page at `url` may read now, also of other requests. Raises `Refusal`."""
-    jar = await _reach(jars.load(key), "the backend has answered, but its cookies are unknown")
+    effect = "the backend has answered, but its cookies are unknown"
+    jar = await _reach(jars.load(key), effect, Reason.CONNECTION_LOST)
     return jar.visible(url, time.time())
 
 
-async def _reach(work: Awaitable[Jar], effect: str) -> Jar:
+async def _reach(work: Awaitable[Jar], effect: str, reason: Reason = Reason.STATE_UNAVAILABLE) -> Jar:
+    """Return the jar. Raises `Refusal`; `state-unavailable` says that nothing was sent, so that callers repeat it."""
     try:
         return await work
     except OSError as error:
         log.error("cookies of a backend cannot be reached: %s", error)
         detail = f"The cookies of this backend cannot be reached at present; {effect}."
-        raise Refusal(Reason.STATE_UNAVAILABLE, detail, headers=(("retry-after", "5"),)) from error
+        if reason is Reason.CONNECTION_LOST:
+            raise Refusal(reason, detail, words=_SENT) from error
+        raise Refusal(reason, detail, headers=(("retry-after", "5"),)) from error

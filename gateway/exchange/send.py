@@ -285,17 +285,20 @@ class Sender:
             cookies += page_fields(page, way.decided_request.canonical.method, origin_of(way.spec.url))
         request = outbound_request(url, way.decided_request, credential_fields.headers + cookies, timeout, trace)
         if way.decided_request.canonical.protocols is not None:
+            self._check()
             return await self._open_socket(way, request, credential_fields, jar, secrets)
         if self._page_tokens is not None and way.decided_request.obligations.vault is not None:
             body, secrets_in_body = self._page_tokens.open_body(way.decided_request, way.spec, way.caller)
             request = structs.replace(request, body=body)
             secrets |= dict.fromkeys(secrets_in_body, NAME)
         if way.decided_request.streams:
+            self._check()
             response, parts, close = await _begin_answer(way, request)
         else:
             turn = (principal.id, way.caller.app, way.spec.name)
             await self._turns.enter(turn, timeout)
             try:
+                self._check()  # again: the jar and the turn may have taken longer than the lease
                 response, parts, close = await way.backend.send(request), None, do_nothing
             finally:
                 self._turns.leave(turn)

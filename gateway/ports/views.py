@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -179,10 +179,14 @@ class TaintStore(Protocol):
         """Return up to `most` taints."""
         ...
 
-    async def put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
-        """Store these, all of them or none; one that exists stays as it is."""
+    async def find(self, key: TaintKey) -> StoredTaint | None:
+        """Return one taint."""
         ...
 
-    async def remove(self, keys: Collection[TaintKey]) -> None:
-        """Delete these, after a person acted."""
+    async def put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
+        """Store these, all of them or none; each replaces an earlier one."""
+        ...
+
+    async def remove(self, calls: Mapping[TaintKey, str | None]) -> None:
+        """Delete these, after a person acted: each unless another process has stored another call meanwhile."""
         ...

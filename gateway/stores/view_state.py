@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Row, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, and_, delete, select, update
 
 from gateway.crypto import digest
 from gateway.jsontext.reading import parse_json
@@ -130,20 +130,40 @@ class DatabaseTaints:
             rows = await connection.execute(query)
             return {(row.principal, row.app): StoredTaint(row.evidence, row.call) for row in rows}
 
+    async def find(self, key: TaintKey) -> StoredTaint | None:
+        """Return one taint."""
+        return await whole(self._find(key))
+
+    async def _find(self, key: TaintKey) -> StoredTaint | None:
+        query = select(TAINTS.c.evidence, TAINTS.c.call).where(_is(key))
+        async with self._database.connect() as connection:
+            row = (await connection.execute(query)).first()
+        return StoredTaint(row.evidence, row.call) if row is not None else None
+
     @as_whole
     async def put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
-        """Store these."""
+        """Store these; each replaces an earlier one."""
         rows = [
             {"principal": principal, "app": app, "evidence": taint.evidence, "call": taint.call}
-            for (principal, app), taint in taints.items()
+            for (principal, app), taint in sorted(taints.items(), key=lambda one: one[0])  # one order: no deadlock
         ]
         async with self._database.connect() as connection:
-            await connection.execute(insert(connection, TAINTS).on_conflict_do_nothing(), rows)
+            added = insert(connection, TAINTS)
+            newest = {"evidence": added.excluded.evidence, "call": added.excluded.call}
+            await connection.execute(
+                added.on_conflict_do_update(index_elements=["principal", "app"], set_=newest), rows
+            )
             await connection.commit()
 
     @as_whole
-    async def remove(self, keys: Collection[TaintKey]) -> None:
-        """Delete these, after a person acted."""
+    async def remove(self, calls: Mapping[TaintKey, str | None]) -> None:
+        """Delete these, after a person acted: each unless another process has stored another call meanwhile."""
         async with self._database.connect() as connection:
-            await connection.execute(delete(TAINTS).where(tuple_(TAINTS.c.principal, TAINTS.c.app).in_(list(keys))))
+            for key, call in sorted(calls.items(), key=lambda one: one[0]):
+                same_call = TAINTS.c.call.is_not_distinct_from(call)
+                await connection.execute(delete(TAINTS).where(_is(key), same_call))
             await connection.commit()
+
+
+def _is(key: TaintKey) -> ColumnElement[bool]:
+    return and_(TAINTS.c.principal == key[0], TAINTS.c.app == key[1])

@@ -109,9 +109,7 @@ class PageToolCall:
         While the call runs, the view's requests count as caused by it.
         """
         if self.view.calls is None:
-            raise Refusal(
-                Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again."
-            )
+            raise _closed_refusal()
         rule = self.views.rules(self.view.app).policy.tools.get(self.name)
         seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
         try:
@@ -122,6 +120,8 @@ class PageToolCall:
                     self.views.taints.start_call(self.view, id)
                     begin()
 
+                if self.view.calls is None:  # its taint was stored meanwhile
+                    raise _closed_refusal()
                 with continue_trace(dict(trace.headers()) if trace is not None else None):
                     result = await self.view.calls.call(self.tool, self.arguments, on_start)
         except TimeoutError as error:
@@ -313,6 +313,10 @@ def _clean(block: mcp.ContentBlock) -> mcp.ContentBlock | None:
     if address.startswith(("ui:", "mcp-app:")) or "mcp-app" in (inner.mime_type or "").lower():
         return None
     return block.model_copy(update={"meta": None, "resource": inner.model_copy(update={"meta": None})})
+
+
+def _closed_refusal() -> Refusal:
+    return Refusal(Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again.")
 
 
 def _unanswered_refusal(why: str) -> Refusal:

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from gateway.bounds import Area, Bound
+from gateway.errors import Reason, Refusal
 from gateway.model import Initiator
 from gateway.ports.views import StoredTaint, TaintKey, TaintStore
 
@@ -150,16 +151,26 @@ ANY: Final = _Any()
 
 
 class Taints:
-    """The taints of closed views, which the database keeps with the `live` ones. `clock` is that of taints."""
+    """The taints of closed views, which the database keeps with the `live` ones. `clock` is that of taints.
+
+    With several processes it is `shared`: others store taints, too, and remove them.
+    """
 
     def __init__(
-        self, live: Callable[[], Mapping[TaintKey, Taint]], clock: Callable[[], float], store: TaintStore | None
+        self,
+        live: Callable[[], Mapping[TaintKey, Taint]],
+        clock: Callable[[], float],
+        store: TaintStore | None,
+        *,
+        shared: bool = False,
     ) -> None:
         self._live = live
         self._clock = clock
         self._store = store
+        self._shared = shared
         self._by_key: dict[TaintKey, Taint] = {}
-        self._stored_keys: set[TaintKey] = set()
+        self._stored: dict[TaintKey, str | None] = {}
+        """The taints that the database has, as far as is known, with the call of each."""
         self._dirty: set[TaintKey] = set()
         self._calls: Counter[TaintKey] = Counter()
         self._full = False
@@ -171,9 +182,31 @@ class Taints:
         if self._store is None:
             return
         stored_taints = await self._store.all(MOST + 1)
-        self._stored_keys = set(stored_taints)
         for key, taint in stored_taints.items():
-            self.leave(key, Taint(call=taint.call, ended_at=self._clock(), tainted=taint.evidence))
+            self._take(key, taint)
+
+    async def learn(self, key: TaintKey) -> None:
+        """Read what other processes know, before a view comes: while that cannot be read, it counts as tainted."""
+        if self._store is None or not self._shared:
+            return
+        try:
+            found = await self._store.find(key)
+        except OSError as error:
+            log.warning("a view counts as called by a model, since this cannot be looked up: %s", error)
+            if self.before(key) is None:
+                self.leave(key, Taint(ended_at=self._clock(), tainted=MOVED))
+            return
+        if found is not None:
+            self._take(key, found)
+        elif key in self._stored and key not in self._calls and key not in self._live():  # a person acted elsewhere
+            del self._stored[key]
+            self._by_key.pop(key, None)
+
+    def _take(self, key: TaintKey, stored: StoredTaint) -> None:
+        """Note a taint of the database."""
+        self._stored[key] = stored.call
+        if key not in self._by_key:
+            self.leave(key, Taint(call=stored.call, ended_at=self._clock(), tainted=stored.evidence))
 
     def keys(self) -> Container[TaintKey]:
         """Return the principals and apps that are tainted, or may be."""
@@ -205,12 +238,15 @@ class Taints:
     async def keep(self, key: TaintKey, evidence: str, call: str) -> None:
         """Store the taint of the call `call` before it runs, so that it survives a restart.
 
-        The caller calls `over` afterwards.
+        The caller calls `over` afterwards. Raises `Refusal` (`state-unavailable`) if other processes could not know of
+        it.
         """
         self._calls[key] += 1
-        if self._store is not None and key not in self._stored_keys:
+        if self._store is not None and (self._shared or key not in self._stored):
             async with self._writing:
-                await self._put({key: StoredTaint(evidence, call)})
+                stored = await self._put({key: StoredTaint(evidence, call)})
+            if self._shared and not stored:
+                raise Refusal(Reason.STATE_UNAVAILABLE, "That a model calls this view cannot be stored. Try again.")
 
     def over(self, key: TaintKey) -> None:
         """End a call for which `keep` was called."""
@@ -242,11 +278,13 @@ class Taints:
             live = self._live()
             now = {key: taint for key in keys if (taint := live.get(key) or self._by_key.get(key)) is not None}
             began = {key: StoredTaint(taint.tainted or "", taint.call) for key, taint in now.items()}
-            good = await self._put({key: taint for key, taint in began.items() if key not in self._stored_keys})
-            stale = [key for key in keys & self._stored_keys if key not in now and key not in self._calls]
+            good = await self._put({key: taint for key, taint in began.items() if key not in self._stored})
+            gone = keys & self._stored.keys() - now.keys() - self._calls.keys()
+            stale = {key: self._stored[key] for key in gone}
             if ended and good and stale and not self._full:
                 good = await self._try(self._store.remove(stale))
-                self._stored_keys.difference_update(stale if good else ())
+                for key in stale if good else ():
+                    self._stored.pop(key, None)
             self._dirty.update(() if ended and good else keys)
             return good
 
@@ -254,7 +292,7 @@ class Taints:
         if not taints or self._store is None:
             return True
         good = await self._try(self._store.put(taints))
-        self._stored_keys.update(taints if good else ())
+        self._stored.update({key: taint.call for key, taint in taints.items()} if good else {})
         return good
 
     async def _try(self, work: Awaitable[None]) -> bool:

@@ -97,7 +97,7 @@ class Views:
         self._keys = keys or SigningKeys((secrets.token_bytes(32),))
         self._process = secrets.token_urlsafe(6)
         self._directory = directory
-        self.taints = SharedTaints(self._of, clock, taints)
+        self.taints = SharedTaints(self._of, clock, taints, shared=take is not None)
         self._keeping: asyncio.Task[None] | None = None
         self._successions = Successions(clock)
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
@@ -149,6 +149,7 @@ class Views:
         if launch is None:
             app = self._only_app(app, principal)
             self._admit_unproven(app)
+            await self.taints.learn(principal, app)
             id = f"{self._process}{secrets.token_urlsafe(12)}" if self._new_id is None else self._new_id()
             view = self._add(View(id, principal, app, proven=False, key=self._key(id, principal, 0)))
         else:
@@ -157,6 +158,7 @@ class Views:
             self.taints.doubt(principal, waiting)
             number = await self.launches.attach(launch)
             await self.take_over(waiting.view)
+            await self.taints.learn(principal, waiting.app)
             if waiting.view in self._views:
                 if self._views[waiting.view].attached > number:
                     raise Refusal(Reason.VIEW_UNPROVEN, "Another page has attached as this view meanwhile.")
@@ -186,7 +188,7 @@ class Views:
     def open_bridged(self, principal: Principal, app: str, resource: str | None = None) -> View:
         """Add a view of a host page, proven by its socket. Raises `Refusal` if there are too many.
 
-        With a `resource` it shows that app of the upstream `app`.
+        With a `resource` it shows that app of the upstream `app`. The caller has called `taints.learn`.
         """
         id = secrets.token_urlsafe(16) if self._new_id is None else self._new_id()
         return self._add(self._new_view(id, principal, app, resource))

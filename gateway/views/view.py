@@ -187,14 +187,22 @@ class SharedTaints:
     """
 
     def __init__(
-        self, of: Mapping[str, Mapping[str, View]], clock: Callable[[], float], store: TaintStore | None
+        self,
+        of: Mapping[str, Mapping[str, View]],
+        clock: Callable[[], float],
+        store: TaintStore | None,
+        *,
+        shared: bool = False,
     ) -> None:
-        self.taints = Taints(self._live, clock, store)
+        self.taints = Taints(self._live, clock, store, shared=shared)
         self._of = of
         self._clock = clock
 
     async def begin_call(self, view: View, id: str) -> None:
-        """Prepare a model's call into `view`: its taint will survive a restart."""
+        """Prepare a model's call into `view`: its taint will survive a restart. Raises `Refusal` if it would not.
+
+        The caller calls `end_call` afterwards, also then.
+        """
         await self.taints.keep((view.principal.id, view.app), "model-call", id)
 
     def start_call(self, view: View, id: str) -> None:
@@ -226,6 +234,10 @@ class SharedTaints:
         for view in self._launched_views(principal, app):
             view.taint.model_reported(self._clock())
         self.taints.leave((principal.id, app), Taint(tainted="model-call-reported", ended_at=self._clock()))
+
+    async def learn(self, principal: Principal, app: str) -> None:
+        """Read what other processes know, before a view of `app` is added."""
+        await self.taints.learn((principal.id, app))
 
     def doubt(self, principal: Principal, launch: Launch) -> None:
         """Taint the views of a launch whose former process did not store whether a model had called it."""

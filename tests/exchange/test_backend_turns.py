@@ -57,6 +57,25 @@ async def test_who_waits_longer_than_the_route_says_is_told(tmp_path: Path) -> N
         hold.set()
 
 
+async def test_a_process_whose_lease_has_ended_sends_nothing_that_waited(tmp_path: Path) -> None:
+    """Whether it may send is checked once more when its turn has come."""
+
+    def lapsed() -> None:
+        raise Refusal(Reason.STATE_UNAVAILABLE, "no lease")
+
+    hold = asyncio.Event()
+    shop = Shop(hold=hold)
+    async with building(tmp_path, shop=shop) as house, asyncio.TaskGroup() as tasks:
+        for _ in range(EACH):
+            tasks.create_task(house.exchange.run(ITEMS, PAGE))
+        await until(lambda: len(shop.sent) == EACH)
+        late = tasks.create_task(house.exchange.run(ITEMS, PAGE))
+        await until(lambda: bool(house.exchange._sender._turns._waiting))
+        house.exchange._sender._check = lapsed
+        hold.set()
+        assert (reason(await late), len(shop.sent)) == (Reason.STATE_UNAVAILABLE, EACH)
+
+
 @pytest.mark.parametrize("turns_of_the_loop", range(3))
 async def test_a_turn_that_comes_with_a_cancellation_is_not_lost(turns_of_the_loop: int) -> None:
     """Whichever of the two comes first."""

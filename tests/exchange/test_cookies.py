@@ -224,7 +224,10 @@ async def test_without_the_jar_nothing_is_sent(tmp_path: Path) -> None:
 
 
 async def test_an_answer_whose_cookies_would_be_lost_is_refused(tmp_path: Path) -> None:
-    """The page must not believe that it is logged in, or out; an answer that sets nothing is passed on."""
+    """The page must not believe that it is logged in, or out, nor that nothing was sent.
+
+    An answer that sets nothing is passed on.
+    """
 
     def losing(*fields: str) -> Callable[[Outbound], Response]:
         def answer(request: Outbound) -> Response:
@@ -236,7 +239,7 @@ async def test_an_answer_whose_cookies_would_be_lost_is_refused(tmp_path: Path) 
     async with building(tmp_path, cookies=Cookies.JAR, jars_in_database=True) as house:
         house.shop.answer = losing("session=; Max-Age=0")
         refused = await house.exchange.run(ITEMS, PAGE)
-        assert (refused.status, house.outcome()["reason"]) == (503, "state-unavailable")
+        assert (refused.status, house.outcome()["reason"]) == (503, "connection-lost")
         assert b"the backend has answered, but what it set would be lost" in refused.body
     (tmp_path / "other").mkdir()
     async with building(tmp_path / "other", cookies=Cookies.JAR, jars_in_database=True) as house:

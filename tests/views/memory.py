@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.ports.views import TaintStore
 from gateway.views.memory import Launches, MemoryDirectory
@@ -17,6 +17,8 @@ def views_of(
     *,
     each: int = LIVE,
     taints: TaintStore | None = None,
+    take: Callable[[str], Awaitable[None]] | None = None,
 ) -> Views:
-    """Make the views of apps with these rules, none open."""
-    return Views(rules, clock, launches=Launches(clock), directory=MemoryDirectory(), each=each, taints=taints)
+    """Make the views of apps with these rules, none open; with `take` those of one of several processes."""
+    launches, directory = Launches(clock), MemoryDirectory()
+    return Views(rules, clock, launches=launches, directory=directory, each=each, taints=taints, take=take)

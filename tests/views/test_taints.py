@@ -12,6 +12,7 @@ from mcp import Client
 
 from gateway.errors import Refusal
 from gateway.model import LOCAL, Door, Initiator
+from gateway.ports.views import StoredTaint
 from gateway.stores.sql import Database
 from gateway.stores.view_state import DatabaseTaints
 from gateway.views import initiator, memory
@@ -220,6 +221,61 @@ async def test_a_gesture_ends_it_for_the_views_that_come_then(clock: Clock, stor
         assert (await tab_of(views)).asks() is Initiator.PAGE
     async with views_of(RULES, clock, taints=store) as views:
         assert (await tab_of(views)).asks() is Initiator.PAGE
+
+
+async def take(view: str) -> None:
+    """Make a process the owner of a view."""
+
+
+async def test_processes_know_of_each_others_calls(clock: Clock, store: DatabaseTaints) -> None:
+    """A page that opens at another process is as tainted as one that opens beside; a person's gesture there ends it."""
+    async with (
+        views_of(RULES, clock, taints=store, take=take) as here,
+        views_of(RULES, clock, taints=store, take=take) as there,
+    ):
+        tab = await tab_of(here)
+        assert (await tab_of(there)).asks() is Initiator.PAGE
+        await here.taints.begin_call(tab.view, "call-1")
+        tab.run()
+        other = await tab_of(there)
+        assert other.asks() is Initiator.MODEL
+        clock.now += GRACE + 1
+        assert other.asks(gesture=0.0) is Initiator.PERSON
+        await there.taints.taints.flush()
+        tab.close()
+        assert (await tab_of(here)).asks() is Initiator.PAGE
+
+
+async def test_a_gesture_at_another_process_does_not_end_a_later_call(clock: Clock, store: DatabaseTaints) -> None:
+    """Its taint is stored again, also if an earlier one was stored; then the process is killed."""
+    async with (
+        views_of(RULES, clock, taints=store, take=take) as killed,
+        views_of(RULES, clock, taints=store, take=take) as there,
+    ):
+        tab = await tab_of(killed)
+        await killed.taints.begin_call(tab.view, "call-1")
+        tab.run("call-1")
+        other = await tab_of(there)
+        await killed.taints.begin_call(tab.view, "call-2")
+        clock.now += GRACE + 1
+        assert other.asks(gesture=0.0) is Initiator.PERSON
+        await there.taints.taints.flush()
+        assert await store.find((LOCAL.id, "cart")) == StoredTaint("model-call", "call-2")
+        async with views_of(RULES, clock, taints=store, take=take) as again:
+            assert (await tab_of(again)).asks() is Initiator.MODEL
+
+
+async def test_without_the_database_a_view_of_several_processes_is_tainted(tmp_path: Path, clock: Clock) -> None:
+    """Nobody knows whether a model has called it; and no call enters a page unknown to the others."""
+    database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
+    async with database, views_of(RULES, clock, taints=DatabaseTaints(database), take=take) as views:
+        tab = await tab_of(views)
+        engine, database._engine = database._engine, None
+        assert (await tab_of(views)).asks() is Initiator.MODEL
+        with pytest.raises(Refusal, match="state-unavailable"):
+            await views.taints.begin_call(tab.view, "call-1")
+        views.taints.end_call(tab.view, "call-1")
+        database._engine = engine
 
 
 async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: DatabaseTaints) -> None:

@@ -316,8 +316,10 @@ class HostPage:
     async def _open_view(self, frame: mux.Open) -> None:
         if self._ticket is None:
             return
+        principal, app = self._ticket.principal, _app_of(frame)
+        await self._state.views.taints.learn(principal, app)
         try:
-            view = self._state.views.open_bridged(self._ticket.principal, _app_of(frame), frame.resource)
+            view = self._state.views.open_bridged(principal, app, frame.resource)
         except Refusal as refusal:
             await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=frame.ref))
             return
