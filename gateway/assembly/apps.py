@@ -33,7 +33,7 @@ from gateway.config import (
 )
 from gateway.doors.console import AppCard
 from gateway.doors.dedicated import DedicatedDoor
-from gateway.doors.sandbox import SandboxDoor, declared_csp
+from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import SiteDoor, SiteFiles
 from gateway.errors import DocumentError, Problem, StartError
 from gateway.eventloop.fair_share import RoundRobin
@@ -391,9 +391,7 @@ class Serving:
                 own=GatewayAnswers(face.catalog),
                 sandbox=self._url_function(app.source.upstream),
                 show=(
-                    self._dedicated_door.show(
-                        app.id, declared=declared_csp, allow=self._origins_of(app.source.upstream)
-                    )
+                    self._dedicated_door.show_declared(app.id, self._origins_of(app.source.upstream))
                     if app.dedicated
                     else None
                 ),
@@ -480,7 +478,7 @@ class Serving:
         allowed = self._origins_of(upstream)
 
         def url(ui: Mapping[str, Any], page: str | None) -> str:
-            return self._sandbox.url(page or self._config.server.origins.console, declared_csp(ui), allowed())
+            return self._sandbox.url_for_declared(page or self._config.server.origins.console, ui, allowed())
 
         return url
 

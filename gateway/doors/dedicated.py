@@ -21,7 +21,7 @@ from gateway.callers.entitlements import Admits
 from gateway.config import Origins
 from gateway.crypto import SigningKeys, base64url, digest
 from gateway.doors.responses import SECURE, refusal_response
-from gateway.doors.sandbox import OWN_FRAMES, SandboxDoor, connections, content_policy
+from gateway.doors.sandbox import OWN_FRAMES, SandboxDoor, connections, content_policy, declared_policy
 from gateway.errors import Reason, Refusal
 from gateway.model import ExternalSites, Json, Principal
 
@@ -152,27 +152,33 @@ class DedicatedDoor:
         secret = self._keys.secrets("frame", app, principal.id)[0]
         return "0" + base64.b32encode(secret[:20]).decode().lower()
 
-    def show(
-        self,
-        app: str,
-        external: ExternalSites | None = None,
-        declared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
-        allow: Callable[[], Collection[str]] = tuple,
-    ) -> PreparePage:
+    def show(self, app: str, external: ExternalSites | None = None) -> PreparePage:
         """Return a function that puts a page of `app` with this `_meta.ui` at an address of its own for a principal.
         Its last argument is the origin of the host page around it, None for the console.
 
-        It returns the address, which works once, and that of the proxy around it; raises `Refusal`. `declared` returns
-        the valid part of a foreign `_meta.ui`, `allow` what the configuration permits it.
+        It returns the address, which works once, and that of the proxy around it; raises `Refusal`.
         """
 
+        def policy(ui: Mapping[str, Any], around: str) -> str:
+            return content_policy(ui.get("csp") or {}, around, _ALLOW, external)
+
+        return self._show(app, policy)
+
+    def show_declared(self, app: str, allow: Callable[[], Collection[str]]) -> PreparePage:
+        """Return the same for an upstream's app; `allow` returns what the configuration permits it."""
+
+        def policy(ui: Mapping[str, Any], around: str) -> str:
+            return declared_policy(ui, around, {*_ALLOW, *allow()})
+
+        return self._show(app, policy)
+
+    def _show(self, app: str, policy: Callable[[Mapping[str, Any], str], str]) -> PreparePage:
         def prepare(principal: Principal, html: str, ui: Mapping[str, Any], page: str | None = None) -> dict[str, Json]:
             label = self._label(principal, app)
             frame, host = self._origins.frame(label), page or self._origins.console
-            around = f"{self._origins.sandbox} {host}"
-            policy = content_policy(declared(ui).get("csp") or {}, around, {*_ALLOW, *allow()}, external)
             ends = self._clock() + LIFETIME
-            once = self._keep(Document(principal, app, label, html, policy, ends))
+            document = Document(principal, app, label, html, policy(ui, f"{self._origins.sandbox} {host}"), ends)
+            once = self._keep(document)
             return {
                 "sandbox": self._sandbox.url_for_frame(host, frame),
                 "document": f"{frame}/?{ONCE}={once}",

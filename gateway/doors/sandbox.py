@@ -19,11 +19,22 @@ from gateway.jsontext.writing import plain_json
 from gateway.model import ExternalSites
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
-_SUBDOMAINS = re.compile(r"https?://\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?")
+_SUBDOMAINS = re.compile(r"(https?|wss?)://\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?")
 _NAMED = re.compile(f"{_SUBDOMAINS.pattern}|{_ORIGIN.pattern}")
 
+_CONNECTIONS = "connectDomains"
 _RESOURCES = "resourceDomains"
-_KINDS = ("connectDomains", _RESOURCES, "frameDomains")
+_KINDS = (_CONNECTIONS, _RESOURCES, "frameDomains")
+
+_OWN_WILDCARDS = frozenset({_RESOURCES})
+"""The kinds of which an app of the gateway's own may name all subdomains of a site (MCP Apps, `McpUiResourceCsp`)."""
+
+_DECLARED_WILDCARDS = frozenset({_RESOURCES, _CONNECTIONS})
+"""The same for an app of an upstream.
+
+Published apps declare both lists alike, and a host must not be stricter than the browser for them to work. It opens
+nothing further: what an app may load from a site, it may also send there, in the address.
+"""
 
 _SCRIPTS = {"blob-workers": "blob: data:", "eval": "'unsafe-eval'", "wasm": "'wasm-unsafe-eval'"}
 """Workers load further scripts by these; beside inline scripts they allow nothing new in the page itself."""
@@ -52,6 +63,10 @@ class SandboxDoor:
         """
         policy = content_policy(meta.get("csp") or {}, host, allow, external)
         return self._signed_query(csp=policy, host=host)
+
+    def url_for_declared(self, host: str, ui: Mapping[str, Any], allow: Collection[str] = ()) -> str:
+        """Return the same for an upstream's app with this `_meta.ui`."""
+        return self._signed_query(csp=declared_policy(ui, host, allow), host=host)
 
     def url_for_frame(self, host: str, frame: str) -> str:
         """Return the address of a proxy that pages of origin `host` may show, and that shows documents of `frame`."""
@@ -91,15 +106,15 @@ def script_hash(html: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def declared_csp(ui: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `csp` of an upstream's app, without invalid origins."""
+def declared_policy(ui: Mapping[str, Any], host: str, allow: Collection[str] = ()) -> str:
+    """Return the header under which an upstream's app with this `_meta.ui` runs: invalid origins are left out."""
     csp = ui.get("csp")
-    values: dict[str, Any] = {}
+    values: dict[str, Sequence[str]] = {}
     for key in _KINDS:
         entries = csp.get(key) if isinstance(csp, dict) else None
-        good = [entry for entry in entries if _is_origin(entry, key)] if isinstance(entries, list) else []
-        values[key] = good[:MAX_ORIGINS]
-    return {"csp": values}
+        named = entries if isinstance(entries, list) else []
+        values[key] = [entry for entry in named if _is_origin(entry, key, _DECLARED_WILDCARDS)][:MAX_ORIGINS]
+    return content_policy(values, host, allow, wildcards=_DECLARED_WILDCARDS)
 
 
 def proxy_policy(host: str, frame: str) -> str:
@@ -109,26 +124,32 @@ def proxy_policy(host: str, frame: str) -> str:
 
 
 def content_policy(
-    csp: Mapping[str, Any], host: str, allow: Collection[str] = (), external: ExternalSites | None = None
+    csp: Mapping[str, Any],
+    host: str,
+    allow: Collection[str] = (),
+    external: ExternalSites | None = None,
+    wildcards: Collection[str] = _OWN_WILDCARDS,
 ) -> str:
     """Return the header under which an app runs. Raises `ValueError` for an entry that is no plain origin.
 
-    `external` opens each site only for its kind of files, where MCP Apps has one list for all. `host` is the origins of
-    the pages around it. `allow` may have `own-frames`: frames of the page's own documents.
+    In the lists of `wildcards`, an entry may also name all subdomains of a site. `external` opens each site only for
+    its kind of files, where MCP Apps has one list for all. `host` is the origins of the pages around it. `allow` may
+    have `own-frames`: frames of the page's own documents.
     """
     scripts = "".join(f" {_SCRIPTS[word]}" for word in _SCRIPTS if word in allow)
-    connect, resources, frames = (_origins(csp.get(key) or (), key) for key in _KINDS)
+    connect, resources, frames = (_origins(csp.get(key) or (), key, wildcards) for key in _KINDS)
     frames = f" blob:{frames}" if OWN_FRAMES in allow else frames
     of_kind = dict.fromkeys(("scripts", "styles", "images", "fonts"), resources)
     if external is not None:
-        of_kind = {kind: _origins(external.origins.get(kind, ()), kind) for kind in of_kind}
+        of_kind = {kind: _origins(external.origins.get(kind, ()), kind, wildcards) for kind in of_kind}
         of_kind["scripts"] = "".join(f" {url}" for url in external.scripts)
     return "; ".join(
         (
             "default-src 'none'",
             # The host recognizes probes by the sample.
             f"script-src 'self' 'unsafe-inline' 'report-sample'{scripts}{of_kind['scripts']}",
-            *(["worker-src blob:"] if "blob-workers" in allow else []),
+            # The modules that a worker imports are loaded under this; the worker itself is of the page's own origin.
+            *([f"worker-src blob:{of_kind['scripts']}"] if "blob-workers" in allow else []),
             f"style-src 'self' 'unsafe-inline'{of_kind['styles']}",
             f"img-src 'self' data: blob:{of_kind['images']}",
             f"font-src data:{of_kind['fonts']}",
@@ -153,18 +174,21 @@ def connections(policy: str) -> str:
     return f"({' '.join(['response-origin', *origins])});redirects=allow"
 
 
-def _origins(entries: Sequence[str], key: str) -> str:
+def _origins(entries: Sequence[str], key: str, wildcards: Collection[str]) -> str:
     for entry in entries:
-        if not _is_origin(entry, key):
+        if not _is_origin(entry, key, wildcards):
             raise ValueError(f"{entry!r} is not a plain origin such as https://cdn.example.com")
     return "".join(f" {entry}" for entry in entries)
 
 
-def _is_origin(entry: object, key: str) -> bool:
-    """Return whether it is an origin, or for `resourceDomains` (MCP Apps) a wildcard for its subdomains."""
+def _is_origin(entry: object, key: str, wildcards: Collection[str]) -> bool:
+    """Return whether it is an origin, or all subdomains of a site where that is allowed; sockets load no resources."""
     if not isinstance(entry, str):
         return False
-    return bool(_ORIGIN.fullmatch(entry) or (key == _RESOURCES and _SUBDOMAINS.fullmatch(entry)))
+    if _ORIGIN.fullmatch(entry):
+        return True
+    is_socket = entry.startswith("ws")
+    return key in wildcards and not (is_socket and key == _RESOURCES) and bool(_SUBDOMAINS.fullmatch(entry))
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from mcp import Client
 from mcp_types import TextResourceContents
-from playwright.async_api import FrameLocator, Locator, Page, expect
+from playwright.async_api import FrameLocator, Locator, Page, Playwright, async_playwright, expect
 
 from gateway.app import build_app
 from gateway.config import load_config
+from tests.browser.conftest import launch
 from tests.browser.test_main_job import app_of
-from tests.interop.test_published import upstream
+from tests.certificates import self_signed
+from tests.interop.test_published import MODULES, upstream
 from tests.world import Server
 
 APPS = {
@@ -30,6 +36,7 @@ APPS = {
     "basic-vue": "tool: get-time",
     "threejs": "",
     "pdf": "",
+    "map": "tool: show-map",
 }
 """The published servers, and the tool that opens each."""
 
@@ -42,6 +49,7 @@ RESOURCES = {
     "basic-vue": "ui://get-time/mcp-app.html",
     "threejs": "ui://threejs/mcp-app.html",
     "pdf": "ui://pdf-viewer/mcp-app.html",
+    "map": "ui://cesium-map/mcp-app.html",
 }
 
 Shown = tuple[FrameLocator, Callable[[], list[dict[str, Any]]]]
@@ -257,6 +265,73 @@ async def test_a_published_app_is_shown_from_html_that_its_host_has_read(
         await page.evaluate(SHOW, {**properties, "resourceHtml": read.text + " "})
         await expect(page.locator("mcp-app")).to_contain_text("App cannot be shown.")
         assert "not the HTML that the gateway has" in (await page.evaluate("failures"))[0]
+
+
+MAPS = ("cesium.com", "tile.openstreetmap.org")
+"""The sites that the published map declares by `connectDomains` and `resourceDomains`, one of them by a wildcard."""
+
+
+@asynccontextmanager
+async def maps(playwright: Playwright, folder: Path) -> AsyncIterator[tuple[Page, set[str]]]:
+    """A page in a Chromium for which the sites of `MAPS` are on this machine, and the paths that it requests there.
+
+    They serve CesiumJS as its makers do, and one picture for each tile.
+    """
+    requested: set[str] = set()
+    headers, files = {"access-control-allow-origin": "*"}, MODULES / "cesium/Build/Cesium"
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        requested.add(request.host + request.path)
+        if request.host == MAPS[1]:
+            return web.FileResponse(files / "Assets/Textures/NaturalEarthII/0/0/0.jpg", headers=headers)
+        return web.FileResponse(files / request.match_info["file"], headers=headers)
+
+    app = web.Application()
+    app.router.add_get("/{before:(.*Build/Cesium/)?}{file:.*}", answer)
+    pem, context = folder / "maps.pem", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pem.write_bytes(b"".join(self_signed(*MAPS)))
+    context.load_cert_chain(pem)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=context)
+    rules = ", ".join(f"MAP {site} 127.0.0.1:{server.port}" for site in MAPS)
+    browser = await launch(playwright, f"--host-resolver-rules={rules}")
+    try:
+        yield await browser.new_page(ignore_https_errors=True), requested
+    finally:
+        await browser.close()
+        await server.close()
+
+
+async def test_a_published_map_loads_its_tiles_from_the_sites_that_it_declares(tmp_path: Path) -> None:
+    """Its library and its tiles come by `https://*.openstreetmap.org`; the input of a call moves it.
+
+    On an origin of its own: in opaque frames, Chromium starts no module workers of blobs.
+    """
+    async with (
+        async_playwright() as playwright,
+        maps(playwright, tmp_path) as (page, requested),
+        show_app(page, tmp_path, "map", ", allow: [eval]", sandbox="dedicated") as (_, records),
+    ):
+        await until(lambda: "tile.openstreetmap.org/1/0/0.png" in requested)
+        assert {line["status"] for line in calls(records(), "show-map")} == {200}
+        async with Client(f"http://localhost:{urlsplit(page.url).port}/mcp") as model:
+            await model.list_tools()
+            alps = {"west": 6, "south": 45, "east": 11, "north": 48}
+            assert not (await model.call_tool("map_show-map", alps)).is_error
+        await until(lambda: any(re.match(r"tile\.openstreetmap\.org/[4-9]/", one) for one in requested))
+
+
+async def test_a_published_map_without_its_library_stays_in_sight(page: Page, tmp_path: Path) -> None:
+    """The element shows the page with its own words, and the fallback text above it."""
+    await page.route("https://cesium.com/**", lambda route: route.abort())
+    async with show_app(page, tmp_path, "map"):
+        call = {"toolCallId": "call-1", "toolName": "show-map", "toolInput": {"west": 6}, "timeout": 3}
+        source = {"upstream": "map", "resourceUri": RESOURCES["map"], "fallbackText": "The Alps, on a map"}
+        await page.evaluate(SHOW, {**source, **call})
+        await expect(page.get_by_role("alert")).to_contain_text("The Alps, on a map")
+        shown = page.frame_locator("mcp-app iframe").frame_locator("iframe")
+        await expect(shown.locator("#loading")).to_have_text("Error: Failed to load CesiumJS from CDN")
+        assert await page.evaluate("failures") == ["the app was not initialized within 3 s"]
 
 
 async def until(true: Callable[[], bool]) -> None:

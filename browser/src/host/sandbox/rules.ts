@@ -61,9 +61,13 @@ export function allowAttribute(permissions: unknown): string {
   return names.map(([, feature]) => `${feature} *`).join("; ");
 }
 
-/** The origins that a resource may name (MCP Apps, `McpUiResourceCsp`), for resources also with a wildcard for subdomains. */
+/** The origins that a resource may name (MCP Apps, `McpUiResourceCsp`). */
 const ORIGIN = /^(https?|wss?):\/\/[A-Za-z0-9.-]+(:[0-9]{1,5})?$/;
-const SUBDOMAINS = /^https?:\/\/\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?$/;
+/** All subdomains of a site, by kind: published apps declare them for connections as for resources. */
+const SUBDOMAINS: Readonly<Record<string, RegExp>> = {
+  connectDomains: /^(https?|wss?):\/\/\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?$/,
+  resourceDomains: /^https?:\/\/\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?$/,
+};
 /** Origins of one kind; further ones are left out. */
 const MAX_ORIGINS = 64;
 
@@ -76,7 +80,7 @@ export function contentPolicy(csp: unknown): string | null {
   const origins = (kind: string): string => {
     const named: unknown = (csp as Record<string, unknown>)[kind];
     const all = (Array.isArray(named) ? named : []).filter((one): one is string => typeof one === "string");
-    const good = all.filter((one) => ORIGIN.test(one) || (kind === "resourceDomains" && SUBDOMAINS.test(one)));
+    const good = all.filter((one) => ORIGIN.test(one) || SUBDOMAINS[kind]?.test(one));
     return good.slice(0, MAX_ORIGINS).map((one) => ` ${one}`).join("");
   };
   const resources = origins("resourceDomains");
