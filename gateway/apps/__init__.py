@@ -4,6 +4,7 @@ from gateway.apps.files import INDEX as INDEX
 from gateway.apps.files import media_type as media_type
 from gateway.apps.files import own_file as own_file
 from gateway.apps.files import own_files as own_files
+from gateway.apps.pack import CARRIED as CARRIED
 from gateway.apps.pack import FRAME_WORDS as FRAME_WORDS
 from gateway.apps.pack import PARTS as PARTS
 from gateway.apps.pack import PERMISSIONS as PERMISSIONS

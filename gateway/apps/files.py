@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import errno
 import hashlib
 import mimetypes
 import os
@@ -17,7 +18,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from gateway.documents.reader import read_bytes
-from gateway.errors import DocumentError, Problem
+from gateway.errors import DocumentError, Problem, Reason, Refusal
 from gateway.model import Response
 from gateway.policy.page_rules import NO_EXTERNAL, External
 
@@ -404,13 +405,19 @@ def media_type(path: Path) -> str:
 
 
 def own_file(path: Path, method: str, url: str, limit: int) -> Response | None:
-    """Return the file as a response; None if it is missing, larger than `limit` bytes, or has become a link."""
+    """Return the file as a response; None if it is missing, or has become a link.
+
+    Raises `Refusal` (`response-too-large`) if it is larger than `limit` bytes.
+    """
     try:
         if os.path.realpath(path) != str(path):
             return None
         body = read_bytes(path, limit)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            return None
+        detail = f"This file of the app is larger than {limit:,} bytes: raise `limits: {{response: …}}` in the policy."
+        raise Refusal(Reason.RESPONSE_TOO_LARGE, detail) from error
     headers = (("content-type", media_type(path)), ("cache-control", "no-cache"))
     if method == "HEAD":
         return Response(200, headers, b"", url, reason_phrase="OK", length=len(body))

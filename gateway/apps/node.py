@@ -86,11 +86,13 @@ def link(
     imports: dict[str, str],
     scopes: dict[str, dict[str, str]],
     vendored: Mapping[str, Path],
+    fetches: bool,
 ) -> LinkedScripts:
     """Link the modules of one page with all their imports, in order. Raises `DocumentError`.
 
     `base` is the URL path of the folder `root`, `home` the absolute URL of the app's own; `imports` and `scopes` are
-    those of the page's import map, `vendored` the files that were taken from other sites.
+    those of the page's import map, `vendored` the files that were taken from other sites. `fetches`: the page may load
+    other modules of the folder, which share the linked ones.
     """
     program = node()
     if program is None:
@@ -99,7 +101,7 @@ def link(
         ]
         raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
     scripts = [_script(module) for module in modules]
-    job: dict[str, object] = {"root": str(root), "base": base, "home": home, "scripts": scripts}
+    job: dict[str, object] = {"root": str(root), "base": base, "home": home, "scripts": scripts, "fetches": fetches}
     job |= {"imports": imports, "scopes": scopes, "vendored": {url: str(path) for url, path in vendored.items()}}
     answer = _run(program, plain_json(job), root)
     problems = [Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems]

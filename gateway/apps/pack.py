@@ -349,6 +349,8 @@ def pack(
     pages = beside.write(lambda text: text)
     data = [text for one in packings for text in one.scripts.texts]
     whole = "\n".join([*(one.whole() for one in made), *data, *([PAGES] if pages else [])])
+    if any(one.scripts.fetches for one in packings):
+        whole += IMPORT
     fetches = IMPORT in whole
     if own_location is not None and (fetches or (WORD in whole and any(word in whole for word in _MAKES_CODE))):
         whole += ASKS  # so do scripts that are made from a text
@@ -426,7 +428,7 @@ def pack(
         FolderSite(packing.prefix, path),
         [*dict.fromkeys(url for one in packings for url in one.findings.foreign if url[0] != "icons")],
         [start for one in packings for start in one.findings.starts],
-        [allowed for word, allowed in _ALLOWS.items() if word in whole],
+        [allowed for word, allowed in _ALLOWS.items() if word in whole or waits or fetches],
     )
 
 

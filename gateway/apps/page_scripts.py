@@ -30,6 +30,7 @@ from gateway.apps.markup import Element, Page, parse
 from gateway.apps.node import LinkedScripts, Module, link, node, run
 from gateway.apps.scripts import (
     ScriptToken,
+    adds_modules,
     blocked_problems,
     find_imports,
     import_problems,
@@ -156,7 +157,8 @@ class PageScripts:
     """The scripts of `page`, which is the file `path`; `home` is its absolute URL for `import.meta.url`.
 
     `sheets` are style sheets that modules load, for the head; `texts` are scripts in data blocks. `waits`: a script is
-    the backend's, for which the others wait; `any`: there is a script.
+    the backend's, for which the others wait; `any`: there is a script. `fetches`: the page may load modules of the
+    folder that it does not name, by `import()` or as scripts that it adds.
     """
 
     def __init__(self, page: Page, path: Path, folder: Folder, *, home: str) -> None:
@@ -166,6 +168,7 @@ class PageScripts:
         self.notes: list[Problem] = []
         self.waits = False
         self.any = False
+        self.fetches = False
         self._page = page
         self._path = path
         self._folder = folder
@@ -280,6 +283,7 @@ class PageScripts:
     def _classic_script(self, element: Element, script: Module) -> str:
         """Return its code with each `import()` of a file replaced by a call of a module behind it."""
         text, code = script.text, script.source
+        self._note_added_modules(script)
         statements = find_imports(code)
         imports = named_imports(statements) if not element.inert else []
         late = late_imports(statements) if not element.inert else []
@@ -315,7 +319,11 @@ class PageScripts:
             call = f"Object(globalThis.{IMPORT}?.({own})??(name=>import(name)))"
             changes += [Splice(word.start, word.end, call) for word in late]
             self._finding.append(script)
+            self.fetches = True
         return splice(code, changes)
+
+    def _note_added_modules(self, script: Module) -> None:
+        self.fetches = self.fetches or (adds_modules(script.source) and self._has_more_modules)
 
     @cached_property
     def _has_more_modules(self) -> bool:
@@ -325,8 +333,8 @@ class PageScripts:
         return any(path.name not in names for path in scripts)
 
     def _imports_more(self, module: Module) -> bool:
-        """Return whether a module may import a file whose name is known only at run time."""
-        return self._has_more_modules and bool(late_imports(find_imports(module.source)))
+        """Return whether a module may load a file whose name is known only at run time."""
+        return self.fetches or (self._has_more_modules and bool(late_imports(find_imports(module.source))))
 
     def _shared_promise(self) -> str:
         """Return the expression for the promise that a classic script and the module behind it share."""
@@ -357,6 +365,7 @@ class PageScripts:
             if module.code is None:
                 self._known.add(module.path)
             self._modules.append((element, module))
+            self._note_added_modules(module)
             return []
         # It runs with each copy of its template, by itself.
         if module.needs_linking():
@@ -426,7 +435,14 @@ class PageScripts:
         root, base = self._folder.root, self._folder.base
         files = self._folder.vendored.files
         linked = link(
-            modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes, vendored=files
+            modules,
+            root,
+            base=base,
+            home=self._home,
+            imports=self._imports,
+            scopes=self._scopes,
+            vendored=files,
+            fetches=self.fetches,
         )
         self._folder.findings.foreign.extend(("scripts", url) for url in linked.foreign)
         return linked

@@ -170,6 +170,7 @@ _MAY_IMPORT = re.compile(
 _SAYING_SO = frozenset({"import", "from", "Worker", "SharedWorker"})
 """The same for words."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
+_MAKES_SCRIPTS = re.compile(r"""createElement(?:NS)?\s*\([^)]*["'`]script["'`]""", re.IGNORECASE)
 _MAKES_FRAMES = re.compile(r"""createElement\s*\(\s*["'`]iframe["'`]|<iframe\b""", re.IGNORECASE)
 _NEEDS_ORIGIN = {
     (word, re.compile(rf"\b{pattern}")): (
@@ -292,6 +293,11 @@ def _is_worker_file(words: list[str]) -> bool:
         return False
     subject = words[5:7] if words[2:5] == ["new", "URL", "("] else words[2:4]
     return words[1:2] == ["("] and subject[1:] in ([")"], [","]) and _NAMED_FILE.match(subject[0]) is not None
+
+
+def adds_modules(code: str) -> bool:
+    """Return whether `code` may add module scripts to the page."""
+    return any(f"{quote}module{quote}" in code for quote in "\"'`") and _MAKES_SCRIPTS.search(code) is not None
 
 
 def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool, dedicated: bool) -> list[Problem]:

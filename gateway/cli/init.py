@@ -121,6 +121,8 @@ class FirstApp:
     start: str
     report: bool
     site: SitePage | None = None
+    closed: tuple[str, ...] = ()
+    """The paths that the app's files name, if no backend was named for them."""
 
     @property
     def facts(self) -> AppFacts:
@@ -218,7 +220,7 @@ def _site_id(url: str) -> str:
 
 
 def _read_app(app: str, folder: Path, backend: tuple[str, str] | None, *, report: bool) -> FirstApp:
-    """Survey and pack the app at the path where it lives. Raises `Unusable` if it needs a backend."""
+    """Survey and pack the app at the path where it lives. Without a backend, none of its paths is opened."""
     site_survey = survey(folder)
     plain = pack(folder, app=app, title=app, runtime="")
     start = next((start for start, _ in Counter(plain.starts).most_common(1)), "") or next(iter(site_survey.routed), "")
@@ -228,11 +230,11 @@ def _read_app(app: str, folder: Path, backend: tuple[str, str] | None, *, report
         shapes = {HOLES.sub("{}", path): path for path in (*site_survey.paths, *own)}
         connect = tuple(one for one in site_survey.connect if one != _origin(backend[0]))
         site_survey = replace(site_survey, paths=tuple(sorted(shapes.values())), connect=connect)
-    elif site_survey.paths or site_survey.sockets:
-        named = (*site_survey.paths, *site_survey.sockets)[0]
-        raise Unusable(f"the app requests {named}: name its backend, such as --backend http://127.0.0.1:3000")
+    closed = (*site_survey.paths, *site_survey.sockets) if backend is None else ()
+    if closed:
+        site_survey = replace(site_survey, paths=(), sockets=(), streams=frozenset())
     packed = pack(folder, app=app, title=app, runtime="", routed=_route_matcher(site_survey), start=start or "/")
-    return FirstApp(app, folder, backend, site_survey, packed, start, report)
+    return FirstApp(app, folder, backend, site_survey, packed, start, report, closed=closed)
 
 
 def _origin(url: str) -> str:
@@ -372,11 +374,17 @@ def _plain(path: str) -> str:
 def _summary(texts: Mapping[Path, str], first: FirstApp) -> Iterator[str]:
     site_survey = first.survey
     yield from (f"Wrote {path}" for path in texts)
-    yield (
-        f"Paths that the app's files name, and that it may read: {len(site_survey.paths)}."
-        if site_survey.paths
-        else "The app's files name no path to read (fetch('/…') and its like): the policy opens nothing yet."
-    )
+    if first.closed:
+        yield (
+            f"The app's files name {first.closed[0]}{' and others' if len(first.closed) > 1 else ''}: "
+            "without a backend none of them is open. If it has one, call this again with --force and --backend http://127.0.0.1:3000"
+        )
+    else:
+        yield (
+            f"Paths that the app's files name, and that it may read: {len(site_survey.paths)}."
+            if site_survey.paths
+            else "The app's files name no path to read (fetch('/…') and its like): the policy opens nothing yet."
+        )
     if site_survey.tools:
         yield f"Tools of the page that a model may call: {', '.join(site_survey.tools)}."
     if first.start:

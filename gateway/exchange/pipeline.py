@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.apps import FRAME, own_file
+from gateway.apps import CARRIED, FRAME, own_file
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.contract import problem
 from gateway.errors import NOT_SERVED, STATUS, Reason, Refusal
@@ -208,7 +208,10 @@ class Exchange:
             gone = Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
             return await self.refuse(gone, caller, request.method, request.url)
         read = _own_file(app, request)
-        own = await asyncio.to_thread(read) if read is not None else None
+        try:
+            own = await asyncio.to_thread(read) if read is not None else None
+        except Refusal as too_large:
+            return await self.refuse(too_large, caller, request.method, request.url)
         if own is not None:
             return own
         if request.page is None and (app.pages or is_of_page(request)):
@@ -324,7 +327,7 @@ def _own_file(app: ExchangeApp, request: Request) -> Callable[[], Response | Non
     if app.frame is not None and request.url == FRAME:
         return partial(_frame_config, app.frame)
     file = app.files.get(request.url.partition("?")[0])
-    limit = app.policy.defaults.response_limit
+    limit = max(app.policy.defaults.response_limit, CARRIED)
     return partial(own_file, file, method, request.url, limit) if file is not None else None
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.apps import pack
+from gateway.apps.page_scripts import IMPORT
 from tests.apps.packing import pack_files, problems, write
 
 MODULE = re.compile(r'<script type="module"[^>]*>(.*?)</script>', re.DOTALL)
@@ -307,3 +308,29 @@ def test_what_is_not_utf_8_is_reported_with_its_place(tmp_path: Path) -> None:
     )
     said = "this is not UTF-8, as modules are: browsers replace such characters; save it as UTF-8"
     assert found == [f"data.json:1:3: {said}", f"old.js:2:17: {said}"]
+
+
+ADDING = "<script>const s = document.createElement('script'); s.type = 'module'; s.src = './a.js';</script>"
+
+
+@pytest.mark.parametrize(
+    ("page", "beside", "is_added"),
+    [
+        (ADDING, {"a__js": "import './b.js'", "b__js": ""}, True),
+        (ADDING.replace("'script'", '"SCRIPT"').replace("'module'", "`module`"), {"a__js": ""}, True),
+        (ADDING, {}, False),
+        (ADDING.replace("'module'", "''"), {"a__js": ""}, False),
+        ("<script>const a = 'module', b = 'script'</script>", {"a__js": ""}, False),
+        (ADDING.replace("<script>", "<script type=module>"), {"a__js": ""}, True),
+    ],
+)
+def test_a_page_that_adds_module_scripts_gets_what_they_need(
+    tmp_path: Path, page: str, beside: dict[str, str], is_added: bool
+) -> None:
+    """The part of the runtime that links modules, if the folder has files to load."""
+    parts = {IMPORT: ["/* the part for modules */"]}
+    (tmp_path / "index.html").write_text(page, "utf-8")
+    for name, code in beside.items():
+        (tmp_path / name.replace("__", ".")).write_text(code, "utf-8")
+    packed = pack(tmp_path, app="cart", title="Cart", runtime="0", parts=parts).html
+    assert ("the part for modules" in packed) is is_added

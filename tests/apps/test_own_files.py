@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import Client
 
-from gateway.apps import own_file, own_files
+from gateway.apps import CARRIED, own_file, own_files
 from tests.apps.packing import write
 from tests.mcp.mounts import UI
 from tests.world import World, running
@@ -59,12 +60,24 @@ def test_a_link_that_comes_later_leads_nowhere_else(tmp_path: Path, swapped: str
     assert own_file(path, "GET", url, 100) is None
 
 
+async def test_a_large_file_of_the_app_is_its_own_too(tmp_path: Path) -> None:
+    """The policy limits what backends answer; what no message to a view can hold is refused with its reason."""
+    folder = write(tmp_path / "app", index__html=PAGE)
+    (folder / "large.txt").write_bytes(b"x" * 6 * 2**20)
+    (folder / "too-large.txt").write_bytes(b"x" * (CARRIED + 1))
+    async with running(tmp_path, source=folder) as world:
+        assert (await fetch(world, "/large.txt", "HEAD"))["headers"]["content-length"] == str(6 * 2**20)
+        refused = await fetch(world, "/too-large.txt", "GET")
+        assert (refused["status"], refused["headers"]["gateway-reason"]) == (502, "response-too-large")
+        assert world.arrived() == []
+
+
 def test_an_app_of_one_file_has_no_folder(tmp_path: Path) -> None:
     """The other files in its folder are not served."""
     assert own_files(write(tmp_path, index__html=PAGE, other__txt="") / "index.html") == {}
 
 
-async def fetch(world: World, url: str, method: str = "GET") -> dict[str, object]:
+async def fetch(world: World, url: str, method: str = "GET") -> dict[str, Any]:
     """The answer to a view's fetch."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         result = await client.call_tool("http_request", {"url": url, "method": method})

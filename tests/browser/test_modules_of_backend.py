@@ -11,6 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 from playwright.async_api import Browser, FrameLocator, Page
 
+from tests.browser.test_main_job import app_of
 from tests.browser.test_pages_of_backend import page_of
 from tests.world import running, serving
 
@@ -88,3 +89,57 @@ async def test_imports_of_computed_names_work_as_natively(browser: Browser, tmp_
     native, view = found
     assert view == native
     assert native[0] == "hello"
+
+
+ADDS = """<!doctype html><html><head><title>Adds</title><script>window.seen = []</script>
+<script type="module">import { state } from "./js/shared.js"; state.count += 1;</script></head><body><h1>Adds</h1>
+<script>
+const add = (name, write) => new Promise((go) => {
+  const script = document.createElement("script");
+  write(script, "./js/" + name + ".js");
+  for (const kind of ["load", "error"]) script.addEventListener(kind, () => go(`${name} ${kind}`));
+  document.head.appendChild(script);
+});
+const byAttribute = (script, url) => { script.setAttribute("type", "module"); script.setAttribute("src", url); };
+const byProperty = (script, url) => { script.src = url; script.type = "module"; };
+addEventListener("load", () => {
+  window.over = (async () => {
+    const added = [
+      ["first", byAttribute], ["second", byProperty], ["first", byProperty],
+      ["lost", byAttribute], ["lacks", byProperty],
+    ];
+    for (const [name, write] of added) seen.push(await add(name, write));
+    const { state } = await import(["./js/shared", "js"].join("."));
+    seen.push(state.count, location.pathname);
+  })();
+});
+</script></body></html>"""
+ADDED = {
+    "shared.js": "export const state = { count: 0 };",
+    "first.js": (
+        'import { state } from "./shared.js"; import { more } from "./more.js"; state.count += 10; seen.push(more);'
+    ),
+    "more.js": 'export const more = import.meta.url.split("/").at(-1);',
+    "second.js": 'export default 1; const { more } = await import("./more.js"); seen.push(`second ${more}`);',
+    "lacks.js": 'import "./nothing.js";',
+}
+
+
+async def test_module_scripts_that_a_script_adds_work_as_natively(browser: Browser, tmp_path: Path) -> None:
+    """With all that they import, each module once, also one that is linked in the page; events tell of missing ones."""
+    source, found = tmp_path / "adds", []
+    (source / "js").mkdir(parents=True)
+    (source / "index.html").write_text(ADDS, "utf-8")
+    for name, code in ADDED.items():
+        (source / "js" / name).write_text(code, "utf-8")
+    policy = POLICY.replace("PORT", "1").partition("routes")[0] + "routes: []\n"
+    async with running(tmp_path, policy=policy, source=source) as world:
+        for url in (world.site, world.url):
+            async with await browser.new_context() as context:
+                page = await context.new_page()
+                await page.goto(url)
+                found.append(await observe(app_of(page) if url == world.url else page))
+    native, view = found
+    assert view == native
+    assert native[:2] == ["more.js", "first load"]
+    assert native[-2:] == [11, "/"]

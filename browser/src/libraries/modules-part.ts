@@ -3,8 +3,9 @@
  * separate script after the runtime, which uses only `fetch`.
  */
 
-import { IMPORT, PACKED, type Importing } from "../view/page/part-keys";
+import { IMPORT, OWN, PACKED, type Importing } from "../view/page/part-keys";
 import { createModuleGraph, type PackedModules } from "./module-graph";
+import { rewriteLocation } from "./location-reads";
 import { replaceImportCalls } from "./module-code";
 
 const graph = createModuleGraph(() => document.baseURI, () => (window as { [PACKED]?: PackedModules })[PACKED]);
@@ -44,6 +45,12 @@ const importing: Importing = Object.assign(
       document.querySelectorAll<HTMLLinkElement>("link[rel~=modulepreload][href]").forEach(({ href }) => graph.preload(href));
     },
     classic: (code: string, base: string) => replaceImportCalls(code, `${IMPORT}(${JSON.stringify(base)})`),
+    ownReads(code: string) {
+      if (code.includes(`${OWN}(`)) return code; // it is rewritten already
+      const asScript = rewriteLocation({ code, kind: "script" });
+      const own = asScript === null ? rewriteLocation({ code, kind: "module" }) : asScript;
+      return own === undefined ? code : own;
+    },
   },
 );
 

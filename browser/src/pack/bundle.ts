@@ -23,6 +23,8 @@ export interface Job {
   scopes: Record<string, Record<string, string>>;
   /** The files that were taken from other sites, by their URLs. */
   vendored?: Record<string, string>;
+  /** Whether the page may load other modules of the folder, also if none of these imports one. */
+  fetches?: boolean;
 }
 
 export interface Bundled {
@@ -223,7 +225,7 @@ async function link(job: Job, reads: (code: string) => boolean): Promise<Bundled
     const linked = await rollup({ input: entries, plugins: [linking], treeshake: false, shimMissingExports: true, onLog: reportShimmed });
     const { output } = await linked.generate({ format: "es" });
     bundled.codes = [output[0].code];
-    const fetches = computed === "path" || (computed === "unknown" && hasMoreModules(root, linked.watchFiles));
+    const fetches = job.fetches || computed === "path" || (computed === "unknown" && hasMoreModules(root, linked.watchFiles));
     if (output.length > 1 || entries.length > 1 || fetches) {
       const ids = new Map<string | null, string>();
       const named = ({ facadeModuleId: id }: { facadeModuleId: string | null }) => ids.get(id) ?? (ids.set(id, `webmcp-gateway-${ids.size}.js`), ids.get(id)!);

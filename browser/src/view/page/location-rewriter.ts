@@ -1,6 +1,6 @@
 /** Rewrites scripts that are added at run time, which the packer has not seen, to use the app's own `location`. */
 
-import { OWN } from "./part-keys";
+import { IMPORT, OWN, type Importing } from "./part-keys";
 
 /** Text in these is not rewritten. */
 const STRING = /"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'/;
@@ -21,6 +21,7 @@ const TOKENS = new RegExp([STRING, COMMENT, REGEX, READ, OF_RESULT, ASSIGNED].ma
 /** The member of each `Location` that is the app's own, and of any other object that object. */
 export const AT = "webmcpGatewayAt";
 
+/** By patterns, which miss some reads; pages without the part for modules have no parser. */
 export function rewriteLocation(code: string): string {
   if (!/location|postMessage/.test(code)) return code;
   const declared = DECLARED.test(code);
@@ -29,6 +30,9 @@ export function rewriteLocation(code: string): string {
     return read ? `${OWN}(${read})` : of ? `${of}.${AT}` : set && !declared ? `${OWN}(window).${set}` : found;
   });
 }
+
+/** By the parser, where there is one. */
+const rewriteScript = (code: string): string => (window as { [IMPORT]?: Importing })[IMPORT]?.ownReads(code) ?? rewriteLocation(code);
 
 /** Rewrites the text of script elements when it is set. */
 export function rewriteLaterScripts(): void {
@@ -42,7 +46,7 @@ export function rewriteLaterScripts(): void {
     Object.defineProperty(prototype, name, {
       ...native,
       set(this: HTMLScriptElement, value: unknown) {
-        set!.call(this, typeof value === "string" && /^$|module|script$/i.test(this.type) ? rewriteLocation(value) : value);
+        set!.call(this, typeof value === "string" && /^$|module|script$/i.test(this.type) ? rewriteScript(value) : value);
       },
     });
   }

@@ -35,4 +35,6 @@ export interface Importing {
   prepare(url: string, code: string | undefined, integrity: string): Promise<() => void>;
   /** The text of a classic script at `base`, whose `import()` works. */
   classic(code: string, base: string): string;
+  /** A script with each read of `location` wrapped in a call of the function `OWN`; null if no parser can read it. */
+  ownReads(code: string): string | null;
 }

@@ -1,7 +1,7 @@
 import { createContext, runInContext } from "node:vm";
 import { expect, test } from "vitest";
 import { OWN } from "../view/page/part-keys";
-import { rewriteLocation } from "./location";
+import { rewriteLocation } from "./location-reads";
 
 /** Runs a script in a realm where `asked` implements the call: returns the value of its last expression, or its error. */
 function outcome(code: string, asked: (value: unknown) => unknown = (value) => value): unknown {
@@ -65,11 +65,15 @@ const SPARED = [
   "location: for (;;) break location", "({ location: 1, get location() { return 2 } })", "class A { location = 1; static location() {} #location }",
   "function location(location) {}", "(async location => 1)", "try {} catch (location) {}", "(class location {})", "({ set location(a) {} })",
   "if (a) { { var location } } location = 1", "with (a) location = 1", "postMessage('location'), port.postMessage('location', [a]), w.postMessage('location', '*')",
-  "class A extends B { x() { return super.location } }", "'location'; /location/; // location", "let a = 'this cannot be read: location",
+  "class A extends B { x() { return super.location } }", "'location'; /location/; // location",
 ];
 
 test.each(SPARED)("%s stays", (code) => {
   expect(rewriteLocation({ code, kind: "script" })).toBeUndefined();
+});
+
+test("code with a syntax error is told apart", () => {
+  expect(rewriteLocation({ code: "let a = 'this cannot be read: location", kind: "script" })).toBeNull();
 });
 
 test.each([
@@ -82,7 +86,7 @@ test.each([
 
 test("an attribute is the body of a function, and modules wait at their top", () => {
   expect(rewriteLocation({ code: "return location.href", kind: "handler" })).toBe(`return ${OWN}(location).href`);
-  expect(rewriteLocation({ code: "return location.href", kind: "script" })).toBeUndefined();
+  expect(rewriteLocation({ code: "return location.href", kind: "script" })).toBeNull();
   expect(rewriteLocation({ code: "await location.x", kind: "module" })).toBe(`await ${OWN}(location).x`);
   expect(rewriteLocation({ code: "with (a) b = 010; <!-- x\nlocation.x", kind: "script" })).toContain(`${OWN}(location).x`);
 });
@@ -140,7 +144,7 @@ const ODD = [
 test.each(ODD)("does as before: %s", (code) => {
   const asked = rewriteLocation({ code, kind: "script" });
   expect(outcome(asked ?? code)).toBe(outcome(code));
-  expect(asked === undefined || asked.split("\n").length === code.split("\n").length).toBe(true);
+  expect(asked == null || asked.split("\n").length === code.split("\n").length).toBe(true);
 });
 
 test("what is the window's is another's, and what is not stays", () => {
