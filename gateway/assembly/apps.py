@@ -449,7 +449,7 @@ class Serving:
     def _borrow_app(self, app: App, source: UpstreamApp) -> tuple[PublishedApp, None, AppCard]:
         """Build the same for an upstream's app: its page is read from the upstream whenever it is shown."""
         published_app = PublishedApp(app.id, app.title, Resource(source.resource, "", {}), None)
-        sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
+        sandbox_url = self._sandbox.url_for_declared(self._config.server.origins.console, {})
         return (
             published_app,
             None,
@@ -458,6 +458,8 @@ class Serving:
 
     def sandbox_url(self, app: str, page: str) -> str:
         """Return the signed address of the sandbox proxy of an app in the host page at an origin."""
+        if isinstance(self._apps[app].config.source, UpstreamApp):
+            return self._sandbox.url_for_declared(page, {})
         resource = self._apps[app].published_app.resource
         return self._sandbox.url(page, resource.meta, resource.allow, resource.external)
 

@@ -28,6 +28,7 @@ from gateway.doors.accounts import AccountsDoor
 from gateway.doors.admin import MetricsDoor, admin_application
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
+from gateway.doors.bridge.event_streams import EventStreams
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor, OfferRates
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import Peers, Unread
@@ -62,6 +63,8 @@ class Doors:
         config, faces = parts.config, parts.apps.part(lambda app: app.face)
         server, mcp = config.server, config.mcp
         origins = server.origins
+        # A node's addresses work at that node alone.
+        self._event_streams = EventStreams(origins.sandbox, parts.revocations) if parts.cluster is None else None
         bridge_state = BridgeState(
             parts.views,
             parts.approvals,
@@ -75,6 +78,7 @@ class Doors:
             parts.serving.borrow,
             parts.apps.part(lambda app: app.published_app.pages),
             parts.forwarder,
+            event_streams=self._event_streams,
             bodies=parts.bodies,
         )
         self._bridge = BridgeDoor(bridge_state, parts.connections.in_turn)
@@ -156,7 +160,10 @@ class Doors:
         console = self._console.application()
         console.router.add_routes([*self._bridge.routes(), *mcp_routes, *probe, *authentication.login.routes()])
         root.add_domain(netloc(origins.console), console)
-        root.add_domain(netloc(origins.sandbox), parts.sandbox.application())
+        sandbox = parts.sandbox.application()
+        if self._event_streams is not None:
+            sandbox.router.add_routes(self._event_streams.routes())
+        root.add_domain(netloc(origins.sandbox), sandbox)
         root.add_domain(netloc(origins.frame(ANY_LABEL)), parts.dedicated_door.application())
         public, sites = netloc(parts.config.server.public_url), netloc(origins.app("*"))
         if fnmatchcase(public, sites):  # public_url matches the host pattern of app sites

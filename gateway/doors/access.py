@@ -91,6 +91,12 @@ OWN_CALLBACK: Final = f"{CALLBACK}/{{name}}"
 HOST_FILES: Final = "/host/{name}"
 """The scripts for host pages, with the element `<mcp-app>`; pages of any origin may load them."""
 
+STREAMS: Final = "/streams/"
+"""The path on the site of the sandbox proxy below which pages of apps read their event streams."""
+
+STREAM: Final = f"{STREAMS}{{id}}"
+"""The route of one: its id is a secret that is used once."""
+
 _OPEN_ON_CONSOLE: Final = (
     "/",
     HOST_FILES,

@@ -160,7 +160,7 @@ class DedicatedDoor:
         """
 
         def policy(ui: Mapping[str, Any], around: str) -> str:
-            return content_policy(ui.get("csp") or {}, around, _ALLOW, external)
+            return content_policy(ui.get("csp") or {}, around, _ALLOW, external, streams=self._sandbox.streams)
 
         return self._show(app, policy)
 

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.crypto import SigningKeys
+from gateway.doors.access import STREAMS
 from gateway.doors.assets import asset, file_response
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.jsontext.writing import plain_json
@@ -58,15 +59,20 @@ class SandboxDoor:
     def url(
         self, host: str, meta: Mapping[str, Any], allow: Collection[str] = (), external: ExternalSites | None = None
     ) -> str:
-        """Return the address of a proxy that pages of origin `host` may show, for a resource with this `_meta.ui`.
+        """Return the address of a proxy that pages of origin `host` may show, for a packed app with this `_meta.ui`.
         `allow` lists what the configuration permits beyond the policy of MCP Apps, `external` the sites by kind.
         """
-        policy = content_policy(meta.get("csp") or {}, host, allow, external)
+        policy = content_policy(meta.get("csp") or {}, host, allow, external, streams=self.streams)
         return self._signed_query(csp=policy, host=host)
 
     def url_for_declared(self, host: str, ui: Mapping[str, Any], allow: Collection[str] = ()) -> str:
         """Return the same for an upstream's app with this `_meta.ui`."""
         return self._signed_query(csp=declared_policy(ui, host, allow), host=host)
+
+    @property
+    def streams(self) -> str:
+        """The URL below which the pages of packed apps read their event streams."""
+        return f"{self._origin}{STREAMS}"
 
     def url_for_frame(self, host: str, frame: str) -> str:
         """Return the address of a proxy that pages of origin `host` may show, and that shows documents of `frame`."""
@@ -129,12 +135,14 @@ def content_policy(
     allow: Collection[str] = (),
     external: ExternalSites | None = None,
     wildcards: Collection[str] = _OWN_WILDCARDS,
+    streams: str = "",
 ) -> str:
     """Return the header under which an app runs. Raises `ValueError` for an entry that is no plain origin.
 
     In the lists of `wildcards`, an entry may also name all subdomains of a site. `external` opens each site only for
     its kind of files, where MCP Apps has one list for all. `host` is the origins of the pages around it. `allow` may
-    have `own-frames`: frames of the page's own documents.
+    have `own-frames`: frames of the page's own documents. `streams` is the gateway's URL below which the page reads its
+    event streams; empty if it has none there.
     """
     scripts = "".join(f" {_SCRIPTS[word]}" for word in _SCRIPTS if word in allow)
     connect, resources, frames = (_origins(csp.get(key) or (), key, wildcards) for key in _KINDS)
@@ -154,7 +162,7 @@ def content_policy(
             f"img-src 'self' data: blob:{of_kind['images']}",
             f"font-src data:{of_kind['fonts']}",
             f"media-src data: blob:{of_kind['images']}",
-            f"connect-src{connect or ' ' + repr('none')}",
+            f"connect-src {f'{connect} {streams}'.strip() or repr('none')}",
             *([f"frame-src{frames}"] if frames else []),
             "object-src 'none'",
             "base-uri 'none'",

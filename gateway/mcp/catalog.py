@@ -38,6 +38,11 @@ HTTP_REQUEST: Final = "http_request"
 LAUNCH = "webmcp-gateway/launch"
 """The `_meta` key under which the result of `open_<app>` carries the launch value."""
 
+EVENTS_AT: Final = "webmcp-gateway-stream"
+"""The header with the address at which the page reads its event stream; no backend can set it."""
+
+EVENT_STREAM: Final = "text/event-stream"
+
 POLL = 20.0
 """Seconds that one `http_stream` call waits."""
 
@@ -298,7 +303,26 @@ class Catalog:
         return run
 
     async def _http_request(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
-        return await self._answer(await self.http_request(arguments, client), client, arguments)
+        response = await self.http_request(arguments, client)
+        answer = await self._answer(response, client, arguments)
+        address = self._offer_events(response, client, arguments)
+        if address is not None and answer.structured_content is not None:
+            answer.structured_content["headers"][EVENTS_AT] = address
+        return answer
+
+    def _offer_events(self, response: Response, client: MountClient, arguments: Arguments) -> str | None:
+        """Return the address at which the page's event source reads the stream of `response` itself, if it can."""
+        part, headers = response.part, arguments.get("headers")
+        asks = isinstance(headers, dict) and headers.get("accept") == EVENT_STREAM
+        if client.offer is None or part is None or part.last or not asks or arguments.get("_bytes") is not True:
+            return None
+        if not response.says_by_and_by():
+            return None
+
+        async def read(wait: float, /, *, cancel: bool = False) -> Response:
+            return await self._exchange.resume(part.stream, self._caller({}, client), wait=wait, cancel=cancel)
+
+        return client.offer(read)
 
     async def _http_stream(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         try:

@@ -22,6 +22,21 @@ from gateway.views.view import AttachResult
 Push = Callable[[dict[str, Json]], Awaitable[None]]
 
 
+class ReadEvents(Protocol):
+    """Reads the next part of an event stream."""
+
+    async def __call__(self, wait: float, /, *, cancel: bool = False) -> Response:
+        """Return the next part, empty after `wait` seconds of silence, or the refusal in its place, which is no part.
+
+        `cancel` ends the stream. Raises `Refusal` once its view is gone.
+        """
+        ...
+
+
+Offer = Callable[[ReadEvents], str | None]
+"""Puts an event stream at an address at which the page reads it itself, once; returns None if there is no room."""
+
+
 class MountClient(Struct, frozen=True):
     """The caller of a mount.
 
@@ -32,6 +47,7 @@ class MountClient(Struct, frozen=True):
     `upload`: the request's body that was sent beside the call.
     `aside`: stores the answer's body beside the answer.
     `push`: sends a part of a stream before the call is answered.
+    `offer`: puts an event stream at an address for the page.
     `forwarded`: another node of the gateway sends the call, which is not forwarded again.
     """
 
@@ -43,6 +59,7 @@ class MountClient(Struct, frozen=True):
     upload: UploadedBody | None = None
     aside: Aside | None = None
     push: Push | None = None
+    offer: Offer | None = None
     forwarded: bool = False
 
 

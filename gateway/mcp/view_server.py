@@ -21,7 +21,7 @@ from gateway.contract import UploadedBody
 from gateway.errors import Reason, Refusal
 from gateway.mcp import results
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.mount_interfaces import Forwarder, MountClient, Push
+from gateway.mcp.mount_interfaces import Forwarder, MountClient, Offer, Push
 from gateway.mcp.results import GREETINGS, Aside, greet, version_of
 from gateway.mcp.tools import page_tool
 from gateway.model import Caller, Door, Json, Principal, ViewTool
@@ -42,8 +42,8 @@ class Speaker:
     """A view that calls.
     `caller` returns it as the connection proves it; its argument is whether the view reports a model, and it raises
     `Refusal` once the view is gone. `notify` sends the view a notification for its call. `upload` is the body of its
-    request that came beside the call; `aside` stores that of an answer there. `page` is the origin of the host page
-    around it, if that is not the console's.
+    request that came beside the call; `aside` stores that of an answer there, and `offer` puts an event stream at an
+    address for its page. `page` is the origin of the host page around it, if that is not the console's.
     """
 
     caller: Callable[[bool], Caller]
@@ -51,6 +51,7 @@ class Speaker:
     aside: Aside | None = None
     upload: UploadedBody | None = None
     page: str | None = None
+    offer: Offer | None = None
 
     def now(self) -> Caller:
         """Return the caller. Raises `MCPError` for a view that is gone."""
@@ -214,6 +215,7 @@ class GatewayAnswers:
             upload=speaker.upload,
             aside=speaker.aside,
             push=_pushing(speaker, meta.get("progressToken")),
+            offer=speaker.offer,
         )
         with continue_trace(meta):
             return await self._catalog.call_tool(name, arguments, client)
@@ -342,8 +344,8 @@ class UiPeer:
 
     `caller` returns the view as the connection proves it; its argument is whether the view reports a model, and it
     raises `Refusal` once the view is gone. `send` sends answers and notifications of calls; `aside` stores the bytes of
-    an answer beside it, and `turn` is awaited before each call. `owner` is the view's principal, `page` is
-    as in `Speaker`.
+    an answer beside it, and `turn` is awaited before each call. `owner` is the view's principal, `page` and `offer`
+    are as in `Speaker`.
     An async context manager: leaving it cancels the calls in flight.
     """
 
@@ -356,11 +358,12 @@ class UiPeer:
         turn: Callable[[], Awaitable[None]] | None = None,
         owner: str | None = None,
         page: str | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self._answers = answers
         self._owner = owner
         self._turn = turn
-        self._speaker = Speaker(caller, self._notify, aside, page=page)
+        self._speaker = Speaker(caller, self._notify, aside, page=page, offer=offer)
         self._send = send
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()

@@ -107,3 +107,31 @@ async def test_plain_answers_come_while_all_streams_are_open(page: Page, world: 
     assert sizes == [1_000_003, True] * 15
     await frame.evaluate("() => sources.splice(0, 2).forEach((source) => source.close())")
     await frame.wait_for_function(f"count => {open_now} === count", arg=PER_VIEW)
+
+
+EVENTS = """async () => {
+  const source = new EventSource("/api/events");
+  const said = [];
+  await new Promise((done, failed) => {
+    source.onmessage = ({ data }) => said.push(data) === 3 && done();
+    source.onerror = () => failed(new Error("ended"));
+  });
+  source.close();
+  return said;
+}"""
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+async def test_an_event_source_reads_past_the_bridge_where_it_can(page: Page, world: World, blocked: bool) -> None:
+    """Its events come from an address that works once; where that is blocked, by the bridge, and it asks no more."""
+    received, asked = Frames(), list[str]()
+    page.on("websocket", lambda socket: socket.on("framereceived", received.take))
+    page.on("request", lambda request: asked.append(request.url) if "/streams/" in request.url else None)
+    if blocked:
+        await page.route("**/streams/*", lambda route: route.abort())
+    await page.goto(world.url)
+    await expect(app_of(page).locator("#ready")).to_be_visible()
+    for _ in range(2):
+        assert len(await page.frames[-1].evaluate(EVENTS)) == 3
+    assert len(set(asked)) == (1 if blocked else 2)
+    assert bool(received.messages("notifications/progress")) is blocked

@@ -80,7 +80,8 @@ async def test_a_document_is_served_once_to_the_frame_of_its_proxy(dedicated: Wo
     policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
     port = dedicated.gateway.port
     assert policy["frame-ancestors"] == f"http://sandbox.localhost:{port} http://gateway.localhost:{port}"
-    assert (policy["worker-src"], policy["connect-src"], policy["frame-src"]) == ("blob:", "'none'", "blob:")
+    assert (policy["worker-src"], policy["frame-src"]) == ("blob:", "blob:")
+    assert policy["connect-src"] == f"http://sandbox.localhost:{port}/streams/"
     assert headers["origin-agent-cluster"] == "?1"
     assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "strict-origin")
     assert "set-cookie" not in headers

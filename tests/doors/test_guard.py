@@ -111,7 +111,8 @@ async def test_the_sandbox_serves_only_signed_policies(world: World) -> None:
             url = (await answer.json())["apps"][0]["sandbox_url"]
         async with client.get(url, headers=frame) as answer:
             assert answer.status == 200
-            assert "connect-src 'none'" in answer.headers["content-security-policy"]
+            streams = f"http://sandbox.localhost:{world.gateway.port}/streams/"
+            assert f"connect-src {streams};" in answer.headers["content-security-policy"]
             assert f"frame-ancestors {world.console}" in answer.headers["content-security-policy"]
         async with client.get(url.replace("connect-src", "connect-sr"), headers=frame) as answer:
             assert answer.status == 403

@@ -141,7 +141,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     callTool: calls.callTool,
     onReported: () => tell("Reported to the assistant", `The assistant was ${handshake.can("serverTools") ? "told of" : "asked to do"} this.`),
   });
-  Object.assign(window, { webmcpGateway: tiers.page });
+  Object.assign(window, { webmcpGateway: tiers.page, webmcpGatewayFetch: window.fetch });
   const relay = createRelay(registry, {
     ...natives,
     callTool: calls.callOwnTool,

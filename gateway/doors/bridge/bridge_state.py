@@ -13,6 +13,7 @@ from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.callers.people import caller_fields, caller_of
 from gateway.crypto import SigningKeys, digest
+from gateway.doors.bridge.event_streams import EventStreams
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams
@@ -162,6 +163,7 @@ class BridgeState:
     `resuming`: issues the tokens with which views are resumed, `tickets` those that open connections.
     `admits`: whether a caller may use an app.
     `forwarder`: calls the tools of pages, for host pages.
+    `event_streams`: lets pages read event streams themselves; None where another process may take their requests.
     """
 
     views: Views
@@ -176,6 +178,7 @@ class BridgeState:
     borrow: Callable[[str, str], ViewServer | None] = lambda _, __: None
     served: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
     forwarder: Forwarder | None = None
+    event_streams: EventStreams | None = None
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))
     _lost: dict[str, _LostView] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -392,7 +393,9 @@ class HostPage:
         if self._state.forwarder is not None:
             server = PageTools(server, self._state.forwarder, tools)
         page = self.hosted_at
-        peer = UiPeer(server, caller, on_ui, self._aside, turn, view.principal.id, page)
+        streams = self._state.event_streams
+        offer = partial(streams.offer, view.principal) if streams is not None else None
+        peer = UiPeer(server, caller, on_ui, self._aside, turn, view.principal.id, page, offer)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, digest(token))
         views.connect(view, on_webmcp, on_ui)

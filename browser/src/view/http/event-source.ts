@@ -8,6 +8,8 @@ import { endOnStop } from "./page-stop";
 
 interface EventSourceDependencies {
   fetch: typeof fetch;
+  /** The browser's own, for the addresses that our gateway gives streams. */
+  native: typeof fetch | undefined;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
   cancelTimer(timer: number | undefined): void;
@@ -15,19 +17,25 @@ interface EventSourceDependencies {
   turn(): Promise<unknown>;
 }
 
+/** The header with the address at which this page may read a stream itself, once, past the page around it. */
+const ADDRESS = "webmcp-gateway-stream";
+
 /** Like browsers: another charset than UTF-8 is refused. */
 function isEventStream({ status, headers }: Response): boolean {
   const { essence, parameters } = mimeTypeOf(headers.get("content-type")) ?? {};
   return status === 200 && essence === "text/event-stream" && /^(utf-8)?$/i.test(parameters?.get("charset") ?? "");
 }
 
-export function createEventSource({ fetch, resolve, turn, ...timers }: EventSourceDependencies): typeof EventSource {
+export function createEventSource({ fetch, native, resolve, turn, ...timers }: EventSourceDependencies): typeof EventSource {
+  /** False once an address was blocked, such as by the policy of a frame that another server serves. */
+  let reaches = !!native;
+
   class EventSource extends EventTarget {
     #url: string;
     #credentials: boolean;
     #state = 0;
     #stream: StreamState = { id: "", retry: RETRY };
-    #control = new AbortController();
+    #control: AbortController | undefined;
     #cancelReconnect: (() => void) | undefined;
 
     constructor(url: string | URL, init: EventSourceInit | null = {}) {
@@ -52,7 +60,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: EventSour
     close() {
       this.#state = 2;
       this.#cancelReconnect?.();
-      this.#control.abort();
+      this.#control?.abort();
     }
 
     /** The page stopped loading: do not reconnect. */
@@ -66,6 +74,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: EventSour
       // Other schemes cannot recover.
       let final = !/^(https?|data|blob):/.test(this.#url);
       const { id } = this.#stream;
+      this.#control = new AbortController();
       try {
         const response = await fetch(this.#url, {
           // In UTF-8 (9.2.2), of which a header has one character for each byte.
@@ -94,16 +103,35 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: EventSour
       endOnStop(this.#connect(), () => this.#fail());
     }
 
-    async #read({ body, url }: Response) {
+    /** The body of `response`, from its own address if that can be reached: its stream is not read then. */
+    async #body({ body, headers }: Response) {
+      const address = headers.get(ADDRESS);
+      if (!address || !native || !reaches || this.#state === 2) return body;
+      const control = new AbortController();
+      const own = await native(address, { credentials: "omit", cache: "no-store", signal: control.signal }).catch(() => undefined);
+      if (!own?.ok) {
+        reaches = false;
+        return body;
+      }
+      // The page closed the source meanwhile.
+      if (this.readyState === 2) control.abort();
+      this.#control = control;
+      return own.body;
+    }
+
+    async #read(response: Response) {
       this.#state = 1;
       this.dispatchEvent(new Event("open"));
-      const reader = body?.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, BufferSource>).getReader();
+      const { url } = response;
+      const body = await this.#body(response);
+      const reader = body?.getReader();
+      const decoder = new TextDecoder();
       const { origin } = new URL(url);
       const parse = createEventParser(this.#stream);
       for (;;) {
         const { value, done } = (await reader?.read()) ?? { done: true };
         if (done) return;
-        for (const { type, data, id } of parse(value)) {
+        for (const { type, data, id } of parse(decoder.decode(value, { stream: true }))) {
           if (this.readyState === 2) return;
           this.dispatchEvent(new MessageEvent(type, { data, origin, lastEventId: id }));
           await turn();
