@@ -155,7 +155,8 @@ class Doors:
             *self._exchange.routes(),
             *parts.approving.door.webhook_routes(),
         ]
-        probe = ProbeDoor(lambda: parts.accounts.ring.derive(PURPOSE), self._guard.client).routes()
+        report = parts.cluster.report if parts.cluster is not None else None
+        probe = ProbeDoor(lambda: parts.accounts.ring.derive(PURPOSE), self._guard.client, report).routes()
         plain = [*parts.health.routes(), *self._metrics.routes(), *mcp_routes, *probe, *entrances(origins.console)]
         console = self._console.application()
         console.router.add_routes([*self._bridge.routes(), *mcp_routes, *probe, *authentication.login.routes()])

@@ -22,12 +22,13 @@ from gateway.backends.http import HttpBackend
 from gateway.callers.issuer_requests import read_metadata
 from gateway.callers.methods import OAuthIssuer
 from gateway.callers.proxies import address_of, within
+from gateway.cli.cluster_doctor import cluster_problems
 from gateway.cli.loopback import Loopback
 from gateway.config import Config
 from gateway.config.locations import host_of, is_public_suffix
 from gateway.doors.access import PROBE
 from gateway.doors.guard import CLIENT_HEADER
-from gateway.doors.probe import PAUSE, PROOF, PURPOSE, SILENCE, prove
+from gateway.doors.probe import NODES, PAUSE, PROOF, PURPOSE, SILENCE, prove
 from gateway.errors import Refusal, StartError, Unidentified
 from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Outbound, Response
@@ -70,11 +71,14 @@ class _Site:
     """Called with status, content type, and `Location` or the body."""
 
 
-async def deployment_problems(config: Config, url: str, authorities: Path | None, silence: int = 0) -> list[str]:
+async def deployment_problems(
+    config: Config, url: str, authorities: Path | None, silence: int = 0, notes: list[str] | None = None
+) -> list[str]:
     """Return what is wrong between clients at `url` and the gateway of `config`, each with the line to change.
 
     `authorities` is a file of certificate authorities to trust besides the system's. Connects to the gateway's own
     sites, and to the issuers of `auth`. Waits for an answer before which the gateway is silent for `silence` seconds.
+    `notes` gets what is worth knowing of the nodes, and breaks nothing.
     """
     all_problems = [problem async for problem in _of_url(config, url)]
     network = Network(public=True, private=True, authorities=str(authorities) if authorities is not None else None)
@@ -85,6 +89,8 @@ async def deployment_problems(config: Config, url: str, authorities: Path | None
             groups.append(check.silence(silence))
         for problems in await asyncio.gather(*(_all(group) for group in groups)):
             all_problems += problems
+        if not all_problems:  # otherwise requests do not arrive as they should
+            all_problems += await check.nodes(notes if notes is not None else [])
     return list(dict.fromkeys(all_problems))
 
 
@@ -153,6 +159,15 @@ class _Check:
             f"of {seconds} s in which the gateway is silent, as while an approval waits, the proxy waited for "
             f"{time.monotonic() - began:.0f} s and {given_up}. nginx: proxy_read_timeout 1h; Caddy: no read_timeout"
         )
+
+    async def nodes(self, notes: list[str]) -> list[str]:
+        """Check the nodes behind the balancer, each by a connection of its own."""
+        site = self._probe_site("the address of MCP clients", "server.public_url", self._config.server.public_url)
+
+        async def ask() -> Any:
+            return await self._answer(site, {**self._headers(), NODES: "1", "connection": "close"})
+
+        return await cluster_problems(ask, notes, configured=self._config.cluster is not None)
 
     async def console(self) -> Found:
         """Check the console: its bridge is a WebSocket."""

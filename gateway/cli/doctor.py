@@ -82,6 +82,8 @@ def doctor(
     With --url it connects to each site of the running gateway as its clients do. It finds wrong forwarding of the host
     and of the client's address, a missing upgrade to WebSockets, buffering, limits of bodies, http behind https,
     missing sites and certificates, unreachable issuers, and clocks that differ, and names the line to change.
+    Of a gateway of several nodes it asks each that the balancer leads to, and finds nodes with another version,
+    configuration, key or database, a missing Redis, and a node that does not reach another one.
     A proxy that waits for an answer less long than an approval takes is found only by waiting: nginx gives up after
     60 seconds as delivered, which --silence 90 finds in as long.
 
@@ -97,6 +99,7 @@ def doctor(
         return
     reading = read_config(path, os.environ)
     problems = [str(problem) for problem in reading.problems]
+    notes = list[str]()
     config = reading.config
     if config is not None:
         problems += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
@@ -106,11 +109,14 @@ def doctor(
         problems += asyncio.run(unreachable(config.upstreams.values()))
         problems += asyncio.run(waiting_for_restart(config))
         if url is not None:
-            problems += asyncio.run(deployment_problems(config, gateway_address(url), authorities, silence or 0))
+            address = gateway_address(url)
+            problems += asyncio.run(deployment_problems(config, address, authorities, silence or 0, notes))
     if as_json:
-        write_json({"ok": not problems, "problems": [*problems]})
+        write_json({"ok": not problems, "problems": [*problems], "notes": [*notes]})
     for problem in problems if not as_json else ():
         click.echo(problem)
+    for note in notes if not as_json else ():
+        click.echo(note)
     if problems:
         click.get_current_context().exit(FAILED)
     if as_json:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -32,6 +33,9 @@ SILENCE: Final = "webmcp-gateway-silence"
 LONGEST_SILENCE: Final = 3600
 """The most of these."""
 
+NODES: Final = "webmcp-gateway-nodes"
+"""The header field that asks for the nodes of the gateway, and whether the one that answers reaches the others."""
+
 LARGEST: Final = 4 * 2**20
 """Bytes of a body that are counted."""
 
@@ -46,12 +50,20 @@ def prove(keys: SigningKeys, now: float) -> str:
 class ProbeDoor:
     """Answers with what arrived: as JSON, as an event stream, or over a WebSocket. Without a proof it does not exist.
 
-    `keys` returns the signing keys, `client` the client's address as the gateway determines it.
+    `keys` returns the signing keys, `client` the client's address as the gateway determines it, `nodes` what this
+    process as a node knows of the others; it is None for a gateway of one process.
     """
 
-    def __init__(self, keys: Callable[[], SigningKeys], client: Callable[[IncomingRequest], str | None]) -> None:
+    def __init__(
+        self,
+        keys: Callable[[], SigningKeys],
+        client: Callable[[IncomingRequest], str | None],
+        nodes: Callable[[], Awaitable[dict[str, Json]]] | None = None,
+    ) -> None:
         self._keys = keys
         self._client = client
+        self._nodes = nodes
+        self._process = secrets.token_hex(8)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the one route."""
@@ -76,7 +88,10 @@ class ProbeDoor:
         if silence.isascii() and silence.isdecimal() and len(silence) < 5:
             await asyncio.sleep(min(int(silence), LONGEST_SILENCE))
         if "text/event-stream" not in request.headers.get("accept", ""):
-            return web.json_response(self._facts(request, size), headers={"cache-control": "no-store"})
+            facts = self._facts(request, size)
+            if NODES in request.headers:
+                facts["cluster"] = await self._nodes() if self._nodes is not None else None
+            return web.json_response(facts, headers={"cache-control": "no-store"})
         stream = web.StreamResponse(
             headers={"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
         )
@@ -95,6 +110,7 @@ class ProbeDoor:
             "forwarded": {name: list(request.headers.getall(name)) for name in FORWARDING if name in request.headers},
             "size": size,
             "time": time.time(),
+            "process": self._process,
         }
 
     def _is_proven(self, proof: str) -> bool:

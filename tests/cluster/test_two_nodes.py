@@ -39,11 +39,8 @@ async def test_calls_reach_the_view_at_another_node(tmp_path: Path, database: st
         assert re.search(r'cluster_forward_seconds_count{outcome="answered"} [1-9]', scraped)
         for state, count in (("serving", 2), ("ended", 0), ("differing", 0)):
             assert f'webmcp_gateway_cluster_nodes{{state="{state}"}} {count}.0' in scraped
-        assert (
-            0
-            <= float(re.findall(r"^webmcp_gateway_cluster_lease_age_seconds (\S+)$", scraped, re.MULTILINE)[0])
-            < STOP_AFTER
-        )
+        (age,) = re.findall(r"^webmcp_gateway_cluster_lease_age_seconds (\S+)$", scraped, re.MULTILINE)
+        assert 0 <= float(age) < STOP_AFTER
         async with http.get(f"{plain}/readyz", headers={"host": f"localhost:{b.public}"}) as answer:
             ready = await answer.json()
         assert (ready["cluster"]["name"], ready["cluster"]["nodes"]) == ("b", known)
