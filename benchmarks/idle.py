@@ -236,19 +236,19 @@ class Polls:
     async def open(self, tasks: asyncio.TaskGroup, number: int) -> None:
         """Open one more. Raises `BenchmarkError` if it is refused."""
         person = _person(next(self._numbers))
-        opened = await _call(self._http, self._url, person, f"open_{gateway_files.APP}", {})
+        opened = await call(self._http, self._url, person, f"open_{gateway_files.APP}", {})
         launch = opened["_meta"]["webmcp-gateway/launch"]
-        attached = await _call(self._http, self._url, person, "webmcp_attach", {"launch": launch})
+        attached = await call(self._http, self._url, person, "webmcp_attach", {"launch": launch})
         attached = attached["structuredContent"]
         view, key = str(attached["view"]), base64.urlsafe_b64decode(f"{attached['key']}==")
-        proofs = _Proofs(view, key)
+        proofs = Proofs(view, key)
         tools = _result("tools/list")["tools"]  # type: ignore[index,call-overload]  # of the benchmark's own
         listing = {"_view": proofs.next(), "after": 0, "wait": 0, "tools": tools}
-        await _call(self._http, self._url, person, "webmcp_poll", listing)
+        await call(self._http, self._url, person, "webmcp_poll", listing)
         self._views.append((person, view))
         self._running.append(tasks.create_task(self._poll(person, proofs)))
 
-    async def _poll(self, person: str, proofs: _Proofs) -> None:
+    async def _poll(self, person: str, proofs: Proofs) -> None:
         after = 0
         async with _Wire.open(self._port, person) as wire:
             while True:
@@ -258,7 +258,7 @@ class Polls:
                     after = event["number"]
                     if "tool" in event:
                         answer = {"_view": proofs.next(), "call": event["call"], "result": _result("tools/call")}
-                        await _call(self._http, self._url, person, "webmcp_result", answer)
+                        await call(self._http, self._url, person, "webmcp_result", answer)
 
     def checks(self) -> Sequence[Callable[[], Awaitable[bool]]]:
         """Return for each view whether a model's call reaches its page."""
@@ -290,7 +290,7 @@ class _Wire:
 
     async def call(self, tool: str, arguments: Mapping[str, object]) -> dict[str, Any]:
         """Return the result of a `tools/call`. Raises `BenchmarkError`."""
-        body, fields = _message(tool, arguments, self._person)
+        body, fields = message_of(tool, arguments, self._person)
         port = self._writer.get_extra_info("peername")[1]
         fields |= {"host": f"localhost:{port}", "content-type": "application/json", "content-length": str(len(body))}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -308,7 +308,7 @@ class _Wire:
         return result
 
 
-class _Proofs:
+class Proofs:
     """The view proofs of one view."""
 
     def __init__(self, view: str, key: bytes) -> None:
@@ -367,18 +367,18 @@ async def _reaches_page(http: aiohttp.ClientSession, url: str, person: str, view
     """Return whether a model's call reaches the page of a view; if that takes long, collect it, as models are told."""
     arguments: dict[str, object] = {"view": view, "tool": "tool0", "arguments": {}}
     for _ in range(GLANCES):
-        told = await _call(http, url, person, "call_view_tool", arguments)
+        told = await call(http, url, person, "call_view_tool", arguments)
         if told.get("structuredContent", {}).get("status") != "running":
             return "the page answered" in json.dumps(told)
         arguments = {"call": told["structuredContent"]["call"]}
     return False
 
 
-async def _call(
+async def call(
     http: aiohttp.ClientSession, url: str, person: str, tool: str, arguments: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return the result of a `tools/call` in protocol 2026-07-28. Raises `BenchmarkError`."""
-    body, fields = _message(tool, arguments, person)
+    body, fields = message_of(tool, arguments, person)
     async with http.post(url, data=body, headers={**fields, "content-type": "application/json"}) as answer:
         text = await answer.text()
     if answer.content_type == "text/event-stream":  # an answer that took long
@@ -389,7 +389,7 @@ async def _call(
     return result
 
 
-def _message(tool: str, arguments: Mapping[str, object], person: str) -> tuple[bytes, dict[str, str]]:
+def message_of(tool: str, arguments: Mapping[str, object], person: str) -> tuple[bytes, dict[str, str]]:
     """Return the body of a `tools/call` in protocol 2026-07-28, and its header fields."""
     params = {"name": tool, "arguments": arguments, "_meta": _META}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}

@@ -63,7 +63,7 @@ def what_differs(rows: Sequence[NodeRow]) -> list[str]:
         for one in signed:
             groups.setdefault(getattr(one, value), []).append(one.name)
         if len(groups) > 1:
-            parts = [f"{', '.join(sorted(names))} ({key[:12]})" for key, names in sorted(groups.items())]
+            parts = sorted(f"{', '.join(sorted(names))} ({key[:12]})" for key, names in groups.items())
             found.append(f"nodes differ in {what}: {'; '.join(parts)}")
     policies = {name for one in signed for name in one.policies}
     for name in sorted(policies):
