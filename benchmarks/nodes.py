@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import aiohttp
@@ -142,7 +143,7 @@ class Gateway:
 
     def __init__(
         self, processes: Processes, folder: Path, database: str | None, *, name: str, workers: int | None = None,
-        listen: str = "", backend: int = 9,
+        listen: str = "", backend: int = 9, server: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.name, self.port, folder = name, free_port(), folder / name
         folder.mkdir()
@@ -151,7 +152,7 @@ class Gateway:
         if database is not None:
             more += f'stores:\n  database: {database}\n  encryption_key: "${{env:BENCH_KEY}}"\n'
             more += f'cluster:\n  name: {name}\n  keys: ["${{env:BENCH_KEY}}"]\n{listen}'
-        room = dict.fromkeys(("connections", "connections_each", "requests_each"), str(MOST))
+        room = dict.fromkeys(("connections", "connections_each", "requests_each"), str(MOST)) | dict(server)
         config = gateway_files.write(
             folder, port=self.port, backend=f"http://127.0.0.1:{backend}", routes=10, more=more, server=room
         )
@@ -344,7 +345,13 @@ def _new_database(url: str, name: str) -> str:
 async def two_nodes(folder: Path, processes: Processes, database: str, backend: int) -> tuple[Gateway, Gateway]:
     """Start two nodes that reach each other by Unix sockets, and wait until both serve."""
     url = _new_database(database, "two")
-    gateways = [Gateway(processes, folder, url, name=name, listen=LISTEN, backend=backend) for name in ("a", "b")]
+    # The same at both, whose ports differ: otherwise their configurations would.
+    sites = (("console", "gateway"), ("sandbox", "sandbox"), ("apps", "{app}"), ("dedicated", "{id}"))
+    origins = ", ".join(f"{key}: 'http://{host}.localhost:8080'" for key, host in sites)
+    server = {"public_url": "http://localhost:8080", "origins": f"{{{origins}}}"}
+    gateways = [
+        Gateway(processes, folder, url, name=name, listen=LISTEN, backend=backend, server=server) for name in ("a", "b")
+    ]
     for gateway in gateways:
         await gateway.ready()
     return gateways[0], gateways[1]
