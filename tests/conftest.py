@@ -17,10 +17,13 @@ from xdist.workermanage import WorkerController
 from examples.cart_app import auth_server
 from gateway.bounds import report_exceeded
 from scripts.bounds_doc import declared_bounds
+from tests.attacks.world import Stores
 from tests.leaks import taps
 from tests.leaks.files import look_through
 from tests.leaks.marks import MARK
 from tests.leaks.watch import FOLDER, TAPS, Watch, read_findings
+from tests.postgresql import postgresql
+from tests.redis_server import redis_server
 from tests.world import World, running
 
 BROWSER = "tests/browser/"
@@ -63,6 +66,11 @@ MARKS = {
     "oidc": "interop",
     **dict.fromkeys(QUICK),
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--cluster`."""
+    parser.addoption("--cluster", action="store_true", help="attack two nodes behind a balancer instead of one process")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -131,6 +139,18 @@ def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     look_through(tmp_path_factory.getbasetemp(), TAPS.watch, TAPS.cookies)
     found, _ = read_findings(Path(os.environ[FOLDER]))
     assert found == []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_nodes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `--cluster`, each gateway of `tests.attacks.world` has two nodes, on one PostgreSQL and one Redis."""
+    if not request.config.getoption("--cluster"):
+        yield
+        return
+    with postgresql() as database, redis_server() as redis, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.attacks.world.TWO_NODES", [Stores(database, redis)])
+        patch.setattr("tests.world.ONE_REQUEST_EACH", True)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

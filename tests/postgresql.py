@@ -44,6 +44,7 @@ class PostgreSQL:
         weakref.finalize(self, reserved.close)
         self.port = int(reserved.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
         if self._as:
             shutil.chown(folder, "postgres", "postgres")
         self._run("initdb", "-A", "trust", "--no-sync", "-U", "postgres", "-D", str(folder / "data"))
@@ -79,6 +80,13 @@ class PostgreSQL:
                 return
             time.sleep(0.05)
         raise TimeoutError("PostgreSQL does not answer")
+
+    def new_database(self) -> str:
+        """Create a database, and return its URL."""
+        self._databases += 1
+        name = f"new_{self._databases}"
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name)
+        return self.url.rpartition("/")[0] + f"/{name}"
 
     def stop(self) -> None:
         """Stop the server at once, and close its connections."""

@@ -40,11 +40,19 @@ class RedisServer:
         weakref.finalize(self, reserved.close)
         self.port = int(reserved.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
 
     @property
     def url(self) -> str:
         """The URL of its first database."""
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def new_database(self) -> str:
+        """Return the URL of an empty database, which is used again after 15 others."""
+        self._databases = self._databases % 15 + 1
+        with redis.Redis(port=self.port, db=self._databases) as client:
+            client.flushdb()
+        return self.url[:-1] + str(self._databases)
 
     def start(self) -> None:
         """Start the server; it answers when this returns."""

@@ -145,9 +145,13 @@ class World:
         return local_client(**options)
 
 
+ONE_REQUEST_EACH = False
+"""True if each request of clients takes a connection of its own, for a balancer of connections (`--cluster`)."""
+
+
 def local_client(*, limit: int = 100, **options: Any) -> aiohttp.ClientSession:
     """An HTTP client for which every `*.localhost` is this machine, as in browsers; `limit` 0: any number at once."""
-    connector = aiohttp.TCPConnector(resolver=Loopback(), limit=limit)
+    connector = aiohttp.TCPConnector(resolver=Loopback(), limit=limit, force_close=ONE_REQUEST_EACH)
     return aiohttp.ClientSession(connector=connector, ws_response_class=Socket, **options)
 
 

@@ -23,10 +23,12 @@ import gateway
 from gateway.backends.node_connections import NodeCertificates, NodeConnections
 from gateway.cluster.envelope import Receiver
 from gateway.cluster.forwards import Forwards
+from gateway.cluster.handovers import Handovers
 from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.lease import steady
 from gateway.cluster.node import ClusterNode
 from gateway.cluster.report import count_states, differences, node_json, state_of, what_differs
+from gateway.cluster.taints import ClusterTaints
 from gateway.config import ClusterSettings, Config
 from gateway.doors.nodes import NodeDoor
 from gateway.errors import Refusal, StartError
@@ -34,7 +36,7 @@ from gateway.mcp.elsewhere import OtherNodes
 from gateway.model import Json, Secret
 from gateway.policy import Policy
 from gateway.ports.nodes import Announcement, NodeRow, NodeState
-from gateway.ports.sessions import McpSessions
+from gateway.ports.sessions import McpSessions, OneTimeValues
 from gateway.stores.nodes import DatabaseNodes, DatabaseViewOwners
 from gateway.stores.sealing import GivenKeys, KeyRing
 from gateway.stores.sql import Database
@@ -84,11 +86,16 @@ class ClusterParts:
             transport=self._connections,
             keys=forward_keys,
         )
+        self.taints = ClusterTaints(self.node, self.forwards)
         self.receiver = Receiver(forward_keys, lambda: self.node.incarnation, self.node.now)
 
     def new_id(self, kind: str) -> Callable[[], str]:
         """Return a function that makes ids of this kind."""
         return partial(self.ids.new, ObjectKind(kind))
+
+    def handovers(self, hints: OneTimeValues) -> Handovers:
+        """Return what other nodes hold for callers that reach this one."""
+        return Handovers(self.forwards, hints, lambda: self.node.incarnation)
 
     def other_nodes(self, views: Views, sessions: McpSessions) -> OtherNodes:
         """Return the other nodes as mounts see them."""

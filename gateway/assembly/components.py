@@ -39,6 +39,7 @@ from gateway.config.values import HttpClientKind
 from gateway.doors.access import Site
 from gateway.doors.admin import Stage
 from gateway.doors.assets import read_built
+from gateway.doors.bridge.bridge import send_body
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.client_limits import InFlight
 from gateway.doors.dedicated import DedicatedDoor, WithFrames
@@ -66,6 +67,7 @@ from gateway.mcp.server import McpMount, MountMiddleware, message_limit
 from gateway.mcp.upstreams.merged import MergedUpstreams
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.ports.sessions import OneTimeValues
+from gateway.ports.views import StoredTaint
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.one_time import DatabaseOneTimeValues, MemoryOneTimeValues
 from gateway.stores.records import Records
@@ -200,7 +202,11 @@ class Components:
         )
         self.views = Views(
             self.apps.part(lambda app: app.rules),
-            launches=Launches(store=DatabaseLaunches(self.database, self.accounts.ring), new_id=new_id("view")),
+            launches=Launches(
+                store=DatabaseLaunches(self.database, self.accounts.ring),
+                new_id=new_id("view"),
+                shared=self.cluster is not None,
+            ),
             directory=self.shared.directory,
             keys=self.accounts.ring.derive("views"),
             each=config.mcp.views_each,
@@ -208,6 +214,8 @@ class Components:
             admits=admits,
             new_id=new_id("view") if self.cluster is not None else None,
             take=self.cluster.forwards.take if self.cluster is not None else None,
+            end_former=self.cluster.forwards.end_former if self.cluster is not None else None,
+            other_taints=self.cluster.taints if self.cluster is not None else None,
         )
         self.events = Events(
             self.journal,
@@ -231,7 +239,12 @@ class Components:
             lives=self.cluster.node.lives if self.cluster is not None else None,
             adopted=self.metrics.sessions_adopted.inc,
         )
-        self.bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
+        self.handovers = self.cluster.handovers(self.one_time) if self.cluster is not None else None
+        self.bodies = Bodies(
+            room=config.mcp.bodies,
+            each=config.mcp.bodies_each,
+            new_id=new_id("body") if self.cluster is not None else partial(secrets.token_urlsafe, 24),
+        )
         self.shared.share({"streams": self.in_flight.streams, "bodies": self.bodies.room})
         self.sandbox = SandboxDoor(
             self.build_files.folder / "sandbox", origins.sandbox, self.accounts.ring.derive("sandbox addresses")
@@ -243,6 +256,8 @@ class Components:
             apps=lambda: [id for id, app in self.apps.items() if app.config.dedicated],
             admits=admits,
             script=self.build_files.dedicated,
+            new_id=new_id("document") if self.cluster is not None else partial(secrets.token_urlsafe, 32),
+            fetch=self.handovers.fetch_document if self.handovers is not None else None,
         )
         self.listener = listener(config, self.apps)
         self.packer = Packer(self.build_files, config.state / "packed", live=live)
@@ -415,9 +430,15 @@ class Components:
             for face in self.faces():
                 face.lapse()
 
-        def lose(id: str) -> None:
-            if (view := self.views.get(id)) is not None:
-                self._stop_view(view)
+        def lose(id: str) -> StoredTaint | None:
+            if (view := self.views.get(id)) is None:
+                return None
+            taint = view.taint.stored()
+            self._stop_view(view)
+            return taint
+
+        def drop(id: str) -> None:
+            lose(id)
 
         def announce_changes() -> None:
             cluster.renew_certificates()
@@ -425,6 +446,7 @@ class Components:
                 cluster.announce(self.reloader.running)
 
         cluster.node.before_renewal = announce_changes
+        self.reloader.after_reload = cluster.node.renew_now
         cluster.node.owns = lambda: {
             "views": len(self.views.of(None)),
             "sessions": self.mcp_sessions.count,
@@ -433,7 +455,7 @@ class Components:
         }
         cluster.node.lapsed.add(stop_owned)
         cluster.node.joined.add(self.shared.rewrite_views)
-        cluster.node.lost_views.add(lose)
+        cluster.node.lost_views.add(drop)
         return NodeDoor(
             cluster.node,
             cluster.receiver,
@@ -442,8 +464,15 @@ class Components:
             mounts=self._mount,
             has_view=self.views.has,
             lose=lose,
+            end_former=self.views.end_former,
+            taints=self.views.taints,
+            known_taints=cluster.taints,
             admits=self.entitlements.admits,
             redis=self.shared.problem,
+            send_body=lambda request, id, principal: send_body(
+                request, self.bodies, id, principal, partial(self.views.precedence.rest, principal.id)
+            ),
+            take_document=self.dedicated_door.take,
         )
 
     def _announce_stop(self) -> None:

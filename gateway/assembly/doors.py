@@ -80,6 +80,7 @@ class Doors:
             parts.forwarder,
             event_streams=self._event_streams,
             bodies=parts.bodies,
+            elsewhere=parts.handovers,
         )
         self._bridge = BridgeDoor(bridge_state, parts.connections.in_turn)
         self._authentication = build_authentication(

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -98,6 +98,8 @@ class Reloader:
         self._watch = _watch(config, problems)
         self._request = asyncio.Event()
         self._problems = tuple(problems)
+        self.after_reload: Callable[[], Awaitable[None]] = _do_nothing
+        """Is awaited after the files were read, such as to announce the configuration to other processes."""
         self._is_start = True
         self._warned = False
         self._next = 0.0
@@ -190,6 +192,7 @@ class Reloader:
         }
         self._watch.note_read(stamps, files)
         self._publish_notices()
+        await self.after_reload()
 
     async def _compare(self, new_config: Config, reading: Reading) -> list[Notice]:
         """Apply what can change now; return notices for the rest."""
@@ -451,6 +454,10 @@ class Reloader:
         if self._warned and not wrong:
             log.info("nothing is wrong any more: the files are in effect as they are")
         self._warned = bool(wrong)
+
+
+async def _do_nothing() -> None:
+    pass
 
 
 def _same_rules(before: UpstreamSettings, now: UpstreamSettings) -> bool:

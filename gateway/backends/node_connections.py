@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -105,9 +106,11 @@ class NodeConnections:
         Raises OSError; ConnectionRefusedError if nothing was sent.
         """
         session, base = self._session(address)
+        # aiohttp writes bytes at once, and what can be read in pieces, which let the event loop go on.
+        data = io.BytesIO(body) if isinstance(body, bytes) and len(body) > CHUNK else body
         try:
             async with session.request(
-                method, f"{base}{target}", headers=headers, data=body, allow_redirects=False, ssl=self._tls()
+                method, f"{base}{target}", headers=headers, data=data, allow_redirects=False, ssl=self._tls()
             ) as answer:
                 fields = tuple((name, value) for name, value in answer.headers.items())
                 yield NodeAnswer(answer.status, fields, answer.content.iter_any())

@@ -16,12 +16,23 @@ import msgspec
 
 from gateway.cluster.envelope import HEADER, STREAM, Envelope, ForwardedCaller, body_digest, fields_digest, seal
 from gateway.cluster.ids import ObjectIds, ObjectKind
-from gateway.cluster.messages import MOVED, NOT_OWNER, OWNER, PING, Pong
+from gateway.cluster.messages import (
+    FORMER,
+    LARGEST_TAINT,
+    MOVED,
+    NOT_OWNER,
+    OWNER,
+    PING,
+    Broken,
+    Pong,
+    read_taint,
+)
 from gateway.cluster.node import ClusterNode
 from gateway.crypto import SigningKeys
 from gateway.errors import OwnerGone, Reason, Refusal
 from gateway.model import Principal
 from gateway.ports.nodes import NodeAnswer, NodeRow, ViewOwners
+from gateway.ports.views import MovedView
 from gateway.watchers import Watchers
 
 KNOWN_OWNERS: Final = 65_536
@@ -137,14 +148,14 @@ class Forwards:
         self._remember(view, incarnation := row.incarnation if row is not None else made_by)
         return incarnation
 
-    async def take(self, view: str) -> None:
-        """Make this node the owner of a view, whose page has attached or connected here.
+    async def take(self, view: str) -> MovedView | None:
+        """Make this node the owner of a view, whose page has attached or connected here; None if it was already.
 
-        Its former owner is told, or notices with its next renewal. Raises `Refusal` (`state-unavailable`).
+        Its former owner ends it, and says how tainted it was. Raises `Refusal` (`state-unavailable`).
         """
         made_by = self._ids.incarnation_of(ObjectKind.VIEW, view)
         if made_by is None:
-            return
+            return None
         self._node.check()
         try:
             before = await self._owners.take(view, self._node.incarnation, made_by)
@@ -152,20 +163,38 @@ class Forwards:
         except OSError as error:
             raise _unavailable() from error
         self._remember(view, self._node.incarnation)
-        if before is not None:
-            self.taken.notify(view)
-        if former is not None:
-            await self._tell_former(former, view)
+        if before is None:
+            return None
+        self.taken.notify(view)
+        return await self._tell_former(former, view) if former is not None else MovedView(known=False)
 
-    async def _tell_former(self, former: NodeRow, view: str) -> None:
+    async def _tell_former(self, former: NodeRow, view: str) -> MovedView:
         """Tell the former owner of a view that it has moved; without an answer, it notices with its next renewal."""
         body = view.encode()
         notice = ForwardedRequest(NOBODY, "", "POST", MOVED, body, {"content-type": "text/plain", "host": "node"})
         try:
-            async with asyncio.timeout(TOLD_WITHIN), self.send_once(former, notice):
+            async with asyncio.timeout(TOLD_WITHIN), self.send_once(former, notice) as answer:
+                if answer.status == 200:
+                    return MovedView(True, read_taint(await answer.read(LARGEST_TAINT)))
+        except (Refusal, OSError, Broken) as error:
+            log.info("the node %s was not told of a view that moved: %s", former.announced.name, error)
+        return MovedView(known=False)
+
+    async def end_former(self, principal: Principal, app: str, former: str) -> None:
+        """End the view that `former` proves at another node, because its page has attached as another view here.
+
+        Its taint stays with its node, as that of a closed view. Raises `Refusal` (`state-unavailable`).
+        """
+        row = await self.owner_of_view(former.partition(".")[0])
+        if row is None:
+            return
+        headers = {"content-type": "text/plain", "host": "node"}
+        notice = ForwardedRequest(principal, app, "POST", FORMER, former.encode(), headers)
+        try:
+            async with asyncio.timeout(TOLD_WITHIN), self.send_once(row, notice):
                 pass
         except (Refusal, OSError) as error:
-            log.info("the node %s was not told of a view that moved: %s", former.announced.name, error)
+            log.info("the node %s was not told of a page that attached again: %s", row.announced.name, error)
 
     async def ping(self, row: NodeRow) -> Pong:
         """Return the answer of another node to the question whether it can be reached. Raises OSError, `Refusal`."""
@@ -292,6 +321,14 @@ class Forwards:
         if row is None:
             return None
         why = self._node.suits(row)
+        if why is not None:  # both may have reloaded the same files just now
+            try:
+                row = await self._node.read_again(incarnation)
+            except OSError as error:
+                raise _unavailable() from error
+            if row is None:
+                return None
+            why = self._node.suits(row)
         if why is None:
             self._differing.discard(incarnation)
             return row

@@ -31,6 +31,7 @@ class ObjectKind(StrEnum):
     CALL = "call"
     APPROVAL = "approval"
     BODY = "body"
+    DOCUMENT = "document"
     STATE = "request-state"
 
 

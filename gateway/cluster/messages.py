@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.model import Response, Visit
+from gateway.ports.views import StoredTaint, TaintGroup
 
 CALLS: Final = "/calls"
 """The path of tool calls."""
@@ -19,11 +20,26 @@ MOVED: Final = "/moved"
 PING: Final = "/ping"
 """The path of the question whether a node can be reached, which it answers with `Pong`."""
 
+FORMER: Final = "/former"
+"""The path of the notice that the page of a view has attached as another view, with a proof of the former one."""
+
+TAINTS: Final = "/taints"
+"""The path of messages about taints."""
+
+BODIES: Final = "/bodies"
+"""The path of requests for a body that a node holds."""
+
+DOCUMENTS: Final = "/documents"
+"""The path of requests for a page that waits for its frame."""
+
 OWNER: Final = "webmcp-gateway-owner"
 """The header field with the owner that the answer `not-owner` names; empty if there is none."""
 
 NOT_OWNER: Final = 421
 """The status of the answer `not-owner`: the request was sent to the wrong server (RFC 9110, 15.5.20)."""
+
+LARGEST_TAINT: Final = 64 * 1024
+"""Bytes of the largest message about a taint, and of the answer."""
 
 LARGEST: Final = 512 * 1024 * 1024
 """Bytes of the largest message; the gateway's own limits are lower."""
@@ -138,3 +154,67 @@ async def messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[Message]:
             yield message
     if buffer:
         raise Broken("a message is incomplete")
+
+
+_TEXTS: Final = msgspec.msgpack.Decoder(tuple[str, str])
+
+
+def encode_texts(one: str, other: str) -> bytes:
+    """Return two texts as a message."""
+    return _ENCODER.encode((one, other))
+
+
+def decode_texts(body: bytes) -> tuple[str, str]:
+    """Return the two texts of a message. Raises `Broken`."""
+    try:
+        return _TEXTS.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Broken(str(error)) from error
+
+
+class AboutTaint(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message about the views of a principal and app.
+
+    Those of `group` have this `taint`, as evidence and call; without one, a person acted in a view.
+    """
+
+    key: tuple[str, str]
+    group: TaintGroup
+    taint: tuple[str, str | None] | None = None
+
+
+class TaintAnswer(Struct, frozen=True):
+    """The taint that a view had, as evidence and call."""
+
+    taint: tuple[str, str | None] | None
+
+
+_ABOUT: Final = msgspec.msgpack.Decoder(AboutTaint)
+_TAINT: Final = msgspec.msgpack.Decoder(TaintAnswer)
+
+
+def write_about(about: AboutTaint) -> bytes:
+    """Return the body of a message about a taint."""
+    return _ENCODER.encode(about)
+
+
+def read_about(body: bytes) -> AboutTaint:
+    """Return a message about a taint. Raises `Broken`."""
+    try:
+        return _ABOUT.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Broken(str(error)) from error
+
+
+def write_taint(taint: StoredTaint | None) -> bytes:
+    """Return the answer to the notice that a view has moved."""
+    return _ENCODER.encode(TaintAnswer((taint.evidence, taint.call) if taint is not None else None))
+
+
+def read_taint(body: bytes) -> StoredTaint | None:
+    """Return the taint in an answer. Raises `Broken`."""
+    try:
+        taint = _TAINT.decode(body).taint
+    except msgspec.MsgspecError as error:
+        raise Broken(str(error)) from error
+    return StoredTaint(*taint) if taint is not None else None

@@ -133,6 +133,14 @@ class ClusterNode:
         """Announce another configuration, with the next renewal."""
         self.announced = replace(self.announced, digest=digest, policies=policies)
 
+    async def renew_now(self) -> None:
+        """Renew the lease now, so that other nodes see a changed announcement at once."""
+        if self.lease.holds:
+            try:
+                await self._renew()
+            except OSError as error:
+                log.warning("the lease of this node is not renewed: %s", error)
+
     async def leave(self) -> None:
         """End the lease, so that others take over at once."""
         held, self._lapse_told = self.lease.holds, True
@@ -161,6 +169,12 @@ class ClusterNode:
             self._note(await self._store.nodes())
             row = self._rows.get(incarnation)
         return row if row is not None and self._lives(row) and incarnation != self.incarnation else None
+
+    async def read_again(self, incarnation: str) -> NodeRow | None:
+        """Return the other node with this incarnation as `find` does, read anew unless that was done just now."""
+        if self._clock() - self._read_at >= LOOK_AGAIN:
+            self._note(await self._store.nodes())
+        return await self.find(incarnation)
 
     async def lives(self, incarnation: str) -> bool:
         """Return whether a node may still act: only if not, may others take over what it owned. Raises OSError."""

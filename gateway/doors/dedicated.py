@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -121,6 +121,7 @@ class PreparePage(Protocol):
 class DedicatedDoor:
     """Serves the documents. `keys` derive the labels of origins, `sandbox` is the proxy around each frame.
 
+    `new_id` makes the secrets in addresses; `fetch` returns the page for one, and a host, that another process holds.
     `script` runs first in each document. `apps` returns those that have such origins, `admits` are the access rules.
     """
 
@@ -134,7 +135,11 @@ class DedicatedDoor:
         admits: Admits,
         script: str,
         clock: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: base64url(secrets.token_bytes(32)),
+        fetch: Callable[[str, str], Awaitable[tuple[str, str] | None]] | None = None,
     ) -> None:
+        self._new_id = new_id
+        self._fetch = fetch
         self._origins = origins
         self._keys = keys
         self._sandbox = sandbox
@@ -203,7 +208,7 @@ class DedicatedDoor:
         while counts.total() > WHOLE:
             _WAITING.report(owner)
             self._drop_oldest(counts)
-        once = base64url(secrets.token_bytes(32))
+        once = self._new_id()
         self._waiting[digest(once)] = document
         return once
 
@@ -243,27 +248,32 @@ class DedicatedDoor:
         if "service-worker" in request.headers:
             return refusal_response(403, "not-allowed", "There are no service workers on the origin of an app's frame.")
         values = request.query.getall(ONCE, [])
-        document = self._take(values[0], request) if len(values) == 1 else None
-        if document is None:
+        in_frame = request.headers.get("sec-fetch-dest", "iframe") == "iframe" and len(values) == 1
+        host = request.headers.get("host", "").lower()
+        page = self.take(values[0], host) if in_frame else None
+        if page is None and in_frame and self._fetch is not None:
+            try:
+                page = await self._fetch(values[0], host)
+            except Refusal as refusal:
+                return refusal_response(refusal.status, refusal.reason, refusal.detail, dict(refusal.headers))
+        if page is None:
             return refusal_response(403, "not-allowed", "This address was used, has expired, or is for another frame.")
         headers = {
-            "content-security-policy": document.policy,
-            "connection-allowlist": connections(document.policy),
+            "content-security-policy": page[1],
+            "connection-allowlist": connections(page[1]),
             "cache-control": "no-store",
         }
-        html = self._with_script(document.html)
+        html = self._with_script(page[0])
         return web.Response(text=html, content_type="text/html", charset="utf-8", headers=headers)
 
-    def _take(self, once: str, request: web.Request) -> Document | None:
-        """Return the document with this secret, for the one time that it is served: into a frame, at its own host."""
+    def take(self, once: str, host: str) -> tuple[str, str] | None:
+        """Return the page with this secret and its policy, for the one time that it is served, at its own host."""
         self._forget_expired()
         document = self._waiting.get(digest(once))
-        if document is None or request.headers.get("host", "").lower() != _netloc(self._origins.frame(document.label)):
-            return None
-        if request.headers.get("sec-fetch-dest", "iframe") != "iframe":
+        if document is None or host != _netloc(self._origins.frame(document.label)):
             return None
         del self._waiting[digest(once)]
-        return document if self._admits(document.principal, document.app) else None
+        return (document.html, document.policy) if self._admits(document.principal, document.app) else None
 
     def _with_script(self, html: str) -> str:
         start = _START.match(html)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -17,26 +17,37 @@ from gateway.cluster.envelope import HEADER, BadEnvelope, Envelope, Receiver, ch
 from gateway.cluster.forwards import Forwards
 from gateway.cluster.ids import ObjectKind
 from gateway.cluster.messages import (
+    BODIES,
     CALLS,
+    DOCUMENTS,
+    FORMER,
     LARGEST,
     MOVED,
     NOT_OWNER,
     OWNER,
     PING,
+    TAINTS,
     Broken,
     Pong,
     RemoteCall,
     Visiting,
     decode_call,
+    decode_texts,
     encode,
+    encode_texts,
+    read_about,
+    write_taint,
 )
 from gateway.cluster.node import ClusterNode
+from gateway.cluster.taints import ClusterTaints
 from gateway.doors.revocation import Revocations
 from gateway.errors import Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.mcp.elsewhere import LocalCatalog, named_object, run_here
 from gateway.model import Principal, Visit
+from gateway.ports.views import StoredTaint
 from gateway.traces import CLIENT, continue_trace
+from gateway.views.view import SharedTaints
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +67,11 @@ class Mount(Protocol):
 class NodeDoor:
     """The handlers of requests of other nodes.
 
-    `mounts` returns a mount by its name, which is empty for that of all apps; `has_view` whether a view is here, `lose`
-    ends one;
-    `admits` whether a caller may use the app or upstream of that name; `redis` why Redis cannot be used.
+    `mounts` returns a mount by its name, which is empty for that of all apps; `has_view` whether a view is here. `lose`
+    ends one and returns its taint; `end_former` ends the one that a proof names, of a caller and app. `admits` returns
+    whether a caller may use the app or upstream of that name. `known_taints` are those that other nodes are told.
+    `send_body` sends a body that waits for a caller, `take_document` returns a page by its secret and its host.
+    `redis` returns why Redis cannot be used.
     """
 
     node: ClusterNode
@@ -67,9 +80,14 @@ class NodeDoor:
     revocations: Revocations
     mounts: Callable[[str], Mount | None]
     has_view: Callable[[str], bool]
-    lose: Callable[[str], None]
+    lose: Callable[[str], StoredTaint | None]
+    end_former: Callable[[Principal, str, str], bool]
+    taints: SharedTaints
+    known_taints: ClusterTaints
     admits: Callable[[Principal, str], bool]
     redis: Callable[[], str | None]
+    send_body: Callable[[web.Request, str, Principal], Awaitable[web.StreamResponse | None]]
+    take_document: Callable[[str, str], tuple[str, str] | None]
 
     def application(self) -> web.Application:
         """Return the application of the listener."""
@@ -77,6 +95,10 @@ class NodeDoor:
         app.router.add_post(CALLS, self._calls)
         app.router.add_post(MOVED, self._moved)
         app.router.add_post(PING, self._ping)
+        app.router.add_post(FORMER, self._former)
+        app.router.add_post(TAINTS, self._taints)
+        app.router.add_post(BODIES, self._body)
+        app.router.add_post(DOCUMENTS, self._document)
         for path in ("/mcp", "/mcp/{name}"):
             app.router.add_route("*", path, self._session)
         return app
@@ -112,10 +134,20 @@ class NodeDoor:
         view = body.decode("utf-8", "replace")
         self.forwards.forget(view)
         try:
-            if await self.forwards.read_owner(view) == envelope.sender:
-                self.lose(view)
+            if await self.forwards.read_owner(view) != envelope.sender:
+                return web.Response(status=409)
         except Refusal:
             return web.Response(status=503)
+        return web.Response(body=write_taint(self.lose(view)), content_type="application/msgpack")
+
+    async def _former(self, request: web.Request) -> web.Response:
+        """End a view whose page has attached as another view at the other node, as a proof of it shows."""
+        body = await request.read()
+        opened = self._open(request, body)
+        if isinstance(opened, web.Response):
+            return opened
+        envelope, principal, _ = opened
+        self.end_former(principal, envelope.mount, body.decode("utf-8", "replace"))
         return web.Response(status=204)
 
     async def _ping(self, request: web.Request) -> web.Response:
@@ -123,6 +155,49 @@ class NodeDoor:
         if self._read(request, await request.read()) is None:
             return web.Response(status=403)
         return web.Response(body=msgspec.msgpack.encode(Pong(time.time(), self.redis())))
+
+    async def _taints(self, request: web.Request) -> web.Response:
+        """Take note of the taint of views at the other node, or of its end."""
+        body = await request.read()
+        if self._read(request, body) is None:
+            return web.Response(status=403)
+        try:
+            about = read_about(body)
+        except Broken as error:
+            log.warning("a message of another node is refused: %s", error)
+            return web.Response(status=403)
+        if about.taint is not None:
+            self.taints.hear(about.key, about.group, StoredTaint(*about.taint))
+        else:
+            self.known_taints.note_ended(about.key)
+            self.taints.taints.store_again(about.key)
+        return web.Response(status=204)
+
+    async def _body(self, request: web.Request) -> web.StreamResponse:
+        """Send a body that waits here for the caller."""
+        body = await request.read()
+        envelope = self._read(request, body)
+        if envelope is None:
+            return web.Response(status=403)
+        principal = envelope.caller.principal()
+        if not principal.may("bridge") or not self.revocations.accepts(principal):
+            return web.Response(status=403)
+        with self.revocations.hold(principal, partial(_cut_off, request), needs="bridge"):
+            answer = await self.send_body(request, body.decode("utf-8", "replace"), principal)
+        return answer if answer is not None else web.Response(status=404)
+
+    async def _document(self, request: web.Request) -> web.Response:
+        """Return a page that waits here for its frame, once."""
+        body = await request.read()
+        if self._read(request, body) is None:
+            return web.Response(status=403)
+        try:
+            page = self.take_document(*decode_texts(body))
+        except Broken:
+            return web.Response(status=403)
+        if page is None:
+            return web.Response(status=404)
+        return web.Response(body=encode_texts(*page), content_type="application/msgpack")
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
         """Answer a request for a session of a client that this node runs."""

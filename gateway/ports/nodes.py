@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -131,6 +132,15 @@ class NodeAnswer:
     status: int
     headers: tuple[tuple[str, str], ...]
     chunks: AsyncIterator[bytes]
+
+    async def read(self, most: int) -> bytes:
+        """Return the body. Raises OSError if it is longer than `most` bytes."""
+        body = bytearray()
+        async for chunk in self.chunks:
+            body += chunk
+            if len(body) > most:
+                raise OSError(errno.EMSGSIZE, "another node's answer is too long")
+        return bytes(body)
 
     def has(self, name: str) -> bool:
         """Return whether there is a field with this name in lower case."""

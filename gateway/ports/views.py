@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from gateway.model import Principal, Secret, ViewTool
@@ -189,4 +190,44 @@ class TaintStore(Protocol):
 
     async def remove(self, calls: Mapping[TaintKey, str | None]) -> None:
         """Delete these, after a person acted: each unless another process has stored another call meanwhile."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MovedView:
+    """The state of a view that came here from another process.
+
+    `known`: that process has answered. Then `taint` is what a model's call, or its choice of the content, has left.
+    """
+
+    known: bool
+    taint: StoredTaint | None = None
+
+
+class TaintGroup(StrEnum):
+    """The views of a principal and an app that share one taint."""
+
+    LAUNCHED = "launched"
+    """Those that attach with launch values: several may belong to one page."""
+
+    DEDICATED = "dedicated"
+    """Those on a dedicated origin, whose pages can script each other."""
+
+    ALONE = "alone"
+    """A view that shares its taint with no other live one."""
+
+
+class OtherTaints(Protocol):
+    """The taints of views at other processes, with which those of this one may share theirs."""
+
+    async def tell(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
+        """Taint the views of a group at other processes. Raises `Refusal` if one of these cannot be told."""
+        ...
+
+    def tell_soon(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
+        """Do the same in the background, as far as possible."""
+        ...
+
+    def ended(self, key: TaintKey, after: Callable[[], Awaitable[object]]) -> None:
+        """Let other processes know that a person acted in a view, in the background: once `after` has ended."""
         ...

@@ -84,6 +84,17 @@ class Taint:
         self._turn(self.tainted or MOVED)
         self.ended_at = now - GRACE
 
+    def hear(self, taint: StoredTaint, now: float) -> None:
+        """A view at another process, with which this one shares its taint, was called by a model, or reports so."""
+        if self.tainted is None:
+            self.call = taint.call
+        self._turn(self.tainted or taint.evidence)
+        self.ended_at = now
+
+    def stored(self) -> StoredTaint | None:
+        """Return the taint as it is stored."""
+        return StoredTaint(self.tainted, self.call) if self.tainted is not None else None
+
     def gesture_seen(self, age: float, now: float, evidence: str = ATTESTED) -> None:
         """Take an accepted report that the person's last gesture was at most `age` seconds ago."""
         at = now - min(max(age, 0.0), LONGEST_GESTURE)
@@ -234,6 +245,12 @@ class Taints:
         if taint.tainted is None and came_from is not None and self._by_key.get(key) is came_from:
             del self._by_key[key]
         self._touch(key)
+
+    def store_again(self, key: TaintKey) -> None:
+        """Store the taint of a live view again, after another process has removed it for its own view."""
+        if key in self._live():
+            self._stored.pop(key, None)
+            self._touch(key)
 
     async def keep(self, key: TaintKey, evidence: str, call: str) -> None:
         """Store the taint of the call `call` before it runs, so that it survives a restart.

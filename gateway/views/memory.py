@@ -60,7 +60,7 @@ class _IssuedValue:
 class Launches:
     """The port `LaunchValues`: in memory, and in `store`, if there is one, for other processes.
 
-    `new_id` makes the ids of their views.
+    `new_id` makes the ids of their views. `shared`: other processes attach views at the same time.
     """
 
     def __init__(
@@ -68,8 +68,11 @@ class Launches:
         clock: Callable[[], float] = time.monotonic,
         store: LaunchStore | None = None,
         new_id: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+        *,
+        shared: bool = False,
     ) -> None:
         self._new_id = new_id
+        self._shared = shared
         self._clock = clock
         self._store = store
         self._issued: dict[str, _IssuedValue] = {}
@@ -95,7 +98,9 @@ class Launches:
 
         Raises `Refusal` (`view-unproven`).
         """
-        launch = self._issued.get(value) or await self._load(value, principal)
+        launch = self._issued.get(value)
+        if launch is None or self._shared:
+            launch = await self._load(value, principal)
         if launch is None or launch.principal != principal or launch.app not in apps:
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
         if self._clock() > launch.expires:
@@ -173,7 +178,10 @@ class Launches:
             detail = "Launch values cannot be looked up now. Try again."
             raise Refusal(Reason.BACKEND_UNAVAILABLE, detail) from error
         if stored is None or value in self._issued:
-            return self._issued.get(value)
+            known = self._issued.get(value)
+            if stored is not None and known is not None and stored.attached > known.attached:
+                known.attached, known.here, known.clean = stored.attached, False, stored.clean  # by another process
+            return known
         expires = self._clock() + stored.left
         issued = _IssuedValue(
             stored.view, principal, stored.app, expires, stored.chosen, stored.attached, clean=stored.clean

@@ -19,7 +19,15 @@ from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
-from gateway.ports.views import LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
+from gateway.ports.views import (
+    LaunchValues,
+    LiveView,
+    MovedView,
+    OpenedView,
+    OtherTaints,
+    TaintStore,
+    ViewDirectory,
+)
 from gateway.views.initiator import CLAIMED, Cause
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
@@ -66,7 +74,8 @@ class Views:
 
     Views of apps that their principal may not use, by `admits`, are as if they were closed.
     The keys of views are derived from `keys`, so that later processes know the views of earlier ones.
-    With several processes, `new_id` makes ids of views, and `take` makes this one the owner of a view that came here.
+    With several processes, `new_id` makes ids of views, `take` makes this one the owner of a view that came here, and
+    `end_former` ends the view of a page that attached as another one here; views share taints with `other_taints`.
     """
 
     def __init__(
@@ -81,10 +90,13 @@ class Views:
         admits: Admits = admit_all,
         keys: SigningKeys | None = None,
         new_id: Callable[[], str] | None = None,
-        take: Callable[[str], Awaitable[None]] | None = None,
+        take: Callable[[str], Awaitable[MovedView | None]] | None = None,
+        end_former: Callable[[Principal, str, str], Awaitable[None]] | None = None,
+        other_taints: OtherTaints | None = None,
     ) -> None:
         self._new_id = new_id
         self._take = take
+        self._end_former = end_former
         self.apps = apps
         self.admits = admits
         self.each = each
@@ -97,7 +109,7 @@ class Views:
         self._keys = keys or SigningKeys((secrets.token_bytes(32),))
         self._process = secrets.token_urlsafe(6)
         self._directory = directory
-        self.taints = SharedTaints(self._of, clock, taints, shared=take is not None)
+        self.taints = SharedTaints(self._of, clock, taints, other_taints)
         self._keeping: asyncio.Task[None] | None = None
         self._successions = Successions(clock)
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
@@ -130,7 +142,7 @@ class Views:
         `chosen`: its content was chosen by a model, so the view is tainted until a person acts in it.
         """
         if chosen:  # an open page may receive the launch value as well, and one that opens may attach with another
-            self.taints.choose(principal, app)
+            await self.taints.choose(principal, app)
         return await self.launches.give(principal, app, chosen=chosen)
 
     async def attach(
@@ -155,27 +167,35 @@ class Views:
         else:
             apps = {one for one in self.apps if app in (None, one) and self.admits(principal, one)}
             waiting = await self.launches.find(launch, principal, apps)
-            self.taints.doubt(principal, waiting)
             number = await self.launches.attach(launch)
-            await self.take_over(waiting.view)
+            self.taints.doubt(principal, waiting, await self.take_over(waiting.view))
+            if former and not self.end_former(principal, waiting.app, former) and self._end_former is not None:
+                await self._end_former(principal, waiting.app, former)
+            chosen = waiting.chosen or await self.launches.is_chosen(principal, waiting.app)
             await self.taints.learn(principal, waiting.app)
             if waiting.view in self._views:
                 if self._views[waiting.view].attached > number:
                     raise Refusal(Reason.VIEW_UNPROVEN, "Another page has attached as this view meanwhile.")
                 self.close(self._views[waiting.view])
-            was = self._former(principal, waiting.app, former or "")
-            if was is not None:
-                self.close(was)
             key = self._key(waiting.view, principal, number)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True, attached=number, key=key))
-            if waiting.chosen or await self.launches.is_chosen(principal, waiting.app):
+            if chosen:
                 self.taints.report(view)
         return AttachResult(view.id, view.key.reveal(), view.proven, self.rules(view.app).policy.free_tools)
 
-    async def take_over(self, view: str) -> None:
-        """Make this process the owner of a view whose page has attached, or connected, here. Raises `Refusal`."""
-        if self._take is not None:
-            await self._take(view)
+    async def take_over(self, view: str) -> MovedView | None:
+        """Make this process the owner of a view whose page has attached, or connected, here. Raises `Refusal`.
+
+        Return its state if it was at another process.
+        """
+        return await self._take(view) if self._take is not None else None
+
+    def end_former(self, principal: Principal, app: str, former: str) -> bool:
+        """Close the view that `former` proves, or, if it is unproven, names; return False if there is none here."""
+        was = self._former(principal, app, former)
+        if was is not None:
+            self.close(was)
+        return was is not None
 
     def has(self, view: str) -> bool:
         """Return whether a view is live in this process."""
@@ -197,15 +217,19 @@ class Views:
         dedicated = self.rules(app).dedicated
         return View(id, principal, app, proven=True, resource=resource, bridged=True, dedicated=dedicated)
 
-    def move_bridged(self, principal: Principal, app: str, id: str) -> View | None:
-        """Add a view of our host page that was open in an earlier process, tainted: a model may have called it.
+    def move_bridged(self, principal: Principal, app: str, id: str, moved: MovedView | None = None) -> View | None:
+        """Add a view of our host page that was open in another process, with the taint that it had there.
 
-        None if a view with this id lives. Raises `Refusal` if there are too many.
+        It is tainted if that process did not say so: a model may have called it. None if a view with this id lives.
+        Raises `Refusal` if there are too many. The caller has called `taints.learn`.
         """
         if id in self._views:
             return None
         view = self._add(self._new_view(id, principal, app))
-        view.taint.move(self._clock())
+        if moved is None or not moved.known:
+            view.taint.move(self._clock())
+        elif moved.taint is not None:
+            view.taint.hear(moved.taint, self._clock())
         return view
 
     def find_shown(self, principal: Principal, app: str) -> ShownView | None:

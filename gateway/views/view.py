@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,7 +19,7 @@ from gateway.crypto import base64url, equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, ViewTool
 from gateway.policy import Policy, Rate, parse_policy
-from gateway.ports.views import Launch, TaintKey, TaintStore
+from gateway.ports.views import Launch, MovedView, OtherTaints, StoredTaint, TaintGroup, TaintKey, TaintStore
 from gateway.token_buckets import Buckets
 from gateway.views.initiator import MOVED, Taint, Taints
 from gateway.views.relay import Relay
@@ -178,12 +179,23 @@ class View:
         return self.session or self.relay
 
 
+REPORTED: Final = StoredTaint("model-call-reported", None)
+"""The taint of views that report a model's call, or whose content a model chose."""
+
+
+def _group(view: View) -> TaintGroup:
+    """Return the views with which a live view shares its taint."""
+    if view.dedicated:
+        return TaintGroup.DEDICATED
+    return TaintGroup.ALONE if view.bridged else TaintGroup.LAUNCHED
+
+
 class SharedTaints:
     """The taints of live views `of` each principal: views of one app share theirs, unless a bridge identifies them.
 
     Several launch values may belong to one page, and one page may attach again; our host page shows one page in each
     view. Those on a dedicated origin are as one page: they have one taint. `taints` are those of closed views, also in
-    `store`.
+    `store`. `others` are those of views at other processes.
     """
 
     def __init__(
@@ -191,19 +203,37 @@ class SharedTaints:
         of: Mapping[str, Mapping[str, View]],
         clock: Callable[[], float],
         store: TaintStore | None,
-        *,
-        shared: bool = False,
+        others: OtherTaints | None = None,
     ) -> None:
-        self.taints = Taints(self._live, clock, store, shared=shared)
+        self.taints = Taints(self._live, clock, store, shared=others is not None)
         self._of = of
         self._clock = clock
+        self._others = others
+        self._learning = Counter[TaintKey]()
+        """Views that open, and learn what other processes know."""
 
     async def begin_call(self, view: View, id: str) -> None:
-        """Prepare a model's call into `view`: its taint will survive a restart. Raises `Refusal` if it would not.
+        """Prepare a model's call into `view`: its taint will survive a restart, and other processes know of it.
 
-        The caller calls `end_call` afterwards, also then.
+        Raises `Refusal` otherwise. The caller calls `end_call` afterwards, also then.
         """
-        await self.taints.keep((view.principal.id, view.app), "model-call", id)
+        key = view.principal.id, view.app
+        await self.taints.keep(key, "model-call", id)
+        if self._others is not None and (group := _group(view)) is not TaintGroup.ALONE:
+            await self._others.tell(key, group, StoredTaint("model-call", id))
+
+    def hear(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
+        """Taint the views here that share their taint with one at another process."""
+        for view in self._of.get(key[0], {}).values():
+            if view.app == key[1] and _group(view) is group:
+                view.taint.hear(taint, self._clock())
+        if key in self._learning:
+            self._leave(key, taint)
+
+    def _leave(self, key: TaintKey, taint: StoredTaint) -> None:
+        """Taint the views that open from now on, as if this were the taint of a closed one."""
+        if self.taints.before(key) is None:
+            self.taints.leave(key, Taint(call=taint.call, ended_at=self._clock(), tainted=taint.evidence))
 
     def start_call(self, view: View, id: str) -> None:
         """Taint `view` before its page may begin with a model's call."""
@@ -225,25 +255,40 @@ class SharedTaints:
         """Taint `view`, because its page reports a model as the cause, or a model chose its content."""
         for one in self._taint_group(view):
             one.taint.model_reported(self._clock())
+        if self._others is not None and (group := _group(view)) is not TaintGroup.ALONE:
+            self._others.tell_soon((view.principal.id, view.app), group, REPORTED)
 
-    def choose(self, principal: Principal, app: str) -> None:
-        """Taint the views to which a model's choice of content may go.
+    async def choose(self, principal: Principal, app: str) -> None:
+        """Taint the views to which a model's choice of content may go. Raises `Refusal` (`state-unavailable`).
 
         An open page may receive the launch value as well, and one that opens may attach with another.
         """
+        key = principal.id, app
         for view in self._launched_views(principal, app):
             view.taint.model_reported(self._clock())
-        self.taints.leave((principal.id, app), Taint(tainted="model-call-reported", ended_at=self._clock()))
+        self.taints.leave(key, Taint(tainted=REPORTED.evidence, ended_at=self._clock()))
+        if self._others is not None:
+            await self.taints.flush(ended=False)
+            await self._others.tell(key, TaintGroup.LAUNCHED, REPORTED)
 
     async def learn(self, principal: Principal, app: str) -> None:
-        """Read what other processes know, before a view of `app` is added."""
-        await self.taints.learn((principal.id, app))
+        """Read what other processes know, right before a view of `app` is added."""
+        key = principal.id, app
+        self._learning[key] += 1
+        try:
+            await self.taints.learn(key)
+        finally:
+            self._learning[key] -= 1
+            self._learning += Counter()  # without zero counts
 
-    def doubt(self, principal: Principal, launch: Launch) -> None:
-        """Taint the views of a launch whose former process did not store whether a model had called it."""
+    def doubt(self, principal: Principal, launch: Launch, moved: MovedView | None) -> None:
+        """Taint the views of a launch whose former process did not say whether a model had called it."""
         key = principal.id, launch.app
-        if launch.unsure and self.taints.before(key) is None:
-            self.taints.leave(key, Taint(tainted=MOVED, ended_at=self._clock()))
+        if moved is not None and moved.known:
+            if moved.taint is not None:
+                self._leave(key, moved.taint)
+        elif launch.unsure:
+            self._leave(key, StoredTaint(MOVED, None))
 
     def inherit(self, view: View) -> None:
         """Taint a new view as the closed one that it may replace, and as those with which it shares a taint."""
@@ -251,7 +296,7 @@ class SharedTaints:
         if (mate := self._mate(view)) is not None:
             view.taint, view.came_from = mate.taint, mate.came_from
             return
-        view.taint.on_change = lambda: self.taints.note_turn(key, view.taint, view.came_from)
+        view.taint.on_change = lambda: self._note_turn(key, view)
         view.came_from = self.taints.before(key)
         for before, beside in ((view.came_from, False), (self._beside(view), not view.bridged)):
             if before is not None:  # a page that is reloaded is as tainted as before
@@ -264,6 +309,12 @@ class SharedTaints:
         view.taint.on_change = lambda: None
         if view.taint.tainted is not None:
             self.taints.leave((view.principal.id, view.app), view.taint)
+
+    def _note_turn(self, key: TaintKey, view: View) -> None:
+        """Store that a live view became tainted, or that a person untainted it."""
+        self.taints.note_turn(key, view.taint, view.came_from)
+        if self._others is not None and view.taint.tainted is None:
+            self._others.ended(key, self.taints.flush)
 
     def _mate(self, view: View) -> View | None:
         """Return another view on the same dedicated origin."""

@@ -67,7 +67,7 @@ async def clocked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clo
     """One gateway for all doors."""
     folder = tmp_path_factory.mktemp("clock")
     async with running_world(folder, POLICY, "approvals: {timeout: 3s}\n") as world:
-        await world.server.stop()
+        await world.stop()
         middle = datetime.now(UTC).replace(day=15, hour=12, minute=0).timestamp()
         clocked = Clocked(world, folder / "offset", middle - time.time())
         clocked.jump(0)

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.attack.cases import answer_in
+from gateway.stores.sealing import login_keys
 from gateway.stores.sessions import IssuedTokens
 from gateway.stores.sql import Database
 from tests.attacks.calls import WAIT
@@ -100,7 +101,9 @@ class Town:
         if person not in self.shown:
             async with Database(self.world.config.database.reveal()) as database:
                 now = time.time()
-                made = await IssuedTokens(database).create(person, ["mcp"], person, now=now, expires=now + 3600)
+                made = await IssuedTokens(database, login_keys(self.world.config.cluster)).create(
+                    person, ["mcp"], person, now=now, expires=now + 3600
+                )
             self.shown[person] = {"authorization": f"Bearer {made.reveal()}"}
         door = HttpDoor(self.world, self.http, modern, app=app, more=self.shown[person])
         await door.open()
@@ -225,5 +228,5 @@ async def test_a_poll_that_waits_does_not_hold_up_a_gateway_that_stops(town: Tow
     ann = await town.view("ann", modern=modern)
     polls = {asyncio.create_task(ann.poll(20_000)) for _ in range(2)}
     _, (waiting,) = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)  # the other one still waits
-    await town.world.server.stop()
+    await town.world.stop()
     assert await waiting == {"events": [], "overtaken": False}

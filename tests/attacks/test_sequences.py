@@ -166,12 +166,16 @@ async def change_routes(run: Run, id: str, routes: list[Any]) -> list[str]:
     """Change the routes of a case, and wait until they are in effect."""
     run.routes[id] = routes
     run.world.take_records()
+    before = await run.world.digests()
     run.world.policy(policy_of(run.name, run.door, run.routes))
+    changed = 0
     async with asyncio.timeout(WAIT):
-        while not any(
-            one["phase"] == "outcome" and one["fields"]["kind"] == "policy" for one in run.world.take_records()
-        ):
+        while changed < len(run.world.nodes):
             await asyncio.sleep(0.02)
+            changed += sum(
+                one["phase"] == "outcome" and one["fields"]["kind"] == "policy" for one in run.world.take_records()
+            )
+    await run.world.agree(before)
     return []
 
 
@@ -186,7 +190,7 @@ async def broken(world: AttackWorld, text: str) -> list[str]:
                 if any(problem["kind"] == "broken" for problem in (await answer.json())["problems"]):
                     break
             await asyncio.sleep(0.02)
-    (world.folder / "policy.yaml").write_text(good, "utf-8")
+    world.write_policy(good)
     return []
 
 

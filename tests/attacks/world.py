@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from sqlalchemy import select
 
 from gateway.app import RELOAD, build_app
 from gateway.config import Config, load_config, read_config
+from gateway.stores.schema import NODES
+from gateway.stores.sql import Database
 from tests.attacks.backends import Arrived, RawBackend
+from tests.cluster.alternating import alternating_connections
 from tests.leaks.marks import MARK
-from tests.world import Loopback, Server
+from tests.postgresql import PostgreSQL
+from tests.redis_server import RedisServer
+from tests.world import Loopback, Server, listen
 
 APP = "target"
 TOKEN = f"tok-{MARK}-" + "Zq7" * 12
 SECRET = f"client-secret-of-the-attacked-{MARK}"
 CLIENT = "attacked-client"
 CSRF = "webmcp-gateway-csrf"
+WAIT = 60.0
 
 CONFIG = """
-server: {{listen: "127.0.0.1:{port}", fast_path: {fast}, drain: {{announce: 0s}}}}
+server: {{listen: "127.0.0.1:{port}", fast_path: {fast}, drain: {{announce: 0s}}{shown}}}
 apps:
   target: {{source: web, policy: policy.yaml}}
   neighbour: {{source: web, policy: neighbour.yaml, sandbox: dedicated}}
@@ -79,6 +87,22 @@ routes:
   - {{path: "/closed/**", methods: [GET], backend: closed}}
 """
 
+SHOWN = (
+    ", public_url: 'http://localhost:{port}', origins: {{console: 'http://gateway.localhost:{port}', "
+    "sandbox: 'http://sandbox.localhost:{port}', apps: 'http://{{app}}.localhost:{port}', "
+    "dedicated: 'http://{{id}}.localhost:{port}'}}"
+)
+"""The addresses of the gateway at the port of its balancer."""
+
+NODE = """
+stores: {{database: "{database}", encryption_key: "${{env:ENCRYPTION}}", redis: "{redis}"}}
+cluster: {{name: {name}, listen: "unix:node.sock", keys: ["${{env:CLUSTER}}"]}}
+"""
+KEYS = {
+    "ENCRYPTION": "hV2nBx7cZl4kQw9eRt6yUi1oPa3sDf8gJm5vNb0xCzE=",
+    "CLUSTER": "Zr4vKq8mT1xWb6yNc3pLs9dHf2gJa7uEo5iRtY0wQzM=",
+}
+
 SCHEMA = {
     "type": "object",
     "properties": {"item": {"type": "string", "maxLength": 8}, "count": {"type": "integer", "maximum": 5}},
@@ -109,26 +133,70 @@ class Errors(logging.Handler):
             self.lines.append(self.format(record))
 
 
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What the nodes of a cluster share."""
+
+    database: PostgreSQL
+    redis: RedisServer
+
+
+TWO_NODES: list[Stores] = []
+"""Not empty: worlds are clusters of two nodes on these stores (`--cluster`)."""
+
+
 @dataclass(slots=True)
-class AttackWorld:
-    """The attacked gateway and its backends, with everything that they received and logged."""
+class AttackedNode:
+    """One process' worth of gateway; `offset` is where the unread lines of its journal begin."""
 
     folder: Path
     config: Config
     server: Server
+    app: web.Application
+    offset: int = 0
+
+    def take_records(self) -> list[dict[str, Any]]:
+        """Return the lines of the journal since the last call."""
+        with self.config.journal.open("rb") as journal:
+            journal.seek(self.offset)
+            lines = journal.read()
+            self.offset = journal.tell()
+        return [json.loads(line) for line in lines.splitlines()]
+
+
+@dataclass(slots=True)
+class AttackWorld:
+    """The attacked gateway and its backends, with everything that they received and logged.
+
+    With two nodes, `port` is that of a balancer, and each connection goes to another node than the one before.
+    """
+
+    nodes: list[AttackedNode]
+    port: int
+    """The gateway's port."""
     backends: dict[str, RawBackend]
     arrived: list[Arrived]
     errors: Errors
-    reread: Callable[[], None]
-    """Re-reads the files of the configuration, as on SIGHUP."""
-    app: web.Application
-    journal_offset: int = 0
     _places: dict[str, str] = field(default_factory=dict)
 
     @property
-    def port(self) -> int:
-        """The gateway's port."""
-        return self.server.port
+    def folder(self) -> Path:
+        """The folder of the first node."""
+        return self.nodes[0].folder
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the first node."""
+        return self.nodes[0].config
+
+    @property
+    def app(self) -> web.Application:
+        """The application of the first node."""
+        return self.nodes[0].app
+
+    async def stop(self) -> None:
+        """Stop the gateway."""
+        await asyncio.gather(*(node.server.stop() for node in self.nodes))
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -169,20 +237,35 @@ class AttackWorld:
         return found
 
     def take_records(self) -> list[dict[str, Any]]:
-        """Return the lines of the journal since the last call."""
-        with self.config.journal.open("rb") as journal:
-            journal.seek(self.journal_offset)
-            lines = journal.read()
-            self.journal_offset = journal.tell()
-        return [json.loads(line) for line in lines.splitlines()]
+        """Return the lines of the journals since the last call."""
+        return [line for node in self.nodes for line in node.take_records()]
+
+    def write_policy(self, text: str) -> None:
+        """Replace the app's policy file."""
+        for node in self.nodes:
+            (node.folder / "policy.yaml").write_text(text, "utf-8")
 
     def policy(self, text: str) -> None:
         """Replace the app's policy as editors and deployments do, and reload it."""
         ports = {name: backend.port for name, backend in self.backends.items()}
-        new = self.folder / ".policy.yaml.new"
-        new.write_text(text.format(**ports), "utf-8")
-        new.replace(self.folder / "policy.yaml")
-        self.reread()
+        for node in self.nodes:
+            new = node.folder / ".policy.yaml.new"
+            new.write_text(text.format(**ports), "utf-8")
+            new.replace(node.folder / "policy.yaml")
+            node.app[RELOAD]()
+
+    async def digests(self) -> set[str]:
+        """Return the digests of their configurations that the nodes of a cluster have announced."""
+        if len(self.nodes) == 1:
+            return set()
+        async with Database(self.config.database.reveal()) as database, database.connect() as connection:
+            return set((await connection.execute(select(NODES.c.digest))).scalars().all())
+
+    async def agree(self, before: set[str]) -> None:
+        """Wait until the nodes of a cluster have announced one configuration, another than `before`."""
+        async with asyncio.timeout(WAIT):
+            while len(self.nodes) > 1 and (len(now := await self.digests()) > 1 or now == before):
+                await asyncio.sleep(0.05)
 
     def take_errors(self) -> list[str]:
         """Return the errors that were logged since the last call."""
@@ -202,44 +285,78 @@ async def running_world(
     reloads: bool = False,
     mounted: bool = False,
     fast_path: bool = True,
+    stores: Stores | None = None,
 ) -> AsyncIterator[AttackWorld]:
     """The gateway with its backends; `folder` holds its files, which it watches if it `reloads`.
 
-    `mounted`: as part of another application, under another server. `fast_path`: `server.fast_path`.
+    `mounted`: as part of another application, under another server. `fast_path`: `server.fast_path`. With `stores`, or
+    those of `--cluster`, it has two nodes; each has a folder in `folder`.
     """
     arrived: list[Arrived] = []
     backends = {name: RawBackend(name, arrived) for name in ("main", "other", "outside", "stranger", "issuer")}
-    for backend in backends.values():
-        await backend.start()
     token = json.dumps({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}).encode()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(token)
     backends["issuer"].default = head + token
-    server = Server()
-    ports = {name: backend.port for name, backend in backends.items()}
-    (folder / "web").mkdir(exist_ok=True)
+    stores = stores or next(iter(TWO_NODES), None)
+    if "audit:" not in extra:  # tests look at each refusal
+        extra += "audit: {refusals: 1000000}\n"
+    errors = Errors()
+    async with AsyncExitStack() as stack:
+        for backend in backends.values():
+            await backend.start()
+            stack.push_async_callback(backend.stop)
+        ports = {name: backend.port for name, backend in backends.items()}
+        logging.getLogger().addHandler(errors)
+        stack.callback(logging.getLogger().removeHandler, errors)
+        servers = {"": Server()} if stores is None else {"a": Server(), "b": Server()}
+        balancer = None if stores is None else listen()
+        port = servers[""].port if balancer is None else balancer.getsockname()[1]
+        shared = {"database": stores.database.new_database(), "redis": stores.redis.new_database()} if stores else {}
+        nodes = []
+        for name, server in servers.items():
+            own = folder / name
+            _write_files(own, policy, ports)
+            text = CONFIG.format(
+                port=server.port,
+                fast=json.dumps(fast_path),
+                issuer=ports["issuer"],
+                client=CLIENT,
+                shown=SHOWN.format(port=port) if name else "",
+            )
+            text += extra + (NODE.format(name=name, **shared) if name else "")
+            (own / "gateway.yaml").write_text(text, "utf-8")
+            nodes.append(
+                await stack.enter_async_context(_running_node(own, server, reloads, port if mounted else None))
+            )
+        if balancer is not None:
+            await stack.enter_async_context(alternating_connections(balancer, *(one.port for one in servers.values())))
+        yield AttackWorld(nodes, port, backends, arrived, errors)
+
+
+def _write_files(folder: Path, policy: str, ports: dict[str, int]) -> None:
+    """Write the files of a node but for its gateway.yaml."""
+    (folder / "web").mkdir(parents=True, exist_ok=True)
     (folder / "web" / "index.html").write_text("<!doctype html><title>Target</title><p>Target</p>", "utf-8")
     (folder / "web" / ".hidden").write_text("EVIL", "utf-8")
     (folder / "outside.txt").write_text("EVIL", "utf-8")
     (folder / "policy.yaml").write_text(policy.format(**ports), "utf-8")
     (folder / "order.schema.json").write_text(json.dumps(SCHEMA), "utf-8")
     (folder / "neighbour.yaml").write_text(NEIGHBOUR.format(**ports), "utf-8")
-    text = CONFIG.format(port=server.port, fast=json.dumps(fast_path), issuer=ports["issuer"], client=CLIENT) + extra
-    if "audit:" not in extra:  # tests look at each refusal
-        text += "audit: {refusals: 1000000}\n"
-    (folder / "gateway.yaml").write_text(text, "utf-8")
-    file, variables = folder / "gateway.yaml", {"SECRET": SECRET}
+
+
+@asynccontextmanager
+async def _running_node(
+    folder: Path, server: Server, reloads: bool, mounted: int | None
+) -> AsyncIterator[AttackedNode]:
+    """Run a node; `mounted` is the port in the URLs of the application of which it is a part."""
+    file, variables = folder / "gateway.yaml", {"SECRET": SECRET, **KEYS}
     config = load_config(file, variables)
-    errors = Errors()
-    logging.getLogger().addHandler(errors)
+    app = build_app(config, (lambda: read_config(file, variables)) if reloads else None)
+    outer = web.Application()
+    if mounted is not None:
+        outer.add_domain(f"*localhost:{mounted}", app)
     try:
-        app = build_app(config, (lambda: read_config(file, variables)) if reloads else None)
-        outer = web.Application()
-        if mounted:
-            outer.add_domain(f"*localhost:{server.port}", app)
-        await server.start(outer if mounted else app)
-        yield AttackWorld(folder, config, server, backends, arrived, errors, app[RELOAD], app)
+        await server.start(outer if mounted is not None else app)
+        yield AttackedNode(folder, config, server, app)
     finally:
-        logging.getLogger().removeHandler(errors)
         await server.stop()
-        for backend in backends.values():
-            await backend.stop()

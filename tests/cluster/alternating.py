@@ -1,10 +1,11 @@
-"""A reverse proxy that sends each request to another gateway than the one before."""
+"""Load balancers that alternate: one of requests, and one of connections, whose bytes it does not touch."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import cycle
 
 import aiohttp
@@ -14,6 +15,50 @@ from tests.world import local_client
 
 OWN = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "content-length"})
 """Header fields of one connection, which are not passed on (RFC 9110, 7.6.1)."""
+
+
+@asynccontextmanager
+async def alternating_connections(listening: socket.socket, *ports: int) -> AsyncIterator[None]:
+    """Pass each connection to the next of `ports`, byte by byte, with its half-closes and its resets."""
+    turns = cycle(ports)
+    connections: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        connections.add(task)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", next(turns))
+            try:
+                await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+            finally:
+                far_writer.close()
+        except (OSError, asyncio.CancelledError):  # it is cancelled at the end of the test
+            writer.transport.abort()
+        finally:
+            writer.close()
+            connections.discard(task)
+
+    server = await asyncio.start_server(accept, sock=listening)
+    try:
+        yield
+    finally:
+        server.close()
+        for task in list(connections):
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy bytes until the end; a connection that breaks breaks the other one."""
+    try:
+        while part := await reader.read(65536):
+            writer.write(part)
+            await writer.drain()
+        with suppress(OSError):
+            writer.write_eof()
+    except OSError:
+        writer.transport.abort()
 
 
 @asynccontextmanager

@@ -223,15 +223,11 @@ async def test_a_gesture_ends_it_for_the_views_that_come_then(clock: Clock, stor
         assert (await tab_of(views)).asks() is Initiator.PAGE
 
 
-async def take(view: str) -> None:
-    """Make a process the owner of a view."""
-
-
 async def test_processes_know_of_each_others_calls(clock: Clock, store: DatabaseTaints) -> None:
     """A page that opens at another process is as tainted as one that opens beside; a person's gesture there ends it."""
     async with (
-        views_of(RULES, clock, taints=store, take=take) as here,
-        views_of(RULES, clock, taints=store, take=take) as there,
+        views_of(RULES, clock, taints=store, shared=True) as here,
+        views_of(RULES, clock, taints=store, shared=True) as there,
     ):
         tab = await tab_of(here)
         assert (await tab_of(there)).asks() is Initiator.PAGE
@@ -249,8 +245,8 @@ async def test_processes_know_of_each_others_calls(clock: Clock, store: Database
 async def test_a_gesture_at_another_process_does_not_end_a_later_call(clock: Clock, store: DatabaseTaints) -> None:
     """Its taint is stored again, also if an earlier one was stored; then the process is killed."""
     async with (
-        views_of(RULES, clock, taints=store, take=take) as killed,
-        views_of(RULES, clock, taints=store, take=take) as there,
+        views_of(RULES, clock, taints=store, shared=True) as killed,
+        views_of(RULES, clock, taints=store, shared=True) as there,
     ):
         tab = await tab_of(killed)
         await killed.taints.begin_call(tab.view, "call-1")
@@ -261,14 +257,14 @@ async def test_a_gesture_at_another_process_does_not_end_a_later_call(clock: Clo
         assert other.asks(gesture=0.0) is Initiator.PERSON
         await there.taints.taints.flush()
         assert await store.find((LOCAL.id, "cart")) == StoredTaint("model-call", "call-2")
-        async with views_of(RULES, clock, taints=store, take=take) as again:
+        async with views_of(RULES, clock, taints=store, shared=True) as again:
             assert (await tab_of(again)).asks() is Initiator.MODEL
 
 
 async def test_without_the_database_a_view_of_several_processes_is_tainted(tmp_path: Path, clock: Clock) -> None:
     """Nobody knows whether a model has called it; and no call enters a page unknown to the others."""
     database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
-    async with database, views_of(RULES, clock, taints=DatabaseTaints(database), take=take) as views:
+    async with database, views_of(RULES, clock, taints=DatabaseTaints(database), shared=True) as views:
         tab = await tab_of(views)
         engine, database._engine = database._engine, None
         assert (await tab_of(views)).asks() is Initiator.MODEL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 from aiohttp import web
@@ -16,12 +16,13 @@ from gateway.backends.websocket_frames import read_in_turn
 from gateway.doors.authorization import lacking_any
 from gateway.doors.bridge.bridge_state import BridgeState
 from gateway.doors.bridge.host_page import HostPage
-from gateway.doors.bridge.uploads import OpenBody
+from gateway.doors.bridge.uploads import Bodies, OpenBody
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import SECURE, no_websocket, opens_websocket, refusal_response
-from gateway.errors import MuxError
+from gateway.doors.responses import SECURE, no_websocket, opens_websocket, refusal_response, state_refusal
+from gateway.errors import MuxError, Refusal
 from gateway.eventloop.fair_share import RoundRobin
 from gateway.exchange.streams import BESIDE, OPEN_BYTES, OPEN_SECONDS
+from gateway.mcp.asgi import Ending
 from gateway.model import Principal
 
 PROTOCOL = "webmcp-gateway.v1"
@@ -123,36 +124,64 @@ class BridgeDoor:
             return refusal_response(400, "bad-request", "A body is JSON in UTF-8.")
         if not stored:
             return refusal_response(409, "body-refused", "This id is invalid, or already used.")
+        if self._state.elsewhere is not None:
+            try:
+                await self._state.elsewhere.announce(request.match_info["id"], request[PRINCIPAL])
+            except OSError:
+                self._state.bodies.release(request.match_info["id"])
+                return state_refusal("The body cannot be announced")
         return web.Response(status=204, headers=SECURE)
 
     async def _get_body(self, request: web.Request) -> web.StreamResponse:
         if (refusal := lacking_any(request, "bridge")) is not None:
             return refusal
-        id = request.match_info["id"]
-        content = self._state.bodies.take(id, request[PRINCIPAL].id)
-        if content is None:
-            return refusal_response(404, "unknown-body", "No such body waits; each can be taken once.")
-        self._state.bodies.release(id)
-        headers = {**SECURE, "cache-control": "no-store"}
-        if isinstance(content, OpenBody):
-            return await self._send_open(request, content, headers)
-        if isinstance(content, bytes):
-            return web.Response(body=content, content_type="application/octet-stream", headers=headers)
-        return web.Response(text=content, content_type="application/json", headers=headers)
+        id, principal = request.match_info["id"], request[PRINCIPAL]
+        bodies, rest = self._state.bodies, partial(self._state.views.precedence.rest, principal.id)
+        if (answer := await send_body(request, bodies, id, principal, rest)) is not None:
+            return answer
+        if self._state.elsewhere is not None:
+            from gateway.mcp.elsewhere import return_answer  # noqa: PLC0415  here, so that only nodes load it
 
-    async def _send_open(self, request: web.Request, body: OpenBody, headers: dict[str, str]) -> web.StreamResponse:
-        """Send a part of a stream while it arrives, until no more is there at once."""
-        answer = web.StreamResponse(headers={**headers, "content-type": "application/octet-stream"})
-        await answer.prepare(request)
-        sent, until, piece = 0, time.monotonic() + OPEN_SECONDS, body.first
-        while piece:
-            await answer.write(piece)
-            sent += len(piece)
-            if sent > OPEN_BYTES - BESIDE or time.monotonic() >= until:
-                break
-            await self._state.views.precedence.rest(request[PRINCIPAL].id)
-            piece = await body.more()
-        return answer
+            try:
+                async with self._state.elsewhere.open_body(id, principal) as held:
+                    if held is not None:
+                        return await return_answer(request, held, Ending())
+            except Refusal as error:
+                return refusal_response(error.status, error.reason, error.detail, dict(error.headers))
+        return refusal_response(404, "unknown-body", "No such body waits; each can be taken once.")
+
+
+async def send_body(
+    request: web.Request, bodies: Bodies, id: str, principal: Principal, rest: Callable[[], Awaitable[None]]
+) -> web.StreamResponse | None:
+    """Send a body that waits here for this caller; return None if there is none. `rest` is awaited between pieces."""
+    content = bodies.take(id, principal.id)
+    if content is None:
+        return None
+    bodies.release(id)
+    headers = {**SECURE, "cache-control": "no-store"}
+    if isinstance(content, OpenBody):
+        return await _send_open(request, content, headers, rest)
+    if isinstance(content, bytes):
+        return web.Response(body=content, content_type="application/octet-stream", headers=headers)
+    return web.Response(text=content, content_type="application/json", headers=headers)
+
+
+async def _send_open(
+    request: web.Request, body: OpenBody, headers: dict[str, str], rest: Callable[[], Awaitable[None]]
+) -> web.StreamResponse:
+    """Send a part of a stream while it arrives, until no more is there at once."""
+    answer = web.StreamResponse(headers={**headers, "content-type": "application/octet-stream"})
+    await answer.prepare(request)
+    sent, until, piece = 0, time.monotonic() + OPEN_SECONDS, body.first
+    while piece:
+        await answer.write(piece)
+        sent += len(piece)
+        if sent > OPEN_BYTES - BESIDE or time.monotonic() >= until:
+            break
+        await rest()
+        piece = await body.more()
+    return answer
 
 
 async def close_all(sockets: Sequence[web.WebSocketResponse], code: int, why: bytes) -> None:

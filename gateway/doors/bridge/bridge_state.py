@@ -14,7 +14,7 @@ from gateway.callers.entitlements import Admits, admit_all
 from gateway.callers.people import caller_fields, caller_of
 from gateway.crypto import SigningKeys, digest
 from gateway.doors.bridge.event_streams import EventStreams
-from gateway.doors.bridge.uploads import Bodies
+from gateway.doors.bridge.uploads import Bodies, BodiesElsewhere
 from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams
 from gateway.jsontext.reading import parse_json
@@ -164,6 +164,7 @@ class BridgeState:
     `admits`: whether a caller may use an app.
     `forwarder`: calls the tools of pages, for host pages.
     `event_streams`: lets pages read event streams themselves; None where another process may take their requests.
+    `elsewhere`: the bodies that other processes hold.
     """
 
     views: Views
@@ -180,6 +181,7 @@ class BridgeState:
     forwarder: Forwarder | None = None
     event_streams: EventStreams | None = None
     bodies: Bodies = field(default_factory=Bodies)
+    elsewhere: BodiesElsewhere | None = None
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))
     _lost: dict[str, _LostView] = field(default_factory=dict)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import secrets
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ from gateway.bounds import Area, Bound
 from gateway.contract import UploadedBody
 from gateway.crypto import digest
 from gateway.doors.bridge.bridge_state import CONNECTIONS, BridgeState, Ticket
-from gateway.doors.bridge.uploads import OpenBody
+from gateway.doors.bridge.uploads import BodiesElsewhere, OpenBody
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.responses import refusal_response, state_refusal
 from gateway.errors import MuxError, Reason, Refusal
@@ -354,8 +353,9 @@ class HostPage:
             return None
         if not self._state.admits(principal, app):
             return None
-        await self._state.views.take_over(id)
-        return self._state.views.move_bridged(principal, app, id)
+        moved = await self._state.views.take_over(id)
+        await self._state.views.taints.learn(principal, app)
+        return self._state.views.move_bridged(principal, app, id, moved)
 
     async def _begin(self, view: View, token: str, resumed: mux.Frame) -> None:
         """Announce the view to the page, and seat it; an unannounced view ends."""
@@ -401,6 +401,33 @@ class HostPage:
         views.connect(view, on_webmcp, on_ui)
 
     async def _route(self, frame: mux.Message) -> None:
+        if self._state.elsewhere is not None and (absent := self._absent_bodies(frame.message)):
+            fetch = asyncio.create_task(self._route_fetched(frame, absent, self._state.elsewhere))  # delays no other
+            self._checks.add(fetch)
+            fetch.add_done_callback(self._checks.discard)
+            return
+        await self._route_here(frame)
+
+    def _absent_bodies(self, message: dict[str, Json]) -> list[str]:
+        """Return the ids of bodies that a message names, and that no host page has sent to this process."""
+        params = message.get("params")
+        named = [mux.named_body(message), params.get(BYTES) if isinstance(params, dict) else None]
+        return [id for id in named if isinstance(id, str) and id != TOO_LARGE and not self._state.bodies.has(id)]
+
+    async def _route_fetched(self, frame: mux.Message, ids: Sequence[str], elsewhere: BodiesElsewhere) -> None:
+        """Fetch bodies that another process has received, then route the message that names them."""
+        if self._ticket is None:
+            return
+        for id in ids:
+            fetched = await elsewhere.fetch_body(id, self._ticket.principal)
+            if fetched is not None:
+                content = fetched[0].decode("utf-8", "replace") if fetched[1] else fetched[0]
+                self._state.bodies.put(id, self._ticket.principal.id, content)
+        if frame.view in self._seats:
+            with suppress(MuxError):  # the connection ends
+                await self._route_here(frame)
+
+    async def _route_here(self, frame: mux.Message) -> None:
         seat = self._seats[frame.view]
         try:
             message, beside = self._whole(frame.message), None
@@ -489,7 +516,8 @@ class HostPage:
         message = frame.message
         if self._ticket is None:
             return
-        split = await asyncio.to_thread(_split, message, own) if is_large(message) else _split(message, own)
+        id = self._state.bodies.new_id()
+        split = await asyncio.to_thread(_split, message, own, id) if is_large(message) else _split(message, own, id)
         if split is not None:
             id, named, text = split
             if self._state.bodies.put(id, self._ticket.principal.id, text):
@@ -499,7 +527,7 @@ class HostPage:
 
     def _aside(self, body: bytes, more: results.More | None) -> str | None:
         """Store the bytes of an answer for the host page; return their name, None if there is no room."""
-        id, ticket = secrets.token_urlsafe(24), self._ticket
+        id, ticket = self._state.bodies.new_id(), self._ticket
         content = body if more is None else OpenBody(body, more)
         return id if ticket is not None and self._state.bodies.put(id, ticket.principal.id, content) else None
 
@@ -523,9 +551,8 @@ def _has(sha256: str, html: str, earlier: Callable[[], Iterable[str]]) -> bool:
     return any(hashlib.sha256(page.encode("utf-8", "surrogatepass")).hexdigest() == sha256 for page in pages)
 
 
-def _split(message: dict[str, Json], own: bool) -> tuple[str, dict[str, Json], str] | None:
-    """Return an id, the message that names it, and the body, if the body must be sent beside the frame."""
+def _split(message: dict[str, Json], own: bool, id: str) -> tuple[str, dict[str, Json], str] | None:
+    """Return `id`, the message that names it, and the body, if the body must be sent beside the frame."""
     if not mux.is_large(message) and (own or not names_bytes(message)):
         return None
-    id = secrets.token_urlsafe(24)
     return id, *mux.split_body(message, id)

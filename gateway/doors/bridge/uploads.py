@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -15,7 +17,8 @@ from gateway.arriving import SILENCE, SLOWEST, NoRoom, whole
 from gateway.bounds import Area, Bound, Shares, size
 from gateway.errors import MuxError
 from gateway.jsontext.sizes import AT_ONCE, is_bulky, why
-from gateway.model import LARGEST_BODY
+from gateway.model import LARGEST_BODY, Principal
+from gateway.ports.nodes import NodeAnswer
 
 LIFE = 60.0
 """Seconds that a body waits to be taken."""
@@ -74,6 +77,22 @@ class OpenBody:
         return len(self.first)
 
 
+class BodiesElsewhere(Protocol):
+    """The bodies that other processes hold: `Handovers` in `gateway.cluster`."""
+
+    async def announce(self, id: str, principal: Principal) -> None:
+        """Let other processes find a body that a host page has sent to this one. Raises OSError."""
+        ...
+
+    async def fetch_body(self, id: str, principal: Principal) -> tuple[bytes, bool] | None:
+        """Return a body that a host page has sent to another process, and whether it is JSON; None without one."""
+        ...
+
+    def open_body(self, id: str, principal: Principal) -> AbstractAsyncContextManager[NodeAnswer | None]:
+        """Yield the answer with a body of another process; None without one. Raises `Refusal`."""
+        ...
+
+
 @dataclass(slots=True)
 class _Body:
     """`content` is None before its arrival, and after it was taken; `size` is the number of bytes received."""
@@ -85,9 +104,17 @@ class _Body:
 
 
 class Bodies:
-    """The waiting bodies: of `room` bytes in all, `each` for one principal."""
+    """The waiting bodies: of `room` bytes in all, `each` for one principal. `new_id` makes the ids of answers."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, room: int = ROOM, each: int = ROOM_EACH) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        room: int = ROOM,
+        each: int = ROOM_EACH,
+        new_id: Callable[[], str] = lambda: secrets.token_urlsafe(24),
+    ) -> None:
+        self.new_id = new_id
         self._clock = clock
         self._places = Shares(EACH, MOST)
         self._bodies: dict[str, _Body] = {}
@@ -136,6 +163,10 @@ class Bodies:
             if body.content is None:
                 self.release(id)
         return True
+
+    def has(self, id: str) -> bool:
+        """Return whether a body with this id waits here, or was taken and is counted."""
+        return id in self._bodies
 
     def take(self, id: str, principal: str) -> str | bytes | OpenBody | None:
         """Return the body, once, if it was put for this principal. Bytes are counted until they are released."""

@@ -1,0 +1,114 @@
+"""The taints of views at several nodes: each node with views that share theirs is told of a model's call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from http import HTTPStatus
+from typing import Any, Final
+
+from gateway.cluster.forwards import NOBODY, TOLD_WITHIN, ForwardedRequest, Forwards
+from gateway.cluster.lease import ADOPT_AFTER
+from gateway.cluster.messages import TAINTS, AboutTaint, write_about
+from gateway.cluster.node import ClusterNode
+from gateway.errors import OwnerGone, Reason, Refusal
+from gateway.ports.nodes import NodeRow
+from gateway.ports.views import StoredTaint, TaintGroup, TaintKey
+
+KNOWN: Final = 65_536
+"""Principals and apps whose taint other nodes are known to have; beyond that, all are told anew."""
+
+PATIENCE: Final = ADOPT_AFTER + 2.0
+"""Seconds that a call waits for a node that does not answer."""
+
+PAUSE: Final = 0.5
+"""Seconds until it is told once more."""
+
+_TOLD: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
+"""The statuses of nodes that know it, or that have an earlier version, which shares no taints."""
+
+log = logging.getLogger(__name__)
+
+
+class ClusterTaints:
+    """The port `OtherTaints`. A call of which another living node cannot be told is refused."""
+
+    def __init__(self, node: ClusterNode, forwards: Forwards) -> None:
+        self._node = node
+        self._forwards = forwards
+        self._told: dict[tuple[TaintKey, TaintGroup], set[str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def tell(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
+        """Taint the views of a group at other nodes; wait for one that does not answer until its lease has ended.
+
+        Raises `Refusal` if it does not answer, and renews its lease.
+        """
+        about = AboutTaint(key, group, (taint.evidence, taint.call))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while untold := self._untold(key, group):
+                    answers = await asyncio.gather(*(self._send(row, about) for row in untold))
+                    for row, took_note in zip(untold, answers, strict=True):
+                        if took_note:
+                            self._told.setdefault((key, group), set()).add(row.announced.incarnation)
+                    if not all(answers):
+                        await asyncio.sleep(PAUSE)
+        except TimeoutError:
+            detail = "Another process of the gateway does not answer, which must know of this call. Try again."
+            raise Refusal(Reason.STATE_UNAVAILABLE, detail, headers=[("retry-after", "2")]) from None
+
+    def tell_soon(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
+        """Do the same in the background."""
+        if self._untold(key, group):
+            self._spawn(self._tell_or_log(key, group, taint))
+
+    def ended(self, key: TaintKey, after: Callable[[], Awaitable[object]]) -> None:
+        """Let other nodes know that a person acted in a view: they tell this one of the next call.
+
+        That is in the background, once `after` has ended, such as the removal from the database of what others put
+        back if they have such a view, too.
+        """
+        self.note_ended(key)
+        self._spawn(self._end(key, after))
+
+    def note_ended(self, key: TaintKey) -> None:
+        """Note that views of this key at another node may be untainted now, so that it is told of the next call."""
+        for group in TaintGroup:
+            self._told.pop((key, group), None)
+
+    def _untold(self, key: TaintKey, group: TaintGroup) -> list[NodeRow]:
+        if len(self._told) > KNOWN:
+            self._told.clear()
+        told = self._told.get((key, group), ())
+        return [row for row in self._node.others() if row.signed and row.announced.incarnation not in told]
+
+    async def _tell_or_log(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
+        try:
+            await self.tell(key, group, taint)
+        except Refusal as refusal:
+            log.warning("a page's report of a model's call did not reach all nodes: %s", refusal.detail)
+
+    async def _end(self, key: TaintKey, after: Callable[[], Awaitable[object]]) -> None:
+        await after()
+        about = AboutTaint(key, TaintGroup.ALONE)
+        await asyncio.gather(*(self._send(row, about) for row in self._untold(key, TaintGroup.ALONE)))
+
+    async def _send(self, row: NodeRow, about: AboutTaint) -> bool:
+        """Return whether a node took note of a message, or has no views any more."""
+        headers = {"content-type": "application/msgpack", "host": "node"}
+        request = ForwardedRequest(NOBODY, "", "POST", TAINTS, write_about(about), headers)
+        try:
+            async with asyncio.timeout(TOLD_WITHIN), self._forwards.send_once(row, request) as answer:
+                return answer.status in _TOLD
+        except OwnerGone:
+            return True
+        except (Refusal, OSError) as error:
+            log.info("the node %s does not answer: %s", row.announced.name, error)
+            return False
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
