@@ -192,10 +192,15 @@ const bundles: Record<string, InlineConfig> = {
     build: {
       outDir: "packages/host/dist",
       target: "es2022",
-      lib: { entry: "src/host/index.ts", formats: ["es"], fileName: () => "index.js" },
-      rolldownOptions: { external: /^@modelcontextprotocol\// },
+      lib: { entry: { index: "src/host/index.ts", react: "src/host/react.ts" }, formats: ["es"] },
+      rolldownOptions: {
+        // The components import the other file, so that a page which uses both has one of each class.
+        external: (id, importer) => /^(@modelcontextprotocol\/|react$)/.test(id) || (id === "./index" && importer?.endsWith("/host/react.ts") === true),
+        output: { banner: ({ name }) => (name === "react" ? '"use client";' : "") },
+      },
     },
     plugins: [
+      { name: "whole-names", renderChunk: (code) => code.replace('from "./index"', 'from "./index.js"') },
       {
         name: "with-proxy-types-and-license",
         closeBundle() {

@@ -16,7 +16,7 @@ from gateway.documents import Report, Section, load
 from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError
 from gateway.policy import Network, parse_network
-from gateway.policy.destinations import canonical_url, parse_origin
+from gateway.policy.destinations import canonical_origin, canonical_url, parse_origin
 
 
 def network(section: Section, default: str, folder: Path | None = None) -> Network:
@@ -81,10 +81,23 @@ def origin(section: Section, key: str, default: str = "") -> str:
     """Read a canonical origin, by default `default`, which may be empty."""
     text = section.text(key, default)
     try:
-        return parse_origin(text) if text else ""
+        return _browser_origin(text) if text else ""
     except ValueError as error:
         section.problem(str(error), key)
         return ""
+
+
+def _browser_origin(text: str) -> str:
+    """Return an origin as browsers send it: without zeros before its port, and with the shortest IPv6 address.
+
+    Raises `ValueError` if it is not an origin.
+    """
+    scheme, _, authority = parse_origin(text).partition("://")
+    host, colon, port = (authority, "", "") if authority.endswith("]") else authority.partition(":")
+    if authority.startswith("["):
+        address, _, rest = authority[1:].partition("]")
+        host, colon, port = f"[{ipaddress.IPv6Address(address)}]", rest[:1], rest[1:]
+    return canonical_origin(scheme, f"{host}{colon}{int(port)}" if colon else host)
 
 
 def app_origin(section: Section, key: str, default: str) -> str:
@@ -97,7 +110,7 @@ def app_origin(section: Section, key: str, default: str) -> str:
         return ""
     try:
         parse_origin(f"{scheme}{separator}{first.replace(_APP, 'app')}.{rest}")
-        plain = parse_origin(f"{scheme}{separator}{rest}")
+        plain = _browser_origin(f"{scheme}{separator}{rest}")
     except ValueError as error:
         section.problem(str(error), key)
         return ""
@@ -114,7 +127,7 @@ def frame_origin(section: Section, key: str, default: str) -> str:
         if first != _ID or not dot:
             raise ValueError(f"each app and person needs a separate host: write {_ID} as its first label")
         parse_origin(f"{scheme}{separator}id.{rest}")
-        plain = parse_origin(f"{scheme}{separator}{rest}")
+        plain = _browser_origin(f"{scheme}{separator}{rest}")
     except ValueError as error:
         section.problem(f"{error}; an example is https://{_ID}.views.example.org", key)
         return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.element_host import plain_host
+from tests.browser.element_host import SPEAK, app_in, in_app, plain_host, until, until_app
 from tests.browser.test_display_modes import app, item
 from tests.browser.test_npm_module import BROWSER, TSCONFIG, run
 
@@ -69,22 +69,22 @@ export const context = buildMcpHostContext(app instanceof McpApp ? app : null).t
 
 REACT = """
 import { useRef } from "react";
-import type { McpApp, McpAppItem } from "webmcp-gateway-host/react";
+import { McpApp, McpAppItem } from "webmcp-gateway-host/react";
 
 export function Page({ item, dark }: { item: McpAppItem; dark: boolean }) {
   const app = useRef<McpApp>(null);
   return (
     <main>
-      <mcp-app
+      <McpApp
         ref={app} gateway="" app="cart" title="Cart" displayMode="pip" className="app" tools={undefined}
         hostContext={{ theme: dark ? "dark" : "light" }}
         onCallTool={({ name }, { signal }) => ({ content: [], name, over: signal.aborted })}
         onmcp-app-size-changed={(event) => console.log(event.detail.height satisfies number | undefined)}
         onmcp-app-open-link={(event) => event.detail.respondWith(event.detail.url.startsWith("https:"))}
       />
-      <mcp-app-item item={item} options={{ gateway: "", eager: true }} onClick={() => app.current?.retry()} />
+      <McpAppItem item={item} options={{ gateway: "", eager: true }} onClick={() => app.current?.retry()} />
       {/* @ts-expect-error: a title is required */}
-      <mcp-app gateway="" app="cart" />
+      <McpApp gateway="" app="cart" />
     </main>
   );
 }
@@ -112,7 +112,7 @@ def test_it_holds_the_element_its_types_and_the_proxy(project: Path) -> None:
     files = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
     others = {name for name in files if not name.startswith("dist/types/")}
     sandbox = {"dist/sandbox/proxy.html"}
-    assert others == {"README.md", "package.json", "dist/LICENSE", "dist/index.js", *sandbox}
+    assert others == {"README.md", "package.json", "dist/LICENSE", "dist/index.js", "dist/react.js", *sandbox}
     package = json.loads((installed / "package.json").read_text("utf-8"))
     view = json.loads((BROWSER / "package.json").read_text("utf-8"))
     assert package["version"] == view["version"]
@@ -175,3 +175,58 @@ async def test_items_follow_their_calls_in_frameworks(project: Path, page: Page)
                 await page.evaluate("(next) => setItem(next)", {**item(1), **call, **news})
             await expect(told).to_have_text('input-partial {"city":"Li"}; input {"city":"Lisbon"}; result {"days":3}')
             await expect(app(page, 1).locator("#note")).to_have_value("kept")
+
+
+SAVE = """
+window.saves = true;
+addEventListener("message", async ({ data }) => {
+  if (data.method !== "ui/resource-teardown") return;
+  await call("save");
+  tell({ id: data.id, result: {} });
+});"""
+"""The app calls a tool before it ends."""
+
+
+async def test_a_page_that_was_rendered_on_a_server_is_hydrated_and_navigates(project: Path, page: Page) -> None:
+    """As in Next: React's server writes the page, its client takes over, and a router shows others in its place.
+
+    Properties, handlers and listeners reach the element in both ways, no rendering loads an app again, and an app that
+    is navigated away from saves its state.
+    """
+    folder = Path(__file__).parent / "frameworks/host"
+    for name in ("next_like.mjs", "next_like_build.mjs"):
+        (project / name).write_text((folder / name).read_text("utf-8"), "utf-8")
+    html = run("node", "next_like_build.mjs", cwd=project)
+    assert "<mcp-app " in html
+    problems: list[str] = []
+    page.on("console", lambda one: problems.append(one.text) if one.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    async with plain_host() as host:
+        settings = {"sandboxUrl": host.sandbox, "html": host.app(SPEAK + SAVE)}
+        host.pages["/page.js"] = (project / "dist/next_like.js").read_text("utf-8")
+        script = f"<script>window.settings = {json.dumps(settings).replace('</', '<' + chr(92) + '/')}</script>"
+        tail = "<script type=module src=/page.js></script>"
+        for path in ("/", "/two"):
+            host.pages[path] = (
+                f"<!doctype html>{script}<div id=root>{run('node', 'server.mjs', path, cwd=project)}</div>{tail}"
+            )
+        await page.goto(host.origin)
+        out = app_in(page).locator("#out")
+        await expect(out).to_contain_text("ready")
+        assert await in_app(page, "told.hostContext.locale") == "de-CH"
+        assert (await in_app(page, "call('count')"))["result"]["structuredContent"] == {"count": 0}
+        await page.get_by_role("button", name="Count").click()
+        assert (await in_app(page, "call('count')"))["result"]["structuredContent"] == {"count": 1}
+        await page.get_by_role("link", name="Two").click()
+        await expect(page.get_by_role("heading")).to_have_text("Page /two")
+        await expect(out).to_contain_text("ready")
+        assert (await until_app(page, "heard.find(({ params }) => params?.arguments)"))["params"] == {
+            "arguments": {"page": "/two"}
+        }
+        await page.go_back()
+        await expect(page.get_by_role("heading")).to_have_text("Page /")
+        await expect(out).to_contain_text("ready")
+        await until(page, 'JSON.stringify(events) === \'["/","/two","/"]\'')
+        await until(page, 'JSON.stringify(saved) === \'["/","/two"]\'')
+        assert await page.evaluate("document.querySelectorAll('iframe').length") == 0  # all are in shadow trees
+        assert problems == []

@@ -16,7 +16,7 @@ from playwright.async_api import Page, expect
 
 from gateway.callers.token_exchange import ACCESS_TOKEN, GRANT
 from gateway.doors import issuers
-from tests.browser.element_host import app_in
+from tests.browser.element_host import app_in, plain_host
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.world import Server, World, running
@@ -143,3 +143,25 @@ async def test_a_page_of_another_origin_embeds_an_app_in_three_lines(
         while chat.answers[before:].count(400) == 0:  # the bridge was cut, and there is no token any more
             await asyncio.sleep(0.1)
         assert set(chat.answers[:before]) == {200}
+
+
+async def test_a_page_whose_entry_is_gone_after_a_restart_says_so(page: Page, tmp_path: Path) -> None:
+    """The gateway is back without `hosts`: the app ends with the remedy, and "Try again" shows it once it is named."""
+    async with plain_host() as host, asyncio.timeout(240):
+        entry = f"hosts: [{{origin: '{host.origin}', apps: [cart]}}]"
+        async with running(tmp_path, extra=entry) as world:
+            host.pages["/"] = PAGE.format(gateway=world.console).partition("<script>const")[0]
+            await page.goto(host.origin)
+            await expect(app_in(page).locator("[data-item-id]").first).to_be_visible()
+            settings = tmp_path / "gateway.yaml"
+            named = settings.read_text("utf-8")
+            await world.gateway.stop()
+            settings.write_text(named.replace(entry, ""), "utf-8")
+            await world.start_gateway()
+            alert = page.get_by_role("alert")
+            await expect(alert).to_contain_text(f"`hosts` in its gateway.yaml does not name {host.origin}")
+            await world.gateway.stop()
+            settings.write_text(named, "utf-8")
+            await world.start_gateway()
+            await page.get_by_role("button", name="Try again").click()
+            await expect(app_in(page).locator("[data-item-id]").first).to_be_visible()

@@ -44,6 +44,22 @@ def test_a_host_may_open_apps_and_upstreams(tmp_path: Path) -> None:
     assert (local.issuer, local.client_id) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ("https://chat.example.com:08443", "https://chat.example.com:8443"),
+        ("https://chat.example.com:00443", "https://chat.example.com"),
+        ("http://[0:0:0:0:0:0:0:1]:05173", "http://[::1]:5173"),
+        ("http://[0::0001]", "http://[::1]"),
+        ("http://LOCALHOST:080", "http://localhost"),
+    ],
+)
+def test_an_origin_is_compared_as_browsers_send_it(tmp_path: Path, written: str, sent: str) -> None:
+    """Else an entry would match no request."""
+    [host] = load_hosts(tmp_path, f"- {{origin: '{written}', apps: [cart]}}", "[none]")
+    assert host.origin == sent
+
+
 CHAT = "origin: https://chat.example.com, apps: [cart]"
 AT, KEY = "issuer: https://login.example.com", "client_secret: kX4chat-secret-Q9v7Lr2m"
 

@@ -257,8 +257,9 @@ export class MountedApp {
       const open = await this.openView();
       if (generation === this.generation) this.adopt(open);
       else open.close("gone");
-    } catch {
-      const text = `${this.options.app} could not be opened again.`;
+    } catch (error) {
+      const why = error instanceof BridgeError || error instanceof TypeError ? ` ${error.message}` : "";
+      const text = `${this.options.app} could not be opened again.${why}`;
       if (generation === this.generation) this.end({ reason: "failed", text });
     }
     return generation === this.generation && this.open !== null;

@@ -1,5 +1,6 @@
 /** The values of the attributes of `<mcp-app>`: a property has the value of its attribute, and is not reflected. */
 import type { McpUiHostContext } from "@modelcontextprotocol/ext-apps/app-bridge";
+import { attempt } from "../../view/attempt";
 import { plainContext } from "./host-context";
 import { ATTRIBUTES, parseAttribute, parseProperty, TIMEOUT, type AttributeName, type DisplayMode, type ListedTool } from "./options";
 
@@ -9,8 +10,11 @@ const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
 /** Properties of every HTML element. */
 const NATIVE: ReadonlySet<AttributeName> = new Set(["title", "aria-label"]);
 
+/** A framework rendered the element on a server: it sets its properties before it removes this attribute. */
+export const HYDRATING = "data-hydrating";
+
 export abstract class AppAttributes extends Base {
-  static readonly observedAttributes: readonly string[] = Object.keys(ATTRIBUTES);
+  static readonly observedAttributes: readonly string[] = [...Object.keys(ATTRIBUTES), HYDRATING];
 
   declare gateway: string | undefined;
   declare app: string | undefined;
@@ -50,8 +54,9 @@ export abstract class AppAttributes extends Base {
     this.setValue("timeout", given);
   }
 
-  attributeChangedCallback(name: AttributeName, before: string | null, text: string | null): void {
+  attributeChangedCallback(name: AttributeName | typeof HYDRATING, before: string | null, text: string | null): void {
     if (before === text) return;
+    if (name === HYDRATING) return this.scheduleUpdate();
     if (NATIVE.has(name)) return this.receiveValue(name);
     try {
       const value = parseAttribute(name, text);
@@ -61,6 +66,9 @@ export abstract class AppAttributes extends Base {
       this.report("bad-attribute", (error as Error).message);
     }
   }
+
+  /** Show the app, if it is to be shown, after all changes of a moment. */
+  protected abstract scheduleUpdate(): void;
 
   /** An attribute or its property has another value. */
   protected abstract receiveValue(name: AttributeName): void;
@@ -73,12 +81,15 @@ export abstract class AppAttributes extends Base {
   }
 
   protected setValue(name: AttributeName, given: unknown): void {
+    const before = this.values.get(name);
     try {
       this.values.set(name, parseProperty(name, given));
     } catch (error) {
       return this.report("bad-attribute", (error as Error).message);
     }
-    this.receiveValue(name);
+    // Frameworks make a new object at each rendering: an equal one must not show the app anew.
+    const isSame = "remounts" in ATTRIBUTES[name] && attempt(() => isEqual(before, this.values.get(name))) === true;
+    if (!isSame) this.receiveValue(name);
   }
 
   /** Take the properties that were set before the element was defined. */
@@ -107,4 +118,10 @@ export abstract class AppAttributes extends Base {
       });
     }
   }
+}
+
+function isEqual(one: unknown, other: unknown): boolean {
+  if (typeof one !== "object" || typeof other !== "object") return one === other;
+  const text = JSON.stringify(one);
+  return text !== undefined && text === JSON.stringify(other);
 }

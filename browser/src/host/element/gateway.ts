@@ -163,8 +163,10 @@ export class GatewayConnection {
       first.resolve(offer);
       return offer.ticket;
     };
-    const refuse = (error: unknown): never => {
+    const refuse = async (error: unknown): Promise<never> => {
       first.reject(this.explain(error));
+      // Such a refusal lasts: after a few of them, the bridge ends its views with these words.
+      if (error instanceof TypeError && (await this.isRunning())) throw new GatewayRefusal(403, `\`hosts\` in its gateway.yaml does not name ${location.origin}.`);
       throw error;
     };
     const bridge = connectBridge({ apps: [], csrf: "", base: this.base, http: { ...http, ticket: (...given) => ticket(...given).catch(refuse) } });
@@ -174,6 +176,11 @@ export class GatewayConnection {
       this.bridge = undefined;
       throw error;
     });
+  }
+
+  /** Whether the gateway serves a file that pages of all origins may read. */
+  private isRunning(): Promise<boolean> {
+    return fetch(new URL("host/mcp-app.js", this.base), { method: "HEAD", cache: "no-store" }).then(({ ok }) => ok, () => false);
   }
 
   /** The error with its remedy: a page of another origin is named in the gateway's configuration, and has a token. */

@@ -4,7 +4,7 @@ import type { CallToolResult, ListToolsResult, Transport } from "@modelcontextpr
 import type { JsonObject } from "../../mux";
 import { createGate } from "../../view/http/gate";
 import type { Ending, InitializeParams } from "../view";
-import { AppAttributes } from "./attributes";
+import { AppAttributes, HYDRATING } from "./attributes";
 import { announce, consult, type ErrorCode } from "./events";
 import { gatewayAt, gatewayBase } from "./gateway";
 import type { Handlers } from "./handlers";
@@ -274,12 +274,12 @@ export class McpApp extends AppAttributes implements Handlers {
   }
 
   /** One showing for all changes of a moment. */
-  private scheduleUpdate(): void {
+  protected scheduleUpdate(): void {
     if (this.updating) return;
     this.updating = true;
     queueMicrotask(() => {
       this.updating = false;
-      if (!this.isConnected || !this.outdated) return;
+      if (!this.isConnected || !this.outdated || this.hasAttribute(HYDRATING)) return;
       if (!this.begun) this.begin();
       // Behind a tile, nothing is loaded before the person opens it.
       if (!this.surface.isShown) return;
