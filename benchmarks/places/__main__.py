@@ -66,7 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure; exit code 1 with a reason on failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.places", description="Measure a page in three places.")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each place")
-    rounds = parser.parse_args(arguments).rounds
+    names = [name for name, _ in TASKS]
+    parser.add_argument("--task", action="append", choices=names, help="what is measured; all by default")
+    given = parser.parse_args(arguments)
+    rounds, tasks = given.rounds, [(name, amount) for name, amount in TASKS if name in (given.task or names)]
     try:
         # A browser may still write while its folder is removed.
         with (
@@ -74,12 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             Processes(Path(folder)) as processes,
         ):
             print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-            _measure(Path(folder), processes, rounds)
+            _measure(Path(folder), processes, rounds, tasks)
     except BenchmarkError as error:
         sys.exit(str(error))
 
 
-def _measure(folder: Path, processes: Processes, rounds: int) -> None:
+def _measure(folder: Path, processes: Processes, rounds: int, tasks: Sequence[tuple[str, int]]) -> None:
     backend = processes.start("backend", module("benchmarks.places.backend")).port
     port = free_port()
     config = folder / "gateway.yaml"
@@ -96,15 +99,15 @@ def _measure(folder: Path, processes: Processes, rounds: int) -> None:
     times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number in range(-1, rounds):  # the first turn of each place is not counted: connections and code are new
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        for place, what, taken in _round(backend):
+        for place, what, taken in _round(backend, tasks):
             if number >= 0:
                 times[what][place].extend(taken)
     print_table({what: {place: statistics.median(all_) for place, all_ in by.items()} for what, by in times.items()})
 
 
-def _round(backend: int) -> Iterator[tuple[str, str, list[float]]]:
+def _round(backend: int, tasks: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str, list[float]]]:
     """Let each place do each task in turn; yield what it measured, in milliseconds."""
-    for measure, amount in TASKS:
+    for measure, amount in tasks:
         for place in PLACES:
             result = _run(backend, place, {"measure": measure, "amount": amount})
             if "error" in result:
@@ -127,7 +130,8 @@ def print_table(medians: Mapping[str, Mapping[str, float]]) -> None:
     """Print the medians of each place, and how many times another place's the view takes."""
     print(_HEAD)
     for what, than, goal in GOALS:
-        by = medians[what]
+        if (by := medians.get(what)) is None:
+            continue
         ratio = by["view"] / by[than]
         figures = " | ".join(f"{by[place]:.1f}" for place in PLACES)
         verdict = "met" if ratio <= goal else "not met"

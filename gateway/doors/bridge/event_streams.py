@@ -105,10 +105,10 @@ async def _copy(request: web.Request, read: ReadEvents) -> web.StreamResponse:
             writer.send_headers()
         while not has_ended:
             response = await read(PULSE)
+            has_ended = response.part is None or response.part.last
             if response.part is None:  # the refusal in place of the rest
                 _cut_off(request)
                 return answer
-            has_ended = response.part.last
             if response.body:
                 body = response.body if has_begun else response.body.removeprefix(BOM)  # a comment may precede it
                 has_begun, line_ended = True, body.endswith(b"\n")

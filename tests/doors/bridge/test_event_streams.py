@@ -33,10 +33,23 @@ FRAME = {"origin": "null", "sec-fetch-site": "cross-site", "sec-fetch-mode": "co
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     """Yield a view of an app whose backend sends events."""
     backend, server = Backend(), Server()
-    await server.start(backend.app())
+    app = backend.app()
+
+    async def broken(request: web.Request) -> web.StreamResponse:
+        begun = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await begun.prepare(request)
+        await begun.write(b"data: one\n\n")
+        await backend.news.get()
+        assert request.transport is not None
+        request.transport.abort()
+        return begun
+
+    app.router.add_get("/broken", broken)
+    await server.start(app)
+    policy = f"{POLICY}  - {{{{path: /broken, methods: [GET], stream: true}}}}\n"
     try:
         async with (
-            running(tmp_path, policy=POLICY.format(port=server.port)) as world,
+            running(tmp_path, policy=policy.format(port=server.port)) as world,
             console(world) as client,
             connected(world, client) as host,
         ):
@@ -174,6 +187,18 @@ async def test_a_revoked_caller_is_cut_off(tmp_path: Path) -> None:
                     assert stream.status == 404
         finally:
             await server.stop()
+
+
+async def test_a_stream_that_breaks_off_is_no_whole_one(place: Place) -> None:
+    """The page hears of it, and the record has one entry of the request, which gives the reason."""
+    url = str((await answer(place, url="/broken"))["headers"][EVENTS_AT])
+    async with reading(place, url) as stream:
+        assert await stream.content.readany() == b"data: one\n\n"
+        place.backend.news.put_nowait(None)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await stream.read()
+    entries = [line["fields"] for line in place.world.records() if line["fields"].get("reason")]
+    assert [entry["reason"] for entry in entries] == ["backend-protocol"]
 
 
 async def test_a_page_that_leaves_ends_the_backends_request(place: Place) -> None:
