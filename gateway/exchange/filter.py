@@ -31,15 +31,15 @@ MASK: Final = "***"
 SHORTEST: Final = 8
 """Characters of the shortest injected value that is searched for: shorter ones occur in any text."""
 
-_WIDEST: Final = len(r"\u0041")
-"""Bytes of the longest form of a byte, in JSON; a byte in a URL in a URL, `%2541`, is shorter."""
-
 _ESCAPES: Final = (
     (b"\\", re.compile(rb"\\(?:u00(?P<hex>[0-9A-Fa-f]{2})|(?P<same>.))", re.DOTALL)),
     *((b"%", re.compile(rb"%%%b(?P<hex>[0-9A-Fa-f]{2})(?P<same>(?!))?" % (b"25" * level))) for level in (2, 1, 0)),
 )
 """Escaped bytes of JSON, and of URLs, where a URL in a URL is encoded again."""
 
+
+Place = Callable[[int, int], tuple[int, int]]
+"""Returns the positions in a text of those in the text without its escapes."""
 
 _FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
 """From base64 to base64url."""
@@ -66,10 +66,11 @@ class SecretRedactor:
         """Return `data` with every secret masked, in each form of `_forms`, or if it is escaped as in JSON."""
         for secret in self._secrets:
             masked = data
-            if b"\\" in data and _may_be_escaped(data, secret):
-                masked = _mask_plain(masked, *_unescape(masked, _ESCAPE), secret)
-                if _may_be_escaped(masked, secret):
-                    masked = _disguise(secret).sub(MASK.encode(), masked)
+            if b"\\" in data and secret.replace(b"\\", b"") in _without_escapes(data):
+                for plain_secret, bare in _plain_forms(secret):
+                    if bare:
+                        masked = masked.replace(secret, MASK.encode())  # with its last backslashes
+                    masked = _mask_plain(masked, *_unescape(masked, _ESCAPE, bare=bare), plain_secret)
             for form in _forms(secret):
                 if form in masked:
                     masked = masked.replace(form, MASK.encode())
@@ -100,9 +101,9 @@ class SecretRedactor:
 
     def _mask_escaped(self, data: bytes, escape: re.Pattern[bytes]) -> bytes:
         """Mask the secrets in what `data` is without its escapes, in time that is linear in its length."""
-        plain, source = _unescape(data, escape)
+        plain, place = _unescape(data, escape)
         for secret in self._secrets:
-            if (masked := _mask_plain(data, plain, source, secret)) is not data:
+            if (masked := _mask_plain(data, plain, place, secret)) is not data:
                 return self._mask_escaped(masked, escape)  # anew: the escapes of the rest have moved
         return data
 
@@ -129,14 +130,36 @@ class SecretRedactor:
 
     def _end(self, data: bytes) -> int:
         """Return where to cut `data`, so that no secret crosses the cut and none may begin before it and end later."""
-        end, before = len(data) - max(_beginning(data, secret) for secret in self._secrets), -1
+        end, spans = len(data), list[tuple[int, int]]()
+        for secret in self._secrets:
+            for form in _forms(secret):
+                end = min(end, len(data) - _beginning(data, form))
+                spans += _places(data, form)
+        if b"\\" in data:
+            end = min(end, self._escaped_end(data, spans))
+        before = -1
         while end != before:
             before = end
-            for secret in self._secrets:
-                near = _disguise(secret).finditer(
-                    data, max(0, end - max(_WIDEST * len(secret), len(_forms(secret)[0])))
-                )
-                end = next((match.start() for match in near if match.start() < end < match.end()), end)
+            for start, stop in sorted(spans, reverse=True):
+                if start < end < stop:
+                    end = start
+            backslashes = end - len(data[:end].rstrip(b"\\"))
+            end -= backslashes % 2  # the first half of an escape
+        return end
+
+    def _escaped_end(self, data: bytes, spans: list[tuple[int, int]]) -> int:
+        """Return where to cut `data` for secrets that are written with escapes; add their places to `spans`."""
+        partial = _PARTIAL.search(data)
+        whole, end = (data, len(data)) if partial is None else (data[: partial.start()], partial.start())
+        quick = _without_escapes(whole)
+        for secret in self._secrets:
+            if b"\\" not in secret and not (secret in quick or _beginning(quick, secret)):
+                continue
+            for form, bare in _plain_forms(secret):
+                plain, place = _unescape(whole, _ESCAPE, bare=bare)
+                spans += (place(*span) for span in _places(plain, form))
+                if begun := _beginning(plain, form):
+                    end = min(end, place(len(plain) - begun, len(plain))[0])
         return end
 
 
@@ -154,20 +177,16 @@ def _may_hold(headers: Headers, secrets: tuple[bytes, ...]) -> bool:
     return b"\\" in data or any(form in data for secret in secrets for form in _forms(secret))
 
 
-@lru_cache(maxsize=64)
-def _disguise(secret: bytes) -> re.Pattern[bytes]:
-    """Match a secret whose characters may be escaped as in JSON (`\\u0041`, `\\/`), or another of its forms."""
-    text = secret.decode("latin-1")
-    escaped = b"".join(rb"(?:\\u(?i:%04x)|\\?%b)" % (ord(char), re.escape(char.encode())) for char in text)
-    return re.compile(b"|".join((escaped, *map(re.escape, _forms(secret)))))
+def _unescape(data: bytes, escape: re.Pattern[bytes], *, bare: bool = False) -> tuple[bytes, Place]:
+    """Return what `data` is without its escapes, and a function that returns where in `data` a piece of it is.
 
-
-def _unescape(data: bytes, escape: re.Pattern[bytes]) -> tuple[bytes, Callable[[int], int]]:
-    """Return what `data` is without its escapes, and a function that returns where in `data` a byte of it begins."""
+    `bare`: also without the backslashes that they mean.
+    """
     plain, marks, sources, at = bytearray(), array("Q"), array("Q"), 0
     for match in escape.finditer(data):
         plain += data[at : match.start()]
-        plain += match["same"] or bytes((int(match["hex"], 16),))
+        char = match["same"] or (bytes((int(match["hex"], 16),)) if match["hex"] else b"")
+        plain += b"" if bare and char == b"\\" else char
         at = match.end()
         marks.append(len(plain))
         sources.append(at)
@@ -177,28 +196,45 @@ def _unescape(data: bytes, escape: re.Pattern[bytes]) -> tuple[bytes, Callable[[
         before = bisect_right(marks, index) - 1
         return index if before < 0 else sources[before] + index - marks[before]
 
-    return bytes(plain), source
+    def place(start: int, stop: int) -> tuple[int, int]:
+        last = source(stop - 1)
+        escaped = escape.match(data, last)
+        return source(start), last + 1 if escaped is None else escaped.end()
+
+    return bytes(plain), place
 
 
-def _mask_plain(data: bytes, plain: bytes, source: Callable[[int], int], secret: bytes) -> bytes:
+def _mask_plain(data: bytes, plain: bytes, place: Place, secret: bytes) -> bytes:
     """Mask in `data` each place of a secret in `plain`, in time that is linear; `data` itself if there is none."""
-    parts, at, start = list[bytes](), 0, plain.find(secret)
-    while start >= 0:
-        parts.append(data[at : source(start)])
-        at = source(start + len(secret))
-        start = plain.find(secret, start + len(secret))
+    parts, at = list[bytes](), 0
+    for span in _places(plain, secret):
+        start, stop = place(*span)
+        parts.append(data[at:start])
+        at = stop
     return MASK.encode().join([*parts, data[at:]]) if parts else data
 
 
-_ESCAPE: Final = re.compile(rb"\\(?:u00(?P<hex>[0-9A-Fa-f]{2})|(?!\\u00[0-9A-Fa-f]{2})(?P<same>.))", re.DOTALL)
-"""An escape of JSON, also one that is itself escaped."""
+_ESCAPE: Final = re.compile(rb"\\(?:u00(?P<hex>[0-9A-Fa-f]{2})|(?!\\u00[0-9A-Fa-f]{2})(?P<same>.)|)", re.DOTALL)
+"""An escape of JSON, also one that is itself escaped; or a backslash that begins none."""
+
+_PARTIAL: Final = re.compile(rb"\\(?:u0{0,2}[0-9A-Fa-f]?)?\Z")
+"""The beginning of an escape at the end of a part."""
 
 
-def _may_be_escaped(data: bytes, secret: bytes) -> bool:
-    """Return False if `data` surely does not hold the secret with escapes of JSON: most data have others."""
+def _plain_forms(secret: bytes) -> list[tuple[bytes, bool]]:
+    """Return a secret as it is searched for where escapes are undone, and whether backslashes are left out there.
+
+    Of one that has backslashes, some may be escaped and others not.
+    """
+    bare = secret.replace(b"\\", b"")
+    return [(secret, False), *([(bare, True)] if bare != secret and len(bare) >= SHORTEST else [])]
+
+
+def _without_escapes(data: bytes) -> bytes:
+    """Return what `_unescape` with `bare` returns as the first, in a fraction of its time."""
     if b"\\u00" in data:
         data = re.sub(rb"\\u00([0-9A-Fa-f]{2})", lambda match: bytes((int(match[1], 16),)), data)
-    return secret.replace(b"\\", b"") in data.replace(b"\\", b"")
+    return data.replace(b"\\", b"")
 
 
 @lru_cache(maxsize=256)
@@ -209,7 +245,7 @@ def _forms(secret: bytes) -> tuple[bytes, ...]:
     of HTML and XML, and base64 and base64url at each of the three offsets that a longer text may have.
     """
     text = secret.decode("latin-1")
-    forms = {secret, text.encode("utf-16-le"), text.encode("utf-16-be")}
+    forms = {secret, text.encode("utf-16-le"), text.encode("utf-16-be"), secret.replace(b"\\", rb"\\")}
     for safe in ("", "/", "!'()*", "!'()*/:;,?@&=+$#"):  # of forms, of paths, of encodeURIComponent and of encodeURI
         once = quote(secret, safe=safe)
         forms |= {form.encode() for form in (once, quote(once, safe=""), once.replace("%20", "+"))}
@@ -224,61 +260,34 @@ def _forms(secret: bytes) -> tuple[bytes, ...]:
     return tuple(sorted(forms, key=len, reverse=True))
 
 
-def _longest(secret: bytes) -> int:
-    """Return how many bytes a secret has at most in the data."""
-    return max(_WIDEST * len(secret), len(_forms(secret)[0]))
+_HEAD: Final = 32
+"""Bytes of a form by which its beginnings are found."""
+
+_TRIES: Final = 16
+"""How many of them are compared to the end of a part."""
 
 
-@lru_cache(maxsize=256)
-def _starts(secret: bytes) -> re.Pattern[bytes]:
-    """Match the bytes with which a form of a secret begins."""
-    first = b"".join(sorted({re.escape(form[:1]) for form in _forms(secret)}))
-    return re.compile(b"[%b\\\\]" % first)
+def _beginning(data: bytes, form: bytes) -> int:
+    """Return how many bytes at the end of `data` may be the beginning of `form`.
 
-
-_STEPS: Final = 4
-"""Characters of escaped secrets that are compared for each byte of a part's end: ordinary text needs fewer than one."""
-
-
-def _beginning(data: bytes, secret: bytes) -> int:
-    """Return how many bytes at the end of `data` may be the beginning of `secret`, in any form that is masked.
-
-    After `_STEPS` comparisons for each byte, which only a text takes that nearly repeats a periodic secret, the rest
-    counts as its beginning: that part is held back until more arrives. So the time is linear in the secret's length.
+    After `_TRIES` comparisons, which only a text takes that repeats the head of a secret, the rest counts as one: it is
+    held back until more arrives. So the time is linear in the secret's length.
     """
-    tail = data[-(_longest(secret) - 1) :]
-    left = iter(range(_STEPS * len(tail)))
-    starts_found = (
-        match.start() for match in _starts(secret).finditer(tail) if _may_begin(tail, match.start(), secret, left)
-    )
-    return len(tail) - next(starts_found, len(tail))
+    tail, head = data[max(0, len(data) - len(form) + 1) :], form[:_HEAD]
+    at, left = tail.find(head), _TRIES
+    while at >= 0:
+        if not left or form.startswith(tail[at:]):
+            return len(tail) - at
+        at, left = tail.find(head, at + 1), left - 1
+    return next((size for size in range(min(len(head) - 1, len(tail)), 0, -1) if tail.endswith(head[:size])), 0)
 
 
-def _may_begin(tail: bytes, start: int, secret: bytes, left: Iterator[int]) -> bool:
-    """Return whether `tail` from `start` is a beginning of `secret`: in one of its forms, or escaped as in JSON.
-
-    Also if it takes more steps than are `left`.
-    """
-    forms = _forms(secret)
-    if len(tail) - start <= len(forms[0]) and any(form.startswith(tail[start:]) for form in forms):
-        return True
-    ends = {start}
-    for byte in secret:
-        if next(left, None) is None:
-            return True
-        escapes = (b"%c" % byte, b"\\%c" % byte, b"\\u%04x" % byte)
-        pairs = [(at, form, tail[at : at + len(form)]) for at in ends for form in escapes]
-        if any(len(piece) < len(form) and form.startswith(_lower(piece)) for _, form, piece in pairs):
-            return True
-        ends = {at + len(form) for at, form, piece in pairs if form == _lower(piece)}
-        if not ends:
-            break
-    return False
-
-
-def _lower(piece: bytes) -> bytes:
-    """Lower the hexadecimal digits of an escape."""
-    return piece.lower() if piece.startswith(b"\\u") else piece
+def _places(data: bytes, form: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where `form` begins and ends in `data`."""
+    start = data.find(form)
+    while start >= 0:
+        yield start, start + len(form)
+        start = data.find(form, start + len(form))
 
 
 _BEFORE = b" \t\r\n\0\xef\xbb\xbf\xff\xfe"

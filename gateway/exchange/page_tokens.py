@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 from urllib.parse import quote_plus
@@ -37,7 +37,7 @@ NAME: Final = "page authorization"
 """The name for secrets that a page sent itself, among the names of credentials."""
 
 REMEMBERED: Final = 8
-"""Tokens of one caller at one app that are masked in the results of the page's tools."""
+"""Tokens of one caller at one app that are masked in the results of the page's tools, and as many of the vault."""
 
 CALLERS: Final = 1024
 """Callers whose tokens are remembered."""
@@ -54,6 +54,9 @@ BOUNDS: Final = (
         uncounted="a token that is sent again is remembered again",
     ),
 )
+
+_Recent = OrderedDict[tuple[str, str], OrderedDict[str, None]]
+"""Secrets by person and app, the most recently used ones last."""
 
 _WORDS: Final = frozenset({"undefined", "[object Object]"})
 """Values that scripts write in place of a token that they do not have."""
@@ -76,7 +79,8 @@ class PageTokens:
 
     def __init__(self, seals: Seals) -> None:
         self._seals = seals
-        self._page_values: OrderedDict[tuple[str, str], OrderedDict[str, None]] = OrderedDict()
+        self._page_values: _Recent = OrderedDict()
+        self._vaulted: _Recent = OrderedDict()
 
     def inject(
         self, decided_request: DecidedRequest, spec: BackendSpec, caller: Caller, record: Record
@@ -94,7 +98,14 @@ class PageTokens:
             return InjectedFields(dropped=True)
         if spec.authorization is AppAuthorization.PASS:
             return InjectedFields(((FIELD, value),))  # the page holds it: its backend may answer with it
+        _remember(self._vaulted, caller, _secrets(value))
         return InjectedFields(((FIELD, value),), _secrets(value))
+
+    def vaulted(self, spec: BackendSpec, caller: Caller) -> tuple[str, ...]:
+        """Return the tokens that this caller's pages recently had handles of, for any answer or message of `spec`."""
+        if spec.authorization is not AppAuthorization.VAULT:
+            return ()
+        return tuple(self._vaulted.get((caller.principal.person, caller.app), ()))
 
     def notice(self, headers: Headers, caller: Caller) -> None:
         """Remember the token that a proven view sends, before anything of its request is shown or recorded.
@@ -103,7 +114,7 @@ class PageTokens:
         """
         for name, value in headers:
             if caller.proven and name.lower() == FIELD:
-                self._remember(caller, _secrets(value))
+                _remember(self._page_values, caller, _secrets(value))
 
     def redactor(self, caller: Caller) -> Callable[[str], str] | None:
         """Return a function that masks the tokens that this caller's pages recently sent; None without any."""
@@ -155,6 +166,7 @@ class PageTokens:
         body = answer.response.body
         work = (answer.response, paths, handle)
         response = await asyncio.to_thread(replace_values, *work) if len(body) > LONG else replace_values(*work)
+        _remember(self._vaulted, caller, [text for token in tokens for text in _secrets(token)])
         return replace(answer, response=response, secrets={**answer.secrets, **dict.fromkeys(tokens, NAME)})
 
     def _value(self, values: list[str], spec: BackendSpec, caller: Caller) -> str | None:
@@ -187,17 +199,18 @@ class PageTokens:
             return None
         return f"{public_part}.{secret_part}" if public_part else secret_part
 
-    def _remember(self, caller: Caller, secrets: tuple[str, ...]) -> None:
-        key = (caller.principal.person, caller.app)
-        values = self._page_values.setdefault(key, OrderedDict())
-        self._page_values.move_to_end(key)
-        for secret in secrets:
-            values[secret] = None
-            values.move_to_end(secret)
-        while len(values) > REMEMBERED:
-            values.popitem(last=False)
-        while len(self._page_values) > CALLERS:
-            self._page_values.popitem(last=False)
+
+def _remember(recent: _Recent, caller: Caller, secrets: Sequence[str]) -> None:
+    key = (caller.principal.person, caller.app)
+    values = recent.setdefault(key, OrderedDict())
+    recent.move_to_end(key)
+    for secret in secrets:
+        values[secret] = None
+        values.move_to_end(secret)
+    while len(values) > REMEMBERED:
+        values.popitem(last=False)
+    while len(recent) > CALLERS:
+        recent.popitem(last=False)
 
 
 def _place(spec: BackendSpec, caller: Caller, public_part: str) -> str:

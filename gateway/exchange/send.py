@@ -272,6 +272,8 @@ class Sender:
             way.decided_request, way.caller, way.spec, credential_fields.account
         )  # may differ at each attempt
         secrets = dict.fromkeys(credential_fields.secrets, name or NAME)
+        if self._page_tokens is not None:
+            secrets |= dict.fromkeys(self._page_tokens.vaulted(way.spec, way.caller), NAME)
         cookies: Headers = ()
         page = way.decided_request.request.page
         if jar is not None:

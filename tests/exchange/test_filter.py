@@ -227,6 +227,36 @@ def test_a_periodic_secret_is_searched_for_once_in_an_answer() -> None:
     assert SecretRedactor([secret]).whole(near + escaped + near) == near + b"***" + near
 
 
+NEAR_MISSES = {
+    "plain": b"ab" * 2**16,
+    "escaped": rb"\u0061b" * 2**13,
+    "its head again and again": (b"ab" * 20 + b"c") * 2**13,
+    "backslashes": b"\\" * 2**17,
+}
+
+
+@pytest.mark.parametrize("near", NEAR_MISSES)
+def test_a_long_secret_is_searched_for_once_in_each_part(near: str) -> None:
+    """Of a stream whose parts nearly are the secret: a quadratic search would take minutes; nothing is lost."""
+    secret = "ab" * 8000 + "/z"
+    echo = SecretRedactor([secret])
+    parts = [NEAR_MISSES[near], *[NEAR_MISSES[near][:100]] * 50, secret[:9000].encode(), secret[9000:].encode(), b"."]
+    out = b"".join([*(echo.part(part) for part in parts), echo.rest()])
+    assert out == b"".join(parts[:-3]) + b"***."
+
+
+@pytest.mark.parametrize("secret", ["\\" * 40, "a\\" * 20, "\\" * 9 + "user"])
+def test_a_secret_of_backslashes_is_masked(secret: str) -> None:
+    """As it is and as JSON, wherever the parts are cut; its near misses are no work."""
+    for written in (secret, json.dumps(secret)[1:-1]):
+        data = f"<{written}>".encode()
+        for at in range(len(data)):
+            echo = SecretRedactor([secret])
+            out = echo.part(data[:at]) + echo.part(data[at:]) + echo.rest()
+            assert out.replace(b"\\", b"") == b"<***>", (written, at)
+    assert len(SecretRedactor([secret]).whole((secret[:-1] + "x").encode() * 1000)) > 1000
+
+
 @pytest.mark.parametrize("longer", ["token-number-1-and-more", "another-token-number-1", "number-1-token-number-2"])
 def test_of_secrets_that_share_a_piece_none_is_cut(longer: str) -> None:
     """One may begin with another, end with it, or overlap with it: nothing of the longer one gets out."""

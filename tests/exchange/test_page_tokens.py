@@ -242,6 +242,21 @@ async def test_an_echo_is_masked(vaulting: House) -> None:
     assert TOKEN not in json.dumps(await login(vaulting, other=TOKEN))
 
 
+async def test_a_token_of_the_vault_is_masked_in_other_answers_too(vaulting: House) -> None:
+    """Of its backend, whoever it belongs to alone; a page that sends other values does not change that."""
+    handle = (await login(vaulting))["access_token"]
+    for number in range(REMEMBERED + 1):
+        await vaulting.exchange.run(Request("GET", "/me", bearer(f"other-token-{number}")), PAGE)
+    vaulting.shop.answer = lambda _: Response(200, JSON, json.dumps({"session": TOKEN}).encode())
+    shown = await vaulting.exchange.run(Request("GET", "/session"), PAGE)
+    assert json.loads(shown.body) == {"session": "***"}
+    assert vaulting.outcome()["masked"] == ["page authorization"]
+    await vaulting.exchange.run(Request("GET", "/me", bearer(handle)), PAGE)
+    for caller in (BOB, structs.replace(PAGE, app="copy")):
+        another = await vaulting.exchange.run(Request("GET", "/session"), caller)
+        assert json.loads(another.body) == {"session": TOKEN}
+
+
 async def test_a_handle_is_good_for_its_person_app_and_backend_alone(vaulting: House) -> None:
     """Elsewhere, or changed, nothing is sent, and the page is told."""
     handle = (await login(vaulting))["access_token"]
