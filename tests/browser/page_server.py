@@ -212,8 +212,11 @@ def _application(pages: Pages) -> web.Application:
         return page(
             "Frames",
             '<iframe id=first name=first src="inner?n=1"></iframe><iframe id=text srcdoc="<p>written</p>"></iframe>'
-            '<a id=lead target=first href="/inner?n=3">three</a><a id=count></a>',
-            head="<script>window.heard = [];"
+            '<a id=lead target=first href="/inner?n=3">three</a><a id=count></a><iframe id=target name=target></iframe>'
+            '<form id=post method=post action="/say" target=target><input name=text value=posted><button>send</button>'
+            "<button id=other formtarget=first name=by value=other>other</button></form>"
+            '<form id=get action="/inner"><input name=n value=7><button>get</button></form>',
+            head="<base target=target><script>window.heard = [];"
             " addEventListener('message', ({ data, origin, source }) => { heard.push([data,"
             " origin === location.origin, source === document.getElementById('first').contentWindow]); });</script>",
         )

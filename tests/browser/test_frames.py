@@ -91,6 +91,7 @@ document.addEventListener("load", ({ target }) => target.id === "first" && loads
 <iframe id=file src="part/help.html"></iframe><iframe id=target name=target></iframe>
 <a id=lead target=first href="/inner?n=3">three</a>
 <form id=post method=post action="/say" target=target><input name=text value=posted><button>send</button></form>
+<a id=enter target=target href="/enter">enter</a>
 <form id=get action="/inner" target=target><input name=n value=7><button>get</button></form>
 <button id=open
  onclick="this.title = String(window.open('/inner?n=8', 'target') === window.frames.target)">open</button>
@@ -117,6 +118,8 @@ async def use_frames(place: Page | FrameLocator, seen: list[Any]) -> None:
     await place.locator("#post button").click()
     target = place.frame_locator("#target")
     await expect(target.locator("#said")).to_have_text('{"text": "posted"}')
+    await place.locator("#enter").click()  # a session by a cookie that no script reads
+    await expect(target.locator("#who")).to_have_text("ada")
     await place.locator("#get button").click()
     await expect(target.locator("h1")).to_have_text("Inner 7")
     await place.locator("#open").click()

@@ -470,6 +470,17 @@ async def test_frames_of_a_page_show_others_of_its_backend(page: Page, browser: 
                 seen.append(await place.locator("body").evaluate("() => heard"))
                 await frame.locator("#post button").click()
                 await expect(frame.locator("#said")).to_have_text('{"text": "framed"}')
+                target = place.frame_locator("#target")
+                await place.locator("#post button").first.click()
+                await expect(target.locator("#said")).to_have_text('{"text": "posted"}')
+                await place.locator("#other").click()
+                await expect(frame.locator("#said")).to_have_text('{"text": "posted", "by": "other"}')
+                await place.locator("#post").evaluate("(form) => form.submit()")
+                await expect(target.locator("#said")).to_have_text('{"text": "posted"}')
+                await place.locator("#get button").click()  # the target of the <base>
+                await expect(target.locator("h1")).to_have_text("Inner 7")
+                await expect(target.locator("#status")).to_have_text("404")
+                await expect(place.locator("h1")).to_have_text("Frames")
                 added = "() => { const made = document.createElement('iframe'); made.id = 'added';"
                 await place.locator("body").evaluate(
                     added + " made.src = '/inner?n=4'; document.body.append(made); return made.src; }"

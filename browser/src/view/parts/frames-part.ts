@@ -30,6 +30,8 @@ interface Scope {
   webmcpGatewayGo?: (url: string) => boolean;
 }
 
+const baseTarget = (): string => document.querySelector("base[target]")?.getAttribute("target") ?? "";
+
 function start(scope: Scope): void {
   const resolve = (url: string): URL => new URL(new Request(url).url);
   const here = (): string => resolve("").href;
@@ -106,14 +108,14 @@ function start(scope: Scope): void {
   // Before any listener of the page can stop the click.
   addEventListener("click", ({ target }) => {
     const clicked = target instanceof Element ? target.closest("a,area") : null;
-    clickedTarget = clicked?.getAttribute("target") ?? document.querySelector("base[target]")?.getAttribute("target") ?? "";
+    clickedTarget = clicked?.getAttribute("target") ?? baseTarget();
   }, true);
   const { webmcpGatewayGo: go } = scope;
   scope.webmcpGatewayGo = (url) => frames.lead(clickedTarget, { url }) || !!go?.(url);
 
   function submit(form: HTMLFormElement, submitter: HTMLElement | null): boolean {
     const attributeOf = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
-    const target = attributeOf("target");
+    const target = attributeOf("target") || baseTarget();
     if (!target) return false;
     const url = attempt(() => resolve(attributeOf("action")));
     if (!url) return false;

@@ -98,6 +98,8 @@ function writeStorage(): string {
   return `webmcp-gateway-storage:${JSON.stringify([window.name, areas, []])}`;
 }
 
+const baseTarget = (): string => document.querySelector("base[target]")?.getAttribute("target") ?? "";
+
 function start(facts: PageFacts): void {
   const { location: frame } = window;
   const home = homeOfRuntime();
@@ -148,7 +150,7 @@ function start(facts: PageFacts): void {
   // Before any listener of the page can stop the click.
   addEventListener("click", ({ target }) => {
     const clicked = target instanceof Element ? target.closest("a,area") : null;
-    clickedTarget = clicked?.getAttribute("target") ?? document.querySelector("base[target]")?.getAttribute("target") ?? "";
+    clickedTarget = clicked?.getAttribute("target") ?? baseTarget();
     isNewTab = /^_?blank$/i.test(clickedTarget);
   }, true);
   Object.assign(window, {
@@ -178,7 +180,7 @@ function start(facts: PageFacts): void {
     const data = attempt(() => new FormData(form, submitter)) ?? new FormData(form);
     const given = [...data] as [string, string | File][];
     const posts = method === "post";
-    const place = attributeOf("target");
+    const place = attributeOf("target") || baseTarget();
     if (!posts) url.search = formQuery(given);
     const navigation: Navigation = posts ? { url: url.href, method: "POST", entries: given, enctype: attributeOf("enctype").toLowerCase() } : { url: url.href };
     if (isWhole(place)) navigation.whole = true;
