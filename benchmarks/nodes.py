@@ -43,6 +43,9 @@ MOST: Final = 30_000
 WARM: Final = 2.0
 """Seconds of load before the measurement."""
 
+ALONE: Final = "one-process"
+"""The gateway beside which the others are compared: it has PostgreSQL, too."""
+
 LISTEN: Final = "  listen: unix:node.sock\n"
 """The line of a node of this machine in its section `cluster`."""
 
@@ -151,6 +154,7 @@ class Gateway:
         more += f"mcp: {{sessions: {MOST}, sessions_each: {MOST}, views_each: {MOST}}}\n"
         if database is not None:
             more += f'stores:\n  database: {database}\n  encryption_key: "${{env:BENCH_KEY}}"\n'
+        if workers or listen:
             more += f'cluster:\n  name: {name}\n  keys: ["${{env:BENCH_KEY}}"]\n{listen}'
         room = dict.fromkeys(("connections", "connections_each", "requests_each"), str(MOST)) | dict(server)
         config = gateway_files.write(
@@ -285,7 +289,11 @@ async def throughput(
     folder: Path, processes: Processes, database: str, backend: int, seconds: float, rounds: int
 ) -> list[Throughput]:
     """Return one process and several workers side by side, behind nginx, alternating; the medians of the rounds."""
-    gateways = [Gateway(processes, folder, None, name="one-process", backend=backend)]
+    alone = _new_database(database, "w0")
+    gateways = [
+        Gateway(processes, folder, alone, name=ALONE, backend=backend),
+        Gateway(processes, folder, None, name="one-process-sqlite", backend=backend),
+    ]
     for count in (1, 2, 4):
         url = _new_database(database, f"w{count}")
         how = {"workers": count} if count > 1 else {"listen": LISTEN}
@@ -440,7 +448,7 @@ def table(found: Mapping[str, Any]) -> str:
             "| processes | requests | per second | µs of the gateway | beside one | errors |",
             "|---|---|---|---|---|---|",
         ]
-        alone = {one.requests: one.micros for one in found["throughput"] if one.what == "one-process"}
+        alone = {one.requests: one.micros for one in found["throughput"] if one.what == ALONE}
         for one in found["throughput"]:
             more = 100 * (one.micros / alone[one.requests] - 1)
             cells = (

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,16 @@ from gateway.stores.redis.connection import PROBE, Redis, UnfitRedis, check_fitn
 from gateway.stores.redis.rates import RedisBuckets, bucket_of
 from gateway.telemetry import Metrics
 from gateway.token_buckets import Rate
+from tests.certificates import self_signed
 from tests.redis_server import RedisServer, redis_server
 from tests.stores.redis.conftest import failures, is_back, until
+from tests.world import bind_socket
 
 FIT = {"redis_version": "7.0.15", "redis_mode": "standalone", "role": "master", "maxmemory_policy": "noeviction"}
+GATEWAY_RIGHTS = (
+    "~webmcp:*", "&webmcp:*", "-@all", "+info", "+ping", "+select", "+client|setname", "+eval", "+evalsha",
+    "+script|load", "+time", "+type", "+get", "+set", "+hget", "+hset", "+pexpire",
+)  # fmt: skip
 PER_HOUR = Rate(3, 3600.0)
 
 
@@ -235,3 +242,30 @@ async def test_only_keys_with_the_prefix_are_written(server: RedisServer, metric
     async with Redis(server.url, metrics) as redis:
         await take(redis)
         assert {key.partition(":")[0] for key in server.names()} == {"theirs", "webmcp"}
+
+
+async def test_tls_with_an_own_authority_and_a_user_of_its_own(tmp_path: Path, metrics: Metrics) -> None:
+    """`rediss://`: both ends have a certificate; without the authority, or with another password, it is not used."""
+    certificate, key = self_signed("localhost")
+    (tmp_path / "redis.pem").write_bytes(certificate)
+    (tmp_path / "redis.key").write_bytes(key)
+    pem, private = str(tmp_path / "redis.pem"), str(tmp_path / "redis.key")
+    with bind_socket() as reserved:
+        port = int(reserved.getsockname()[1])
+        with redis_server(
+            tls_port=str(port), tls_cert_file=pem, tls_key_file=private, tls_ca_cert_file=pem, tls_auth_clients="yes"
+        ) as server:
+            server.ask("ACL", "SETUSER", "gateway", "on", ">Zq8tls-password", *GATEWAY_RIGHTS)
+            place = f"localhost:{port}/0?ssl_ca_certs={pem}"
+            own = f"&ssl_certfile={pem}&ssl_keyfile={private}"
+            async with Redis(f"rediss://gateway:Zq8tls-password@{place}{own}", metrics) as redis:
+                assert redis.problem is None
+                assert await take(redis)
+            with pytest.raises(StartError, match="Redis refuses this gateway"):
+                async with Redis(f"rediss://gateway:Zq8another-one@{place}{own}", metrics):
+                    pass
+            for where in (f"localhost:{port}/0", place):  # without the authority, and without a certificate of its own
+                async with Redis(f"rediss://gateway:Zq8tls-password@{where}", metrics) as redis:
+                    assert redis.problem is not None
+                    with pytest.raises(RedisUnavailable):
+                        await take(redis)
