@@ -266,6 +266,7 @@ class Doors:
             still=parts.revocations.still,
             advice=advisor(parts.apps.part(lambda app: app.config), parts.connections),
             frames=parts.dedicated_door,
+            nodes=parts.cluster.report if parts.cluster is not None else None,
             admits=parts.entitlements.admits,
         )
 

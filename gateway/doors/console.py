@@ -79,7 +79,7 @@ class ConsoleDoor:
     pages of an origin. `still` asks whether a credential is still valid.
 
     `csrf` signs the tokens of pages, which go on after a restart. `advice` tells what of an app works in a view.
-    At a logout the browser deletes what `frames` stored.
+    At a logout the browser deletes what `frames` stored. `nodes` tells of the nodes; it is None for one process.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class ConsoleDoor:
         still: Callable[[Principal], Awaitable[bool]],
         advice: Callable[[str], Awaitable[Json]],
         frames: Frames | None = None,
+        nodes: Callable[[], Awaitable[dict[str, Json]]] | None = None,
         admits: Admits = admit_all,
     ) -> None:
         self._advice = advice
@@ -134,6 +135,7 @@ class ConsoleDoor:
         self._csrf = csrf
         self._still = still
         self._frames = frames
+        self._nodes = nodes
 
     def application(self) -> web.Application:
         """Return the aiohttp application of the console's site, without the bridge and `/mcp`."""
@@ -146,6 +148,7 @@ class ConsoleDoor:
                 web.get("/api/events", self._events.handle, allow_head=False),
                 web.get("/api/audit", self._audit),
                 web.get("/api/apps/{id}/advice", self._advise),
+                web.get("/api/nodes", self._list_nodes),
                 *self._approvals.routes(self._changing),
                 *self._keys_door.routes(self._changing),
                 web.post("/api/logout", self._changing(self._log_out)),
@@ -191,6 +194,7 @@ class ConsoleDoor:
                 "principal": {"id": principal.id, "name": display_name(principal)},
                 "may": {"answer": principal.session or principal.may("approve"), "logout": is_login(principal)},
                 "checks": principal.may("admin"),
+                "nodes": self._nodes is not None and principal.may("admin"),
                 "sandbox": self._sandbox,
                 "apps": [asdict(app) for app in apps],
                 "excluded": len(apps) < len(self._apps),
@@ -249,6 +253,14 @@ class ConsoleDoor:
         if (refusal := refuse_without(request, "admin")) is not None:
             return refusal
         return fresh(await self._advice(app))
+
+    async def _list_nodes(self, request: web.Request) -> web.Response:
+        """Answer the nodes of the gateway; it names machines, so it is for administrators."""
+        if (refusal := refuse_without(request, "admin")) is not None:
+            return refusal
+        if self._nodes is None:
+            return refusal_response(404, "not-found", "This gateway is one process.")
+        return fresh(await self._nodes())
 
     async def _visible_records(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[StoredRecord]:
         """Return the records that the caller may see; without `audit:read`, their own among the newest ones."""

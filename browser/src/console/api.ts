@@ -1,7 +1,7 @@
 /** The gateway's REST interface, as the console uses it. */
 import { isObject, text } from "./json";
 import { create, touch } from "./touch";
-import type { Account, Accounts, Advice, Answer, GatewayState, JsonObject, LinkDecision, SecurityKey } from "./types";
+import type { Account, Accounts, Advice, Answer, GatewayState, JsonObject, LinkDecision, Nodes, SecurityKey } from "./types";
 
 /** An error answer of the gateway; `status` 0 means that there was no answer. */
 export class ApiError extends Error {
@@ -70,6 +70,10 @@ export class Api {
 
   async advice(app: string): Promise<Advice> {
     return (await (await this.send(`api/apps/${encodeURIComponent(app)}/advice`, {})).json()) as Advice;
+  }
+
+  async nodes(): Promise<Nodes> {
+    return (await (await this.send("api/nodes", {})).json()) as Nodes;
   }
 
   async connections(): Promise<Accounts> {

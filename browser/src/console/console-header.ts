@@ -2,7 +2,7 @@
 import { css, html, LitElement, nothing, svg, type TemplateResult } from "lit";
 import { customElement, property } from "lit/decorators.js";
 import { base, buttons } from "./styles";
-import { adviceHash } from "./route";
+import { adviceHash, NODES_HASH } from "./route";
 import type { Connection, GatewayState } from "./types";
 
 const LINKS: Record<Connection, string> = { connecting: "Connecting…", open: "Connected", lost: "Reconnecting…" };
@@ -144,6 +144,7 @@ export class ConsoleHeader extends LitElement {
       ${gateway && this.app ? this.picker(gateway) : nothing}
       <div class="right">
         ${gateway?.checks && this.app ? html`<a class="who" data-testid="check" href=${adviceHash(this.app)}>Check</a>` : nothing}
+        ${gateway?.nodes ? html`<a class="who" data-testid="to-nodes" href=${NODES_HASH}>Nodes</a>` : nothing}
         ${gateway?.accounts ? html`<a class="who" href="#/connections">Accounts</a>` : nothing}
         ${gateway ? html`<span class="who">${whoWords(gateway)}</span>` : nothing}
         ${gateway?.may.logout ? html`<button data-testid="logout" @click=${this.leave}>Log out</button>` : nothing}

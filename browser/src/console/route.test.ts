@@ -10,6 +10,7 @@ test.each([
   [at("/approvals/a1"), { page: "approval", id: "a1" }],
   [at("/approvals/a1", "#/apps/cart"), { page: "app", app: "cart" }],
   [at("/", "#/check/cart"), { page: "advice", app: "cart" }],
+  [at("/", "#/nodes"), { page: "nodes" }],
   [at("/", "#/approvals/%"), { page: "approval", id: "%" }],
 ])("%o leads to %o", (location, route) => {
   expect(parseRoute(location)).toEqual(route);

@@ -9,7 +9,9 @@ export interface ConnectionsRoute {
   answer?: Record<string, string>;
 }
 
-export type Route = { page: "app"; app: string | undefined } | { page: "advice"; app: string } | { page: "approval"; id: string } | ConnectionsRoute;
+export type Route = { page: "app"; app: string | undefined } | { page: "advice"; app: string } | { page: "approval"; id: string } | { page: "nodes" } | ConnectionsRoute;
+
+export const NODES_HASH = "#/nodes";
 
 const APPROVAL = /\/approvals\/([^/]+)\/?$/;
 
@@ -19,6 +21,7 @@ export function parseRoute(location: { hash: string; pathname: string }): Route 
   if (kind === "approvals" && id) return { page: "approval", id: decode(id) };
   if (kind === "check" && id) return { page: "advice", app: decode(id) };
   if (kind === "apps" && id) return { page: "app", app: decode(id) };
+  if (location.hash === NODES_HASH) return { page: "nodes" };
   const connections = connectionsRoute(location.hash);
   if (connections) return connections;
   const inPath = APPROVAL.exec(location.pathname)?.[1];

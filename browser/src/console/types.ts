@@ -29,6 +29,7 @@ export interface GatewayState {
   may: { answer: boolean; logout: boolean };
   /** Whether this person may read what of an app works in a view. */
   checks: boolean;
+  nodes: boolean;
   sandbox: string;
   apps: AppInfo[];
   /** Whether there are apps that this person may not use. */
@@ -143,6 +144,30 @@ export interface Finding {
   lines: string[];
   under: string;
   places: string[];
+}
+
+/** A node as another one, or itself, knows it; `renewed` and `up` are seconds, `owns` numbers by kind. */
+export interface GatewayNode {
+  name: string;
+  incarnation: string;
+  state: "serving" | "draining" | "ended" | "unsigned";
+  renewed: number;
+  up: number;
+  version: string;
+  configuration: string;
+  owns: Partial<Record<string, number>>;
+  reached?: boolean;
+  detail?: string;
+  seconds?: number;
+  redis_problem?: string | null;
+}
+
+/** The nodes of the gateway; `here` is the incarnation of the one that answered. */
+export interface Nodes {
+  here: string;
+  nodes: GatewayNode[];
+  differing: string[];
+  redis: boolean;
 }
 
 /** The parts of an app that work in a view; `hosts` are the restrictions by host. */
