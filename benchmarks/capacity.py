@@ -86,8 +86,8 @@ def plot(units: Units) -> str:
         return TOP + (1 - processors / MOST) * inner[1]
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title desc" '
-        'font-family="system-ui, -apple-system, \'Segoe UI\', sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        'aria-labelledby="title desc" font-family="system-ui, -apple-system, \'Segoe UI\', sans-serif" font-size="13">',
         '<title id="title">The load of one Redis</title>',
         '<desc id="desc">Processors that Redis needs for calls with two rates, beside open views. One Redis has one: '
         f"it is full at {units.full_at(0):,.0f} calls per second without views, and at {units.full_at(VIEWS[-1]):,.0f} "
