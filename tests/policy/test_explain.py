@@ -46,6 +46,28 @@ def test_steps() -> None:
 
 
 @pytest.mark.parametrize(
+    ("backend", "told"),
+    [
+        ("", "dropped: write `authorization: pass` or `vault` at the backend shop"),
+        (", authorization: pass", "sent to shop, as its `authorization` is pass"),
+        (", authorization: vault", "sent to shop with the token of its handle, as its `authorization` is vault"),
+        (", credential: service", "dropped: the gateway sends its credential service to shop"),
+    ],
+)
+def test_the_pages_own_authorization_is_explained(backend: str, told: str) -> None:
+    """Whether its backend gets it, and where it is dropped, why; its value is in no step."""
+    policy = parse_policy(
+        f"version: 1\nbackends: {{shop: {{url: https://shop.example.com{backend}}}}}\n"
+        "routes:\n  - {path: /api/me, methods: [GET]}\n",
+        "p.yaml",
+    )
+    found = explain(policy, Request("GET", "/api/me", (("Authorization", "Bearer t0ken-of-the-page"),)), CALLER)
+    (step,) = [step for step in found.steps if step.name == "authorization of the page"]
+    assert step.value.startswith(told)
+    assert "t0ken-of-the-page" not in str(found.steps)
+
+
+@pytest.mark.parametrize(
     ("method", "url", "tried", "remedy"),
     [
         ("GET", "/api/cart", ["allows"], None),
