@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 SOURCES = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo demo-chat check test test-browser test-collection test-oidc test-interop cluster lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql redis proxies frameworks
+.PHONY: help demo demo-chat check test test-browser test-collection test-oidc test-interop cluster simulation lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt corpus clean chromium postgresql redis proxies frameworks
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -26,7 +26,8 @@ help:
 	@echo "make check  lint, types, layers and unit tests, in about two minutes"
 	@echo "make test   lint, types, layers, unit, integration and Chromium tests"
 	@echo "make soak   what takes minutes: many kills under load, records of a million lines"
-	@echo "make cluster  all attacks against two processes behind a balancer"
+	@echo "make cluster  the simulation of several nodes, and all attacks against two processes behind a balancer"
+	@echo "make simulation  10,000 seeds of several nodes on a virtual clock, with faults of all kinds; SEEDS=1-100000 for others"
 	@echo "make lint   ruff, mypy, import-linter, tsc"
 	@echo "make bench  measure the gateway beside a bare proxy"
 	@echo "make fuzz   throw made-up inputs at the packages without I/O and two doors for TIME=60 seconds, at TARGETS (all)"
@@ -138,8 +139,14 @@ check: $(VENV)/.built
 soak: chromium frameworks $(VENV)/.built
 	pytest -m soak
 
+SEEDS ?= 1-10000
+
+# The order of sets of texts is part of a run: a seed repeats itself with this alone.
+simulation: $(VENV)/.built
+	@exec env PYTHONHASHSEED=0 $(BIN)/python -m tests.cluster.simulation $(SEEDS)
+
 # All attacks, against two nodes whose balancer sends each connection to another one than the one before.
-cluster: postgresql redis $(VENV)/.built test-oidc
+cluster: postgresql redis $(VENV)/.built test-oidc simulation
 	pytest --cluster tests/attacks
 
 bench: $(VENV)/.built

@@ -123,10 +123,10 @@ class Forwards:
         made_by = self._ids.incarnation_of(ObjectKind.VIEW, view)
         if made_by is None:
             return None
-        incarnation = self._known.get(view)
-        if incarnation is None:
-            incarnation = await self.read_owner(view)
-        return await self._node_of(incarnation or made_by)
+        known = self._known.get(view)
+        if known is not None and (row := await self._node_of(known)) is not None:
+            return row
+        return await self._node_of(await self.read_owner(view) or made_by)
 
     async def owner_of(self, kind: ObjectKind, id: str) -> NodeRow | None:
         """Return the other node that has an object that cannot move. Raises `Refusal` (`state-unavailable`)."""

@@ -68,8 +68,8 @@ class NodeState(StrEnum):
 class Renewal:
     """The result of a renewal: the time of the database, in seconds since the epoch, and all nodes with a row.
 
-    `lost`: the lease had ended, and the row is not renewed. `lost_views`: ids of views of this
-    node that another node took.
+    `lost`: the lease had ended, and the row is not renewed. `lost_views`: ids of views of this node that another node
+    took; they are repeated until a renewal has returned them.
     """
 
     now: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Float, delete, func, select, text, update
+from sqlalchemy import Float, delete, func, select, text, tuple_, update
 from sqlalchemy.ext.asyncio.engine import AsyncConnection
 
 from gateway.crypto import SigningKeys
@@ -24,6 +24,9 @@ KEPT: Final = 3600.0
 KEPT_OWNERS: Final = 48 * 3600.0
 """Seconds after which the owner of a view is forgotten: launch values are valid for half as long."""
 
+_TO: Final = "#"
+"""Separates a view from the former owner in the key of a notice; no id contains it."""
+
 _JOINING: Final = 7_238_104_657
 """The number of the advisory lock under which names are compared: two processes may start at a time."""
 
@@ -37,6 +40,8 @@ class DatabaseNodes:
     def __init__(self, database: Database, keys: SigningKeys) -> None:
         self._database = database
         self._keys = keys
+        self._noticed: list[tuple[str, int]] = []
+        """The notices of the last renewal whose answer has arrived, which the next one deletes."""
 
     @as_whole
     async def join(self, announced: Announcement) -> None:
@@ -64,11 +69,15 @@ class DatabaseNodes:
         async with self._database.connect() as connection:
             renewed = await connection.execute(update(NODES).where(*mine).values(values))
             former = owners.former == announced.incarnation
-            gone = update(VIEW_OWNERS).where(former).values(former=None).returning(owners.view)
-            taken_views = (await connection.execute(gone)).scalars().all()
+            if self._noticed:
+                done = tuple_(owners.view, owners.epoch).in_(self._noticed)
+                await connection.execute(delete(VIEW_OWNERS).where(former, done))
+            notices = (await connection.execute(select(owners.view, owners.epoch).where(former))).all()
             now, rows = await self._read(connection)
             await connection.commit()
-        return Renewal(now, rows, lost=not renewed.rowcount, lost_views=taken_views)
+        self._noticed = [(row.view, row.epoch) for row in notices]
+        lost_views = [row.view.partition(_TO)[0] for row in notices]
+        return Renewal(now, rows, lost=not renewed.rowcount, lost_views=lost_views)
 
     async def nodes(self) -> Sequence[NodeRow]:
         """Return all nodes with a row."""
@@ -143,8 +152,12 @@ class DatabaseViewOwners:
             before = ViewOwner(row.owner, row.epoch)
             moved = before.incarnation != incarnation
             values = {"owner": incarnation, "epoch": before.epoch + 1, "changed": NOW}
-            changed = update(VIEW_OWNERS).where(table.view == view)
-            await connection.execute(changed.values({**values, "former": before.incarnation} if moved else values))
+            await connection.execute(update(VIEW_OWNERS).where(table.view == view).values(values))
+            if moved:  # each former owner has a notice of its own: a view may move on before the first one has noticed
+                await connection.execute(delete(VIEW_OWNERS).where(table.view == f"{view}{_TO}{incarnation}"))
+                notice = {**values, "view": f"{view}{_TO}{before.incarnation}", "former": before.incarnation}
+                added = insert(connection, VIEW_OWNERS).values(notice)
+                await connection.execute(added.on_conflict_do_update(index_elements=["view"], set_=values))
             await connection.commit()
         return before if moved else None
 

@@ -405,7 +405,9 @@ VIEW_OWNERS: Final = Table(
     Column("changed", Float, nullable=False),
     Index("view_owners_former", "former"),
 )
-"""The nodes that have views now, where their ids do not say it. `former` is the owner before, until it has noticed."""
+"""The nodes that have views now, where their ids do not say it; and notices for the node `former` that it has a view no
+more, whose key is the view with the node. A notice is deleted when that node has received it.
+"""
 
 COOKIE_JARS: Final = Table(
     "cookie_jars",

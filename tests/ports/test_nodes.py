@@ -133,6 +133,24 @@ async def test_the_owner_of_a_view(database: Database) -> None:
     assert await owners.find("view") is None
 
 
+async def test_each_former_owner_is_told_until_it_has_noticed(database: Database) -> None:
+    """Also if a renewal's answer is lost, and if the view has moved on; one that took it back is not told."""
+    owners, nodes, others = DatabaseViewOwners(database), DatabaseNodes(database, KEYS), DatabaseNodes(database, KEYS)
+    await nodes.join(A)
+    await others.join(B)
+    await owners.take("view", B.incarnation, A.incarnation)
+    await owners.take("view", "incarnation-c", A.incarnation)
+    assert list((await others.renew(B, draining=False, owns={})).lost_views) == ["view"]
+    lost = await DatabaseNodes(database, KEYS).renew(A, draining=False, owns={})
+    assert list(lost.lost_views) == list((await nodes.renew(A, draining=False, owns={})).lost_views) == ["view"]
+    await owners.take("view", A.incarnation, A.incarnation)
+    await owners.take("view", B.incarnation, A.incarnation)
+    assert list((await nodes.renew(A, draining=False, owns={})).lost_views) == ["view"]
+    await owners.take("view", A.incarnation, A.incarnation)
+    assert list((await nodes.renew(A, draining=False, owns={})).lost_views) == []
+    assert list((await others.renew(B, draining=False, owns={})).lost_views) == ["view"]
+
+
 async def test_many_take_a_view_at_once(database: Database) -> None:
     """Each has an epoch of its own, and the last one is the owner."""
     owners = DatabaseViewOwners(database)

@@ -1,0 +1,48 @@
+"""The simulation finds nothing, finds what was broken on purpose, and repeats itself (at length: `make simulation`)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from tests.leaks.watch import environment
+
+SHORT = ("--seconds", "8")
+"""Virtual seconds: long enough for a lease to end."""
+
+
+async def simulate(*options: str) -> tuple[int, str]:
+    """Run seeds in a process of their own, whose clocks are virtual; return its exit code and what it says."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.cluster.simulation", *options, env={**environment(), "PYTHONHASHSEED": "0"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+@pytest.mark.parametrize("options", ["1-24", "25-30 --faults stop", "31-36 --faults kill,part", "37-40 --faults sql"])
+async def test_no_invariant_is_broken(options: str) -> None:
+    """In some runs with faults of all kinds, and some with a few."""
+    code, said = await simulate(*options.split(), *SHORT, "--jobs", "2")
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("check", ["lease-check", "confirm", "learned-taint"])
+async def test_the_simulation_finds_a_removed_check(check: str) -> None:
+    """Within a few seeds, with the command that repeats the run."""
+    code, said = await simulate("1-40", "--break", check, "--first", "--seconds", "20", "--jobs", "1")
+    assert code == 1, said
+    assert "PYTHONHASHSEED=0 python -m tests.cluster.simulation" in said
+    assert f"--trace --break {check}" in said
+
+
+async def test_a_seed_repeats_its_trace() -> None:
+    """Word by word, in another process."""
+    first, again = [await simulate("7", *SHORT, "--trace") for _ in range(2)]
+    lines = first[1].splitlines()
+    assert len(lines) > 20
+    assert lines[:-1] == again[1].splitlines()[:-1]  # the last one has the time that it took
