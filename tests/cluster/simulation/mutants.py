@@ -12,6 +12,7 @@ from sqlalchemy import and_
 from gateway.cluster import envelope
 from gateway.cluster.lease import Lease
 from gateway.cluster.node import ClusterNode
+from gateway.cluster.taints import ClusterTaints
 from gateway.doors.revocation import Revocations
 from gateway.exchange import shared_approvals
 from gateway.exchange.approval_step import RequestApprovals
@@ -29,8 +30,8 @@ def _without(target: Any, name: str, instead: Any) -> Callable[[], AbstractConte
     return lambda: patch.object(target, name, instead)
 
 
-async def _no_learning(self: Taints, key: object) -> None:
-    """Do not read what other processes know."""
+async def _silent(*_: object) -> None:
+    """Neither tell other processes of a model's call, nor read what they know."""
 
 
 async def _still(*_: object) -> bool:
@@ -50,12 +51,18 @@ def _approve_nothing(self: RequestApprovals, *_: Any) -> Any:
     return approve()
 
 
+@contextmanager
+def _shared_taints() -> Iterator[None]:
+    with patch.object(Taints, "learn", _silent), patch.object(ClusterTaints, "tell", _silent):
+        yield
+
+
 MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     "": _nothing,
     "lease": _without(Lease, "holds", True),
     "lease-check": _without(ClusterNode, "check", lambda _self: None),
     "replay": _without(envelope._Numbers, "use", lambda _self, _number: True),
-    "learned-taint": _without(Taints, "learn", _no_learning),
+    "taints": _shared_taints,
     "confirm": _without(RequestApprovals, "approve", _approve_nothing),
     "revocation": _without(Revocations, "still", _still),
     "answer-state": _without(shared_approvals, "row_of", lambda id, _owner, _epoch: APPROVALS.c.id == id),

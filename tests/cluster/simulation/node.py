@@ -20,6 +20,7 @@ from gateway.cluster.forwards import Forwards
 from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.lease import steady
 from gateway.cluster.node import ClusterNode
+from gateway.cluster.taints import ClusterTaints
 from gateway.doors.nodes import NodeDoor
 from gateway.doors.revocation import Revocations
 from gateway.exchange.approval_answers import ApprovalAnswers
@@ -41,6 +42,7 @@ from gateway.mcp.server import McpMount
 from gateway.model import AuditRecord, Backend, Principal, Resource, Secret
 from gateway.policy import parse_policy
 from gateway.ports.nodes import Announcement
+from gateway.ports.views import StoredTaint
 from gateway.stores.cookie_jars import DatabaseCookieJars
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.nodes import DatabaseNodes, DatabaseViewOwners
@@ -119,6 +121,10 @@ class _NoStorage:
         return True
 
 
+async def _no_body(request: web.Request, id: str, principal: Principal) -> None:
+    """Find no body: pages of a simulation send none."""
+
+
 class SimulatedNode:
     """One start of a node. `backend` gets its requests."""
 
@@ -180,14 +186,19 @@ class SimulatedNode:
             streams=self.streams,
             hooks=Hooks([], Path()),
         )
+        known_taints = ClusterTaints(node, self.forwards)
         self.views = Views(
             {APP: AppRules("Shop", POLICY)},
-            launches=Launches(store=DatabaseLaunches(database, encryption), new_id=new_id(ObjectKind.VIEW)),
+            launches=Launches(
+                store=DatabaseLaunches(database, encryption), new_id=new_id(ObjectKind.VIEW), shared=True
+            ),
             directory=MemoryDirectory(),
             keys=encryption.derive("views"),
             taints=DatabaseTaints(database),
             new_id=new_id(ObjectKind.VIEW),
             take=self.forwards.take,
+            end_former=self.forwards.end_former,
+            other_taints=known_taints,
         )
         forwarder = Forwarder(self.views, calls, new_id=new_id(ObjectKind.CALL))
         self.sessions = DatabaseMcpSessions(
@@ -216,11 +227,16 @@ class SimulatedNode:
             mounts=lambda name: self.mount if name == APP else None,
             has_view=self.views.has,
             lose=self._lose,
+            end_former=self.views.end_former,
+            taints=self.views.taints,
+            known_taints=known_taints,
             admits=lambda _principal, _app: True,
             redis=lambda: None,
+            send_body=_no_body,
+            take_document=lambda _once, _host: None,
         )
         node.lapsed.add(self._stop_owned)
-        node.lost_views.add(self._lose)
+        node.lost_views.add(self._drop)
 
     async def run(self) -> None:
         """Join, and serve until `leaves` is set."""
@@ -261,9 +277,15 @@ class SimulatedNode:
             self._stop_view(view)
         self.mount.lapse()
 
-    def _lose(self, id: str) -> None:
-        if (view := self.views.get(id)) is not None:
-            self._stop_view(view)
+    def _lose(self, id: str) -> StoredTaint | None:
+        if (view := self.views.get(id)) is None:
+            return None
+        taint = view.taint.stored()
+        self._stop_view(view)
+        return taint
+
+    def _drop(self, id: str) -> None:
+        self._lose(id)
 
     def _stop_view(self, view: View) -> None:
         self.approvals.cancel_view(view.id)
