@@ -137,3 +137,24 @@ async def test_lists_of_words_may_be_texts_and_nothing_else(page: Page) -> None:
         for name, refused in (("a", True), ("b", True), ("c", False)):
             assert ("error" in await in_app(page, "call(arg)", name)) is refused
         await expect(app_in(page).locator("#out")).to_contain_text("ready")
+
+
+UNREADABLE = {
+    "toolName": ("({})", "tool-name: a text"),
+    "toolCallId": ("Symbol()", "tool-call-id: a text"),
+    "resourceUri": ("[1]", "resource-uri: a text"),
+    "hostInfo": ("5", "hostInfo: {name, version}, two texts"),
+}
+
+
+@pytest.mark.parametrize("name", list(UNREADABLE))
+async def test_what_no_app_could_read_is_named_and_left_out(page: Page, name: str) -> None:
+    """An app of the SDK does not start with a host, a tool or an id that is no text; a number is one."""
+    given, words = UNREADABLE[name]
+    note = "window.problems = []; app.addEventListener('mcp-app-error', ({ detail }) => problems.push(detail.message));"
+    async with shown(page, {"mcpAppId": 7, "toolCallId": "1"}, f"{note} app['{name}'] = {given};"):
+        assert await page.evaluate("problems") == [words]
+        assert await page.evaluate(f"{APP}.mcpAppId") == "7"
+        told = await in_app(page, "told")
+        assert told["hostInfo"] == {"name": "webmcp-gateway-host", "version": "1"}
+        assert "toolInfo" not in told["hostContext"]

@@ -75,9 +75,17 @@ export function parseProperty(name: AttributeName, given: unknown): unknown {
       return parseSeconds(name, given);
     case "words":
       return typeof given === "string" ? parseAttribute(name, given) : parseWords(name, given);
-    default:
+    case "text":
+      return parseText(name, given);
+    case "json":
       return given;
   }
+}
+
+/** A text, also of a number or a URL. Throws TypeError for anything else, which no app could read. */
+function parseText(name: string, given: unknown): string {
+  if (typeof given !== "string" && typeof given !== "number" && !(given instanceof URL)) throw new TypeError(`${name}: a text`);
+  return String(given);
 }
 
 function parseWords(name: string, given: unknown): readonly string[] {

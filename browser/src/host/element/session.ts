@@ -38,6 +38,8 @@ export interface SessionEvents {
   onproblem(problem: string): void;
 }
 
+const OWN_INFO = { name: "webmcp-gateway-host", version: "1" };
+
 export class AppSession implements PageTools {
   readonly name: string;
   private readonly element: McpApp;
@@ -83,7 +85,7 @@ export class AppSession implements PageTools {
       label: element.label,
       sandboxUrl: sandbox.url,
       expected: sandbox.expected,
-      hostInfo: element.hostInfo ?? { name: "webmcp-gateway-host", version: "1" },
+      hostInfo: this.hostInfo(),
       hostContext: element.currentContext(),
       showsApprovals: element.showsApprovals === true,
       tellsTools: true,
@@ -147,6 +149,14 @@ export class AppSession implements PageTools {
     // A copy: proxies, in which frameworks keep their state, cannot be posted.
     const params = this.plain(given, "tool-input-partial");
     if (params) this.mounted.tell({ is: "tool-input-partial", params: { arguments: params } });
+  }
+
+  /** The name and the version of the host; others than two texts no app could read. */
+  private hostInfo(): { name: string; version: string } {
+    const { name, version } = (this.element.hostInfo as { name?: unknown; version?: unknown } | null | undefined) ?? OWN_INFO;
+    if (typeof name === "string" && typeof version === "string") return { name, version };
+    this.events.onproblem("hostInfo: {name, version}, two texts");
+    return OWN_INFO;
   }
 
   /** A value of the host as JSON; null for one that is no JSON object, which is reported. */
