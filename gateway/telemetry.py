@@ -36,6 +36,7 @@ Combine: TypeAlias = Callable[[Iterable[float]], float]
 
 _PROCESS: Final[dict[str, Combine]] = {
     "webmcp_gateway_process_start_time_seconds": max,  # so that each start of a worker shows
+    "webmcp_gateway_process_open_fds": max,  # of the fullest, since each has a limit of its own
     "webmcp_gateway_process_max_fds": min,
 }
 

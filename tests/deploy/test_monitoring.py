@@ -98,6 +98,10 @@ FIRING: Final[dict[str, tuple[dict[str, str], dict[str, str], str]]] = {
          'step_seconds_bucket{kind="http",step="decide",le="0.25"}': "0+100x20",
          'step_seconds_bucket{kind="http",step="decide",le="+Inf"}': "0+100x20"}, {}, "longer than 100 ms",
     ),
+    "GatewayNodesDiffer": ({'cluster_nodes{state="differing"}': "1x20"}, {}, "differ in version or configuration"),
+    "GatewayNodesUnreachable": (
+        {'cluster_forward_seconds_count{outcome="unreachable"}': "0+1x20"}, {}, "does not reach another one",
+    ),
 }  # fmt: skip
 """What makes each alert fire, a value a minute; its labels; and a part of what it says."""
 QUIET: Final = {
@@ -112,6 +116,8 @@ QUIET: Final = {
     'store_up{store="redis"}': "1x5 0 1x14",
     'refusals_total{app="cart",door="site",reason="policy-denied"}': "0+600x20",
     'callers_refused_total{door="mcp",reason="unidentified"}': "0+60x20",
+    'cluster_nodes{state="differing"}': "0x2 1x10 0x8",
+    'cluster_forward_seconds_count{outcome="unreachable"}': "3x20",
     "process_open_fds": "500x20",
     "process_max_fds": "1000x20",
     'step_seconds_bucket{kind="http",step="decide",le="0.1"}': "0+100x20",

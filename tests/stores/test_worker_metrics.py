@@ -51,6 +51,7 @@ def test_any_worker_has_the_sum(tmp_path: Path) -> None:
         assert value(text, 'store_up{store="redis"}') == 0
         assert value(text, 'cluster_nodes{state="serving"}') == 2
         assert value(text, "process_resident_memory_bytes") > 2 * 10_000_000
+        assert value(text, "process_open_fds") < value(text, "process_max_fds")
         assert text.count(b"# TYPE webmcp_gateway_requests_total counter") == 1
 
 
