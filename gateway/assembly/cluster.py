@@ -118,8 +118,8 @@ class ClusterParts:
 
     def problem(self) -> str | None:
         """Return in what other nodes differ, so that nothing is forwarded to them; None if they do not."""
-        found = differences(self.node.announced, self.node.rows())
-        return "; ".join(f"{name}: {why}" for name, why in found.items()) or None
+        reasons = differences(self.node.announced, self.node.rows())
+        return "; ".join(f"{name}: {why}" for name, why in reasons.items()) or None
 
     async def check_lease(self) -> None:
         """Raise OSError if the lease does not hold."""
@@ -141,10 +141,10 @@ class ClusterParts:
         rows = sorted(self.node.rows(), key=lambda row: -row.life)
         others = [row for row in rows if row.announced.incarnation != self.node.incarnation]
         living = [row for row in others if state_of(row) not in (NodeState.ENDED, NodeState.UNSIGNED)]
-        found = dict(zip(map(id, living), await asyncio.gather(*map(self._reach, living)), strict=True))
+        reached = dict(zip(map(id, living), await asyncio.gather(*map(self._reach, living)), strict=True))
         return {
             "here": self.node.incarnation,
-            "nodes": [{**node_json(row), **found.get(id(row), {})} for row in rows],
+            "nodes": [{**node_json(row), **reached.get(id(row), {})} for row in rows],
             "differing": [*what_differs(rows)],
             "redis": self.redis,
         }

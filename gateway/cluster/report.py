@@ -1,4 +1,4 @@
-"""What a node, or a command, tells people of the nodes of the gateway."""
+"""The nodes of the gateway as a node, or a command, reports them to people."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def node_json(row: NodeRow) -> dict[str, Json]:
 def what_differs(rows: Sequence[NodeRow]) -> list[str]:
     """Return in what nodes that have not ended differ, with their names, so that they do not forward to each other."""
     living = [row for row in rows if state_of(row) is not NodeState.ENDED]
-    found = [f"{row.announced.name} has a row that is not signed with cluster.keys" for row in living if not row.signed]
+    sentences = [
+        f"{row.announced.name} has a row that is not signed with cluster.keys" for row in living if not row.signed
+    ]
     signed = [row.announced for row in living if row.signed]
     for what, value in (("version", "version"), ("configuration", "digest")):
         groups: dict[str, list[str]] = {}
@@ -64,9 +66,9 @@ def what_differs(rows: Sequence[NodeRow]) -> list[str]:
             groups.setdefault(getattr(one, value), []).append(one.name)
         if len(groups) > 1:
             parts = sorted(f"{', '.join(sorted(names))} ({key[:12]})" for key, names in groups.items())
-            found.append(f"nodes differ in {what}: {'; '.join(parts)}")
+            sentences.append(f"nodes differ in {what}: {'; '.join(parts)}")
     policies = {name for one in signed for name in one.policies}
     for name in sorted(policies):
         if len({one.policies.get(name, "") for one in signed}) > 1:
-            found.append(f"nodes have different versions of the policy of {name}")
-    return found
+            sentences.append(f"nodes have different versions of the policy of {name}")
+    return sentences

@@ -39,14 +39,14 @@ class _Family(Struct, frozen=True, array_like=True):
     samples: tuple[_Sample, ...]
 
 
-class _File(Struct, frozen=True):
+class _WrittenMetrics(Struct, frozen=True):
     """What a worker has written; `time` is in seconds since the start of the system, which all workers share."""
 
     time: float
     families: tuple[_Family, ...]
 
 
-_READER: Final = msgspec.msgpack.Decoder(_File)
+_READER: Final = msgspec.msgpack.Decoder(_WrittenMetrics)
 
 
 class WorkerMetrics:
@@ -60,8 +60,9 @@ class WorkerMetrics:
         self._folder = folder
         self._path = folder / name
         self._metrics = metrics
-        found = self._read(self._path)
-        self._before = tuple(family for family in found.families if family.kind != "gauge") if found is not None else ()
+        earlier = self._read(self._path)
+        families = earlier.families if earlier is not None else ()
+        self._before = tuple(family for family in families if family.kind != "gauge")
 
     def render(self) -> bytes:
         """Return the metrics of all workers in Prometheus' text format."""
@@ -69,10 +70,10 @@ class WorkerMetrics:
         now = time.monotonic()
         families = [own]
         for path in sorted(self._folder.iterdir()):
-            if path != self._path and path.suffix != ".new" and (found := self._read(path)) is not None:
-                gone = now - found.time > GONE
-                families.append([family for family in found.families if not gone or family.kind != "gauge"])
-        together = self._combine(one for families_of_one in families for one in families_of_one)
+            if path != self._path and path.suffix != ".new" and (other := self._read(path)) is not None:
+                gone = now - other.time > GONE
+                families.append([family for family in other.families if not gone or family.kind != "gauge"])
+        together = self._combine(one for of_worker in families for one in of_worker)
         return text_of(_metric(family) for family in together)
 
     def write(self) -> Sequence[_Family]:
@@ -89,7 +90,7 @@ class WorkerMetrics:
         families = self._combine([*current, *self._before])
         new = self._path.with_suffix(".new")
         try:
-            new.write_bytes(msgspec.msgpack.encode(_File(time.monotonic(), tuple(families))))
+            new.write_bytes(msgspec.msgpack.encode(_WrittenMetrics(time.monotonic(), tuple(families))))
             new.replace(self._path)
         except OSError as error:
             log.warning("the metrics of this worker are not written: %s", error)
@@ -104,7 +105,7 @@ class WorkerMetrics:
         finally:
             self.write()
 
-    def _read(self, path: Path) -> _File | None:
+    def _read(self, path: Path) -> _WrittenMetrics | None:
         try:
             return _READER.decode(path.read_bytes())
         except (OSError, msgspec.MsgspecError) as error:
@@ -116,17 +117,17 @@ class WorkerMetrics:
         """Make one family of those with the same name."""
         values: dict[str, tuple[_Family, dict[tuple[str, Labels], list[float]]]] = {}
         for family in families:
-            _, found = values.setdefault(family.name, (family, {}))
+            _, samples = values.setdefault(family.name, (family, {}))
             for one in family.samples:
-                found.setdefault((one.name, one.labels), []).append(one.value)
+                samples.setdefault((one.name, one.labels), []).append(one.value)
         return [
-            _Family(family.name, family.meaning, family.kind, tuple(self._samples(family, found)))
-            for family, found in values.values()
+            _Family(family.name, family.meaning, family.kind, tuple(self._samples(family, samples)))
+            for family, samples in values.values()
         ]
 
-    def _samples(self, family: _Family, found: dict[tuple[str, Labels], list[float]]) -> Iterable[_Sample]:
+    def _samples(self, family: _Family, samples: dict[tuple[str, Labels], list[float]]) -> Iterable[_Sample]:
         combine = self._metrics.combine.get(family.name, sum) if family.kind == "gauge" else sum
-        for (name, labels), values in found.items():
+        for (name, labels), values in samples.items():
             yield _Sample(name, labels, min(values) if name.endswith("_created") else combine(values))
 
 
