@@ -26,7 +26,7 @@ help:
 	@echo "make check  lint, types, layers and unit tests, in about two minutes"
 	@echo "make test   lint, types, layers, unit, integration and Chromium tests"
 	@echo "make soak   what takes minutes: many kills under load, records of a million lines"
-	@echo "make cluster  the simulation of several nodes, and all attacks against two processes behind a balancer"
+	@echo "make cluster  three nodes behind nginx and Caddy, what may fail of them, the simulation, and all attacks against two"
 	@echo "make simulation  10,000 seeds of several nodes on a virtual clock, with faults of all kinds; SEEDS=1-100000 for others"
 	@echo "make lint   ruff, mypy, import-linter, tsc"
 	@echo "make bench  measure the gateway beside a bare proxy"
@@ -134,7 +134,7 @@ test: chromium postgresql redis proxies $(VENV)/.built test-oidc test-interop
 
 check: $(VENV)/.built
 	@$(AT_ONCE) $(LINTERS) test-browser
-	pytest --numprocesses 2 -m "not browser and not interop and not slow and not soak"
+	pytest --numprocesses 2 -m "not browser and not interop and not slow and not soak and not cluster"
 
 soak: chromium frameworks $(VENV)/.built
 	pytest -m soak
@@ -145,8 +145,10 @@ SEEDS ?= 1-10000
 simulation: $(VENV)/.built
 	@exec env PYTHONHASHSEED=0 $(BIN)/python -m tests.cluster.simulation $(SEEDS)
 
-# All attacks, against two nodes whose balancer sends each connection to another one than the one before.
-cluster: postgresql redis $(VENV)/.built test-oidc simulation
+# The simulation, three nodes behind nginx and Caddy, and all attacks against two nodes whose balancer sends each
+# connection to another one than the one before.
+cluster: chromium postgresql redis proxies $(VENV)/.built test-oidc simulation
+	pytest -m cluster tests/cluster
 	pytest --cluster tests/attacks
 
 bench: $(VENV)/.built

@@ -45,6 +45,7 @@ class PostgreSQL:
         self.port = int(reserved.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
+        self._addresses = ["127.0.0.1"]
         if self._as:
             shutil.chown(folder, "postgres", "postgres")
         self._run("initdb", "-A", "trust", "--no-sync", "-U", "postgres", "-D", str(folder / "data"))
@@ -64,7 +65,7 @@ class PostgreSQL:
         settings = (
             "fsync=off",
             f"port={self.port}",
-            "listen_addresses=127.0.0.1",
+            f"listen_addresses={','.join(self._addresses)}",
             f"unix_socket_directories={self._folder}",
         )
         options = [word for setting in settings for word in ("-c", setting)]
@@ -95,6 +96,12 @@ class PostgreSQL:
             process.send_signal(2)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(WAIT)
+
+    def admit(self, address: str, clients: str) -> None:
+        """Listen at a further address from the next start on, for clients of this network."""
+        self._addresses.append(address)
+        with (self.data / "pg_hba.conf").open("a") as file:
+            file.write(f"host all all {clients} trust\n")
 
     def configure(self, *settings: str, recovery: bool = False) -> None:
         """Change settings of the stopped server; in recovery it is a standby that can be read, and promoted."""

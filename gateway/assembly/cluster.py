@@ -25,13 +25,14 @@ from gateway.cluster.envelope import Receiver
 from gateway.cluster.forwards import Forwards
 from gateway.cluster.handovers import Handovers
 from gateway.cluster.ids import ObjectIds, ObjectKind
-from gateway.cluster.lease import steady
+from gateway.cluster.lease import RENEW_EVERY, steady
 from gateway.cluster.node import ClusterNode
 from gateway.cluster.report import count_states, differences, node_json, state_of, what_differs
 from gateway.cluster.taints import ClusterTaints
 from gateway.config import ClusterSettings, Config
 from gateway.doors.nodes import NodeDoor
 from gateway.errors import Refusal, StartError
+from gateway.exchange.drain import CUT_WITHIN
 from gateway.mcp.elsewhere import OtherNodes
 from gateway.model import Json, Secret
 from gateway.policy import Policy
@@ -45,6 +46,9 @@ from gateway.views.registry import Views
 
 KEEPALIVE: Final = 75.0
 """Seconds for which the listener keeps an idle connection: longer than the other node does."""
+
+LINGER: Final = RENEW_EVERY + 0.5
+"""Seconds for which a node that has left tells others so: by then each of them has read it in the database."""
 
 log = logging.getLogger(__name__)
 
@@ -206,9 +210,21 @@ class ClusterParts:
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await self._listen(runner)
-            stack.push_async_callback(self.node.leave)
+            stack.push_async_callback(self._leave, door)
             stack.callback(tasks.create_task(self.node.run()).cancel)
             yield
+
+    async def _leave(self, door: NodeDoor) -> None:
+        """End the lease; before the listener closes, others learn of it, and what they have sent is answered."""
+        others = self.node.others()
+        await self.node.step_down()
+        if others:
+            await asyncio.sleep(LINGER)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CUT_WITHIN):
+                    while door.running:
+                        await asyncio.wait(set(door.running))
+        await self.node.leave()
 
     async def _listen(self, runner: web.AppRunner) -> None:
         listen, certificates = self.settings.listen, self._certificates

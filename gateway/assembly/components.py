@@ -347,6 +347,7 @@ class Components:
             degraded=self.shared.problem,
             cluster=self.cluster,
         )
+        self.views.has_streams = self.streams.has_view
         stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
         self.drain = GatewayDrain(self.health, self.calls, stops, self.faces, self._announce_stop)
 

@@ -39,7 +39,7 @@ from gateway.cli.workers import (
 from gateway.config import Config, Reading, ServerSettings, load_config, read_config
 from gateway.doors.client_connection import ConnectionLimits
 from gateway.doors.client_limits import Peers, Unread
-from gateway.doors.runner import DRAIN, LIMITS, LINGER, Drain, GatewayRunner
+from gateway.doors.runner import DRAIN, LIMITS, LINGER, LINGER_IN_CLUSTER, Drain, GatewayRunner
 from gateway.errors import DocumentError, Problem, StartError
 from gateway.eventloop import busy_poll
 from gateway.exchange.streams import IN_ALL
@@ -264,7 +264,8 @@ async def _serve(
     app = build_app(config, reread, live=live, problems=problems)
     app[SETTINGS].watch(output.follow)
     server = config.server
-    runner = GatewayRunner(app, drain=server.drain, linger=LINGER)
+    linger = LINGER if config.cluster is None else LINGER_IN_CLUSTER
+    runner = GatewayRunner(app, drain=server.drain, linger=linger)
     admin = _admin_runner(app[ADMIN]) if server.admin is not None else None
     try:
         await runner.setup()

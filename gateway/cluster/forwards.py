@@ -227,6 +227,8 @@ class Forwards:
             other = (
                 await self._node_of(named) if view is not None and named and isinstance(request.body, bytes) else None
             )
+            if not named and not await self._lives_now(row):
+                raise OwnerGone
             if view is None or other is None or named == row.announced.incarnation:
                 raise _lost("The process of the gateway that had this is gone, or has it no more.")
             self._remember(view, named)
@@ -238,11 +240,11 @@ class Forwards:
         except OSError as error:
             if view is not None:
                 self.forget(view)
-            await self._raise_if_gone(error, row)
-            log.warning("a request to the node %s failed: %s", row.announced.name, error)
-            raise _lost(
-                "The process of the gateway that has this cannot be reached. It may have taken effect."
-            ) from error
+            raise await self._failed(error, row) from error
+
+    async def read_again(self, row: NodeRow) -> None:
+        """Read whether a node still lives, after it has answered that it does not have an object any more."""
+        await self._lives_now(row)
 
     async def living(self, incarnation: str) -> NodeRow | None:
         """Return another node if it lives and suits. Raises `Refusal` (`state-unavailable`)."""
@@ -259,11 +261,7 @@ class Forwards:
         except OSError as error:
             if began:
                 raise
-            await self._raise_if_gone(error, row)
-            log.warning("a request to the node %s failed: %s", row.announced.name, error)
-            raise _lost(
-                "The process of the gateway that has this cannot be reached. It may have taken effect."
-            ) from error
+            raise await self._failed(error, row) from error
 
     @asynccontextmanager
     async def _once(self, row: NodeRow, request: ForwardedRequest) -> AsyncIterator[NodeAnswer]:
@@ -341,16 +339,21 @@ class Forwards:
             headers=[("retry-after", "5")],
         )
 
-    async def _raise_if_gone(self, error: OSError, row: NodeRow) -> None:
-        """Raise `OwnerGone` if nothing was sent to a node, and its lease has ended, as after a clean stop."""
-        if not isinstance(error, ConnectionRefusedError):
-            return
+    async def _failed(self, error: OSError, row: NodeRow) -> Refusal:
+        """Return the refusal of a request to a node; `OwnerGone` if nothing was sent to it, and its lease has ended."""
+        unsent = isinstance(error, ConnectionRefusedError)
+        if unsent and not await self._lives_now(row):
+            return OwnerGone()
+        log.warning("a request to the node %s failed: %s", row.announced.name, error)
+        effect = "Nothing was sent." if unsent else "It may have taken effect."
+        return _lost(f"The process of the gateway that has this cannot be reached. {effect}")
+
+    async def _lives_now(self, row: NodeRow) -> bool:
+        """Return whether a node lives, by its row as it is now; True if that cannot be read."""
         try:
-            lives = await self._node.lives_now(row.announced.incarnation)
+            return await self._node.lives_now(row.announced.incarnation)
         except OSError:
-            return
-        if not lives:
-            raise OwnerGone from error
+            return True
 
     def _end_waiting(self, incarnation: str) -> None:
         """End the requests to a node whose lease has ended."""

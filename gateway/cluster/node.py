@@ -49,6 +49,8 @@ class ClusterNode:
         self.announced = announced
         self.lease = Lease(clock)
         self.draining = False
+        self.left = False
+        """True once its lease has ended in the database, while what runs here may end."""
         self.owns: Callable[[], Mapping[str, int]] = dict
         """Returns how many live objects of each kind this node has."""
         self.before_renewal: Callable[[], None] = lambda: None
@@ -109,7 +111,7 @@ class ClusterNode:
                 f"the nodes {names} have another stores.encryption_key: all nodes need the same keys, since they share "
                 "what is encrypted with them"
             )
-        self._lapse_told = False
+        self._lapse_told = self.left = False
         self.joined.notify()
 
     async def run(self) -> None:
@@ -141,15 +143,21 @@ class ClusterNode:
             except OSError as error:
                 log.warning("the lease of this node is not renewed: %s", error)
 
-    async def leave(self) -> None:
-        """End the lease, so that others take over at once."""
-        held, self._lapse_told = self.lease.holds, True
-        self.lease.end()
-        if held:
+    async def step_down(self) -> None:
+        """Let others take over at once; what runs here may end meanwhile, until `leave`. Nothing new may begin."""
+        self._lapse_told = True
+        if self.lease.holds:
             try:
                 await self._store.leave(self.incarnation)
             except OSError as error:
                 log.warning("the lease of this node ends in %g s only: %s", ADOPT_AFTER, error)
+        self.left = True
+
+    async def leave(self) -> None:
+        """End the lease."""
+        if not self.left:
+            await self.step_down()
+        self.lease.end()
 
     def others(self) -> list[NodeRow]:
         """Return the other nodes that live, as of the latest reading."""

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gateway.cluster.envelope import HEADER, BadEnvelope, Envelope, Receiver, check_body
 from gateway.cluster.forwards import Forwards
@@ -88,10 +89,12 @@ class NodeDoor:
     redis: Callable[[], str | None]
     send_body: Callable[[web.Request, str, Principal], Awaitable[web.StreamResponse | None]]
     take_document: Callable[[str, str], tuple[str, str] | None]
+    running: set[asyncio.Task[object]] = field(default_factory=set)
+    """The tasks of requests that are not answered yet, but for streams without an end."""
 
     def application(self) -> web.Application:
         """Return the application of the listener."""
-        app = web.Application(client_max_size=LARGEST)
+        app = web.Application(client_max_size=LARGEST, middlewares=[self._count])
         app.router.add_post(CALLS, self._calls)
         app.router.add_post(MOVED, self._moved)
         app.router.add_post(PING, self._ping)
@@ -102,6 +105,18 @@ class NodeDoor:
         for path in ("/mcp", "/mcp/{name}"):
             app.router.add_route("*", path, self._session)
         return app
+
+    @web.middleware
+    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Keep the task of a request in `running`."""
+        task = asyncio.current_task()
+        if request.method == "GET" or task is None:
+            return await handler(request)
+        self.running.add(task)
+        try:
+            return await handler(request)
+        finally:
+            self.running.discard(task)
 
     async def _calls(self, request: web.Request) -> web.StreamResponse:
         """Run a tool call, and stream the messages that answer it; a disconnected node cancels it."""
@@ -218,10 +233,8 @@ class NodeDoor:
         envelope = self._read(request, body)
         if envelope is None:
             return web.Response(status=403)
-        try:
-            self.node.check()
-        except Refusal:
-            return web.Response(status=503)
+        if self.node.left or not self.node.lease.holds:
+            return web.Response(status=NOT_OWNER, headers={OWNER: ""})  # it has nothing any more
         principal, mount = envelope.caller.principal(), self.mounts(envelope.mount)
         if mount is None or not self._may(principal, envelope.mount):
             return web.Response(status=403)

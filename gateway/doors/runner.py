@@ -196,6 +196,9 @@ SWITCHING: Final = 101
 LINGER: Final = 0.5
 """Seconds after the end of listening in which requests on open connections are served: their clients could not know."""
 
+LINGER_IN_CLUSTER: Final = 3.0
+"""The same beside other nodes: a balancer uses up the connections that it keeps before it asks the next node."""
+
 BACKLOG: Final = 1024
 """Connections that wait to be accepted; the system may allow fewer."""
 

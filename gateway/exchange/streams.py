@@ -375,6 +375,10 @@ class Streams:
             open_stream.asked_at = self._clock()
         return open_stream.take()
 
+    def has_view(self, view: str) -> bool:
+        """Return whether a view has open streams."""
+        return any(one.caller.view == view for one in self._open.values())
+
     def cancel_view(self, view: str) -> None:
         """End the streams of a view that has closed."""
         self._forget([id for id, open_stream in self._open.items() if open_stream.caller.view == view])

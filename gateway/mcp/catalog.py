@@ -266,7 +266,7 @@ class Catalog:
                 return await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
         caller = None
         try:
-            caller = self._caller(arguments, client)
+            caller = self._caller(arguments, client, may_move=True)
             upload = {"body": client.upload, "bodyType": "base64"} if client.upload is not None else None
             request = parse_arguments(arguments if upload is None else {**arguments, **upload})
         except Refusal as refusal:
@@ -431,12 +431,14 @@ class Catalog:
         """Return the caller while no view is proven."""
         return Caller(client.principal, self._app or "", client.door, Initiator.MODEL, "no-view")
 
-    def _caller(self, arguments: Arguments, client: MountClient) -> Caller:
-        """Return the caller by the connection or the view proof. Raises `Refusal`."""
+    def _caller(self, arguments: Arguments, client: MountClient, *, may_move: bool = False) -> Caller:
+        """Return the caller by the connection or the view proof. Raises `Refusal`; `may_move` as in `Views.caller`."""
         reported_model = arguments.get("_initiator") == Initiator.MODEL
         if client.caller is None:
             proof, age = read_optional_text(arguments, "_view"), _gesture_age(arguments)
-            return self._views.caller(client.principal, self._app, proof, reported_model=reported_model, gesture=age)
+            return self._views.caller(
+                client.principal, self._app, proof, reported_model=reported_model, gesture=age, may_move=may_move
+            )
         return client.caller(reported_model)
 
 

@@ -92,9 +92,9 @@ class OtherNodes:
     _known: OrderedDict[tuple[str, str, str], str] = field(default_factory=OrderedDict)
 
     async def session_owner(self, id: str, principal: Principal, mount: str) -> NodeRow | None:
-        """Return the other node that runs a session of this caller at this mount; None if none does.
+        """Return the other node that runs a session of this caller at this mount; None if it can be adopted.
 
-        Raises `Refusal` (`state-unavailable`).
+        Raises LookupError for an unknown one; `Refusal` (`state-unavailable`).
         """
         key = id, principal.id, mount
         process = self._known.get(key)
@@ -103,7 +103,9 @@ class OtherNodes:
                 process = await self.sessions.process_of(id, principal, mount)
             except OSError as error:
                 raise Refusal(Reason.STATE_UNAVAILABLE, "Sessions cannot be looked up now. Try again.") from error
-        if process is None or (row := await self.forwards.living(process)) is None:
+            if process is None:
+                raise LookupError
+        if (row := await self.forwards.living(process)) is None:
             self._known.pop(key, None)
             return None
         self._known[key] = process
@@ -125,11 +127,16 @@ class OtherNodes:
             principal, mount, request.method, request.path_qs, body, headers, client=CLIENT.get() or ""
         )
         async with self.forwards.send_once(row, forwarded) as answer:
-            if answer.status == NOT_OWNER and answer.has(OWNER):
-                self._known.pop((request.headers.get("mcp-session-id", ""), principal.id, mount), None)
-                yield None
-            else:
+            if answer.status != NOT_OWNER or not answer.has(OWNER):
                 yield answer
+                return
+        self.forget_session(request.headers.get("mcp-session-id", ""), principal, mount)
+        await self.forwards.read_again(row)
+        yield None
+
+    def forget_session(self, id: str, principal: Principal, mount: str) -> None:
+        """Forget which node runs a session."""
+        self._known.pop((id, principal.id, mount), None)
 
     async def find(self, name: str, arguments: Arguments, client: MountClient) -> Elsewhere | None:
         """Return the owner of what a call names, if it is another node. Raises `Refusal` (`state-unavailable`)."""

@@ -113,7 +113,14 @@ class Views(Protocol):
     ) -> AttachResult: ...
 
     def caller(
-        self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool, gesture: float | None
+        self,
+        principal: Principal,
+        app: str | None,
+        proof: str | None,
+        *,
+        reported_model: bool,
+        gesture: float | None,
+        may_move: bool,
     ) -> Caller: ...
 
     async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal: ...
@@ -122,7 +129,7 @@ class Views(Protocol):
 
     def learn(self, principal: Principal) -> Awaitable[None] | None: ...
 
-    def relay_of(self, principal: Principal, app: str | None, proof: str) -> Relay: ...
+    def relay_of(self, principal: Principal, app: str | None, proof: str, *, may_move: bool = False) -> Relay: ...
 
     def leave(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None: ...
 

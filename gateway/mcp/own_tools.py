@@ -152,7 +152,7 @@ class RelayTools:
         if closing or leaving:
             self._views.leave(client.principal, self._app, proof, for_good=closing)
             return {"events": [], "overtaken": True}
-        relay = self._views.relay_of(client.principal, self._app, proof)
+        relay = self._views.relay_of(client.principal, self._app, proof, may_move=True)
         relay.spend()
         if listing is not None:
             relay.list(listing)

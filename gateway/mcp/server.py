@@ -67,6 +67,9 @@ BOUNDS: Final = (
 
 (_LISTENERS,) = BOUNDS
 
+OWNERS_TRIED = 3
+"""Look-ups of the node that runs a session, while others adopt it one after the other."""
+
 SESSION_IDLE = 1800.0
 """Seconds without a request or an open stream after which a session of the handshake protocols ends."""
 
@@ -263,9 +266,25 @@ class McpMount:
             return await self._serve(request, principal, body)
 
     async def _serve(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
-        if self._nodes is not None and (forwarded := await self._forward(self._nodes, request, principal, body)):
-            return forwarded
+        id = request.headers.get(MCP_SESSION_ID_HEADER, "")
+        if self._nodes is not None and id:
+            for _ in range(OWNERS_TRIED):
+                if self._manager.has(id):
+                    break
+                if (forwarded := await self._forward(self._nodes, request, principal, body, id)) is not None:
+                    return forwarded
+                if await self._adopt(request, principal, id):
+                    break
         return await self._serve_here(request, principal, body)
+
+    async def _adopt(self, request: web.Request, principal: Principal, id: str) -> bool:
+        """Adopt the session of a request; False if another node, which has adopted it meanwhile, may run it."""
+        user = User(principal)
+        try:
+            await self._manager.adopt(id, user, plain_scope(request.rel_url.raw_path, request.headers, user))
+        except OSError:
+            return True  # the SDK's path says so to the client
+        return self._manager.has(id)
 
     async def serve_forwarded(
         self, request: web.Request, principal: Principal, body: bytes
@@ -276,14 +295,11 @@ class McpMount:
         return await self._serve_here(request, principal, body if request.method == "POST" else None)
 
     async def _forward(
-        self, nodes: OtherNodes, request: web.Request, principal: Principal, body: bytes | None
+        self, nodes: OtherNodes, request: web.Request, principal: Principal, body: bytes | None, id: str
     ) -> web.StreamResponse | None:
-        """Forward a request for a session that another node runs, and return its answer; None for any other request."""
+        """Forward a request for a session to the node that runs it, and return its answer; None if no other runs it."""
         from gateway.mcp.elsewhere import return_answer  # noqa: PLC0415  here, so that only nodes load it
 
-        id = request.headers.get(MCP_SESSION_ID_HEADER, "")
-        if not id or self._manager.has(id):
-            return None
         ending = Ending()
         try:
             row = await nodes.session_owner(id, principal, self._app or "")
@@ -293,8 +309,11 @@ class McpMount:
                 self._streams.add(ending)
             async with nodes.send_session(row, request, principal, self._app or "", body or b"") as answer:
                 return await return_answer(request, answer, ending) if answer is not None else None
+        except LookupError:
+            return await self._serve_here(request, principal, body)  # which says that it is unknown
         except OwnerGone:
-            return None  # the session is adopted here
+            nodes.forget_session(id, principal, self._app or "")
+            return None
         except Refusal as refusal:
             return _unread_error(refusal.status, types.INTERNAL_ERROR, f"{refusal.reason}: {refusal.detail}")
         finally:

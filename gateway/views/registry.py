@@ -115,6 +115,10 @@ class Views:
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._draining = False
+        self._came_late: set[str] = set()
+        """Views whose pages have attached in a drain, as in a session of this process: they are not sent on again."""
+        self.has_streams: Callable[[str], bool] = lambda _: False
+        """Returns whether a view reads streams, which end if it moves to another process."""
         self._openings = Openings()
 
     async def __aenter__(self) -> Self:
@@ -167,8 +171,9 @@ class Views:
         else:
             apps = {one for one in self.apps if app in (None, one) and self.admits(principal, one)}
             waiting = await self.launches.find(launch, principal, apps)
+            taint = await self.take_over(waiting.view)  # first: an attachment that fails must supersede no page
             number = await self.launches.attach(launch)
-            self.taints.doubt(principal, waiting, await self.take_over(waiting.view))
+            self.taints.doubt(principal, waiting, taint)
             if former and not self.end_former(principal, waiting.app, former) and self._end_former is not None:
                 await self._end_former(principal, waiting.app, former)
             chosen = waiting.chosen or await self.launches.is_chosen(principal, waiting.app)
@@ -179,6 +184,8 @@ class Views:
                 self.close(self._views[waiting.view])
             key = self._key(waiting.view, principal, number)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True, attached=number, key=key))
+            if self._draining:
+                self._came_late.add(view.id)
             if chosen:
                 self.taints.report(view)
         return AttachResult(view.id, view.key.reveal(), view.proven, self.rules(view.app).policy.free_tools)
@@ -259,9 +266,14 @@ class Views:
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
 
-    def relay_of(self, principal: Principal, app: str | None, proof: str) -> Relay:
-        """Return the relay of the view that `proof` proves, which polls for the model's calls. Raises `Refusal`."""
+    def relay_of(self, principal: Principal, app: str | None, proof: str, *, may_move: bool = False) -> Relay:
+        """Return the relay of the view that `proof` proves, which polls for the model's calls.
+
+        Raises `Refusal`; if the view `may_move`, `view-moved` in a drain.
+        """
         view = self.speaker(principal, app, proof)
+        if may_move:
+            self._check_stays(view)
         if view.relay is None:
             relay = view.relay = Relay(lambda tools: self._take_list(view, relay, tools), principal.id)
             if self._draining:
@@ -328,17 +340,20 @@ class Views:
         *,
         reported_model: bool = False,
         gesture: float | None = None,
+        may_move: bool = False,
     ) -> Caller:
-        """Return the caller of a request over MCP. Raises `Refusal` (`view-unproven`).
+        """Return the caller of a request over MCP.
 
-        `gesture` is the age in seconds of a person's gesture, as the view reports it; it counts if the app is trusted
-        for that.
+        Raises `Refusal` (`view-unproven`; if the view `may_move`, `view-moved` in a drain). `gesture` is the age in
+        seconds of a person's gesture, as the view reports it; it counts if the app is trusted for that.
         """
         if proof is None:
             app = self._only_app(app, principal)
             self._admit_unproven(app)
             return Caller(principal, app, Door.MCP, Initiator.MODEL, "no-view-proof")
         view = self.speaker(principal, app, proof)
+        if may_move:
+            self._check_stays(view)
         if gesture is not None and not reported_model and view.proven and self.rules(view.app).trust_view_gestures:
             view.taint.gesture_seen(gesture, self._clock(), CLAIMED)
         return self.caller_of(view, Door.MCP, reported_model=reported_model)
@@ -361,6 +376,17 @@ class Views:
         if view.relay is not None:
             view.relay.note_activity()
         return view
+
+    def _check_stays(self, view: View) -> None:
+        """Raise `Refusal` (`view-moved`) in a drain beside other processes: its page attaches again at one of them.
+
+        A view with a model's call, or with streams, stays until these have ended.
+        """
+        if not self._draining or self._take is None or view.bridged or view.id in self._came_late:
+            return
+        if (view.relay is None or not view.relay.busy) and not self.has_streams(view.id):
+            detail = "This process of the gateway stops: attach this view again, and repeat the call."
+            raise Refusal(Reason.VIEW_MOVED, detail)
 
     async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal:
         """Return the refusal of a call with `proof`: `view-moved` if the view of an earlier process makes it.

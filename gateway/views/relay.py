@@ -143,6 +143,11 @@ class Relay:
             self._end(id)
 
     @property
+    def busy(self) -> bool:
+        """True while a model's call waits for the page, or runs in it."""
+        return bool(self._calls)
+
+    @property
     def behind(self) -> bool:
         """True if a list of the page's tools waits to take effect."""
         return self._listing is not None

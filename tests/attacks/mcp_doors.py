@@ -118,11 +118,12 @@ class HttpDoor:
 
     async def attach(self) -> None:
         """Attach the view with its launch value: the first time, or after it has moved."""
-        attached = answer_in((await self.call("webmcp_attach", json.dumps({"launch": self.launch})))[1])
-        assert attached is not None
+        status, raw = await self.call("webmcp_attach", json.dumps({"launch": self.launch}))
+        attached = answer_in(raw)
+        assert attached is not None, (status, raw)
         assert "result" in attached, attached
         content = attached["result"]["structuredContent"]
-        assert content["proven"] is True
+        assert content.get("proven") is True, attached
         self.proof = Proof(content["view"], base64.urlsafe_b64decode(content["key"] + "="))
 
 

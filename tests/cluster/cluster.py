@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import json
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,15 +28,12 @@ APP = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;pr
 
 
 @dataclass(slots=True)
-class Node:
-    """One process; `port` is where it listens, `public` the one in its URL, which all nodes share."""
+class Door:
+    """Where clients reach an MCP server: `url` is the origin, `headers` are fields of each request."""
 
-    name: str
-    folder: Path
-    port: int
-    public: int
-    process: asyncio.subprocess.Process
-    lines: list[str] = field(default_factory=list)
+    url: str
+    headers: dict[str, str]
+    mount: str = "/mcp/page"
 
     async def rpc(
         self,
@@ -45,7 +42,7 @@ class Node:
         params: Mapping[str, Any],
         *,
         app: bool = True,
-        mount: str = "/mcp/page",
+        mount: str | None = None,
     ) -> dict[str, Any]:
         """Send a request of the protocol without sessions, and return the whole message that answers it."""
         meta = {
@@ -55,15 +52,14 @@ class Node:
         }
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         headers = {
-            "host": f"localhost:{self.public}",
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": VERSION,
             "mcp-method": method,
             **({"mcp-name": str(params["name"])} if "name" in params else {}),
             "webmcp-gateway-client": "1",
+            **self.headers,
         }
-        url = f"http://127.0.0.1:{self.port}{mount}"
-        async with client.post(url, json=message, headers=headers) as answer:
+        async with client.post(f"{self.url}{mount or self.mount}", json=message, headers=headers) as answer:
             text = await answer.text()
         if "data: " in text:
             text = text.split("data: ")[-1]
@@ -77,9 +73,31 @@ class Node:
 
     async def ready(self, client: aiohttp.ClientSession) -> int:
         """Return the status of `/readyz`."""
-        host = {"host": f"localhost:{self.public}"}
-        async with client.get(f"http://127.0.0.1:{self.port}/readyz", headers=host) as answer:
+        async with client.get(f"{self.url}/readyz", headers=dict(self.headers)) as answer:
             return answer.status
+
+
+class Node(Door):
+    """One process; `port` is where it listens, `public` the one in its URL, which all nodes share."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        port: int,
+        public: int,
+        process: asyncio.subprocess.Process,
+        *,
+        address: str = "127.0.0.1",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"http://{address}:{port}", {"host": f"localhost:{public}", **(headers or {})})
+        self.name = name
+        self.folder = folder
+        self.port = port
+        self.public = public
+        self.process = process
+        self.lines: list[str] = []
 
 
 @dataclass(slots=True)
@@ -87,22 +105,25 @@ class Page:
     """The page of a view over MCP: it signs its calls, sends them to a node, and runs the tools that it lists."""
 
     client: aiohttp.ClientSession
-    at: Node
+    at: Door
     view: str
     key: bytes
     sent: int = 0
     after: int = 0
 
     @classmethod
-    async def open(cls, client: aiohttp.ClientSession, at: Node) -> Page:
+    async def open(cls, client: aiohttp.ClientSession, at: Door) -> Page:
         """Open the app at a node, and attach there."""
         opened = await at.call(client, "open_page")
         return await cls.attach(client, at, opened["_meta"]["webmcp-gateway/launch"])
 
     @classmethod
-    async def attach(cls, client: aiohttp.ClientSession, at: Node, launch: str) -> Page:
+    async def attach(cls, client: aiohttp.ClientSession, at: Door, launch: str) -> Page:
         """Attach with a launch value."""
-        values = (await at.call(client, "webmcp_attach", launch=launch))["structuredContent"]
+        answer = await at.call(client, "webmcp_attach", launch=launch)
+        values = answer.get("structuredContent") or {}
+        if "key" not in values:
+            raise ValueError(json.dumps(answer))
         return cls(client, at, values["view"], base64.urlsafe_b64decode(values["key"] + "="))
 
     def proof(self) -> str:
@@ -111,20 +132,20 @@ class Page:
         mac = hmac.digest(self.key, str(self.sent).encode(), hashlib.sha256)
         return f"{self.view}.{self.sent}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}"
 
-    async def call(self, tool: str, at: Node | None = None, **arguments: Any) -> Any:
+    async def call(self, tool: str, at: Door | None = None, **arguments: Any) -> Any:
         """Call a tool of the gateway as the view."""
         return await (at or self.at).call(self.client, tool, _view=self.proof(), **arguments)
 
-    async def fetch(self, url: str, at: Node | None = None) -> Any:
+    async def fetch(self, url: str, at: Door | None = None) -> Any:
         """Send a request to the backend."""
         return (await self.call("http_request", at, url=url))["structuredContent"]
 
-    async def offer(self, *names: str, at: Node | None = None) -> None:
+    async def offer(self, *names: str, at: Door | None = None) -> None:
         """List these tools."""
         tools = [{"name": name, "description": name, "inputSchema": {"type": "object"}} for name in names]
         await self.call("webmcp_poll", at, after=0, wait=0, tools=tools)
 
-    async def serve_one(self, at: Node | None = None) -> dict[str, Any]:
+    async def serve_one(self, at: Door | None = None) -> dict[str, Any]:
         """Wait for a call of the model, answer it with its arguments, and return the event."""
         async with asyncio.timeout(60):
             while True:
@@ -153,8 +174,10 @@ class Cluster:
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
 
-    async def start(self, name: str, *, wait: bool = True, more: str = "") -> Node:
-        """Start a node, and wait until it is ready."""
+    async def start(
+        self, name: str, *, wait: bool = True, more: str = "", command: Sequence[str] = COMMAND, **environ: str
+    ) -> Node:
+        """Start a node, and wait until it is ready; `environ` are further variables of its environment."""
         folder, port = self.folder / name, free_port()
         folder.mkdir(exist_ok=True)
         (folder / "index.html").write_text("<!doctype html><title>one page</title>")
@@ -174,10 +197,11 @@ class Cluster:
             f"cluster: {{name: {name}, listen: 'unix:node.sock', keys: ['${{env:CLUSTER}}']}}\n{self.more}{more}"
         )
         process = await asyncio.create_subprocess_exec(
-            *COMMAND, "serve", "-v",
+            *command, "serve", "-v",
             cwd=folder,
             env={
-                **environment(), "DATABASE": self.database, "ENCRYPTION": ENCRYPTION, "CLUSTER": KEY, **self.environ,
+                **environment(), "DATABASE": self.database, "ENCRYPTION": ENCRYPTION, "CLUSTER": KEY,
+                **self.environ, **environ,
             },
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

@@ -7,7 +7,7 @@ import os
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,9 +200,9 @@ def server_settings(folder: Path, ports: Ports) -> dict[str, Any]:
 
 
 @contextmanager
-def start_proxy(folder: Path, proxy: str, ports: Ports, changed: tuple[str, str] = ("", "")) -> Iterator[None]:
-    """Run the proxy; `changed` as in `deployed`."""
-    command, environment = (_nginx if proxy == "nginx" else _caddy)(folder, ports, changed)
+def start_proxy(folder: Path, proxy: str, ports: Ports, *changed: tuple[str, str]) -> Iterator[None]:
+    """Run the proxy; each of `changed` as in `deployed`."""
+    command, environment = (_nginx if proxy == "nginx" else _caddy)(folder, ports, *changed)
     program = shutil.which(command[0], path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         raise RuntimeError(f"{proxy} is not installed: run scripts/proxies")
@@ -215,10 +215,15 @@ def start_proxy(folder: Path, proxy: str, ports: Ports, changed: tuple[str, str]
         process.wait(WAIT)
 
 
-def _nginx(folder: Path, ports: Ports, changed: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
-    text = read_renamed("nginx.conf")
-    assert changed[0] in text
-    text = text.replace(*changed).replace("127.0.0.1:8080", f"127.0.0.1:{ports.gateway}")
+def _changed(text: str, changed: Sequence[tuple[str, str]]) -> str:
+    for before, after in changed:
+        assert before in text
+        text = text.replace(before, after)
+    return text
+
+
+def _nginx(folder: Path, ports: Ports, *changed: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
+    text = _changed(read_renamed("nginx.conf"), changed).replace("127.0.0.1:8080", f"127.0.0.1:{ports.gateway}")
     text = text.replace("listen 443", f"listen 127.0.0.1:{ports.tls}").replace(
         "listen 80;", f"listen 127.0.0.1:{ports.plain};"
     )
@@ -227,12 +232,10 @@ def _nginx(folder: Path, ports: Ports, changed: tuple[str, str]) -> tuple[list[s
     return ["nginx", "-c", str(folder / "nginx.conf"), "-e", str(folder / "nginx.log")], {}
 
 
-def _caddy(folder: Path, ports: Ports, changed: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
+def _caddy(folder: Path, ports: Ports, *changed: tuple[str, str]) -> tuple[list[str], dict[str, str]]:
     options = ("admin off", f"http_port {ports.plain}", f"https_port {ports.tls}", "default_bind 127.0.0.1")
     head = "\n\t".join(("{", *options, "grace_period 1s")) + "\n}\n"
-    text = read_renamed("Caddyfile")
-    assert changed[0] in text
-    text = text.replace(*changed).replace("/etc/webmcp-gateway", str(folder))
+    text = _changed(read_renamed("Caddyfile"), changed).replace("/etc/webmcp-gateway", str(folder))
     text = text.replace("Host mcp.gw.localhost", f"Host mcp.gw.localhost:{ports.tls}")
     (folder / "Caddyfile").write_text(head + text, "utf-8")
     homes = {name: str(folder / "caddy") for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}

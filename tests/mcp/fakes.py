@@ -151,7 +151,14 @@ class FakeViews:
         return AttachResult("view-1", "a2V5", launch is not None, ("checkout",))
 
     def caller(
-        self, principal: Principal, app: str | None, proof: str | None, *, reported_model: bool, gesture: float | None
+        self,
+        principal: Principal,
+        app: str | None,
+        proof: str | None,
+        *,
+        reported_model: bool,
+        gesture: float | None,
+        may_move: bool,
     ) -> Caller:
         self.gestures.append(gesture)
         if proof not in (None, "proof"):
@@ -162,7 +169,7 @@ class FakeViews:
     async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal:
         return refusal
 
-    def relay_of(self, principal: Principal, app: str | None, proof: str) -> Relay:
+    def relay_of(self, principal: Principal, app: str | None, proof: str, *, may_move: bool = False) -> Relay:
         if proof != "proof":
             raise Refusal(Reason.VIEW_UNPROVEN, "nobody asks for calls here")
         return cast(Relay, self.relay)

@@ -12,11 +12,12 @@ import ssl
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiohttp
 import mcp_types as types
@@ -150,8 +151,8 @@ async def placed(folder: Path, front: str, *, held: bool, announce: str = "0s") 
     """A gateway with a page and an upstream, behind `front` if any; a supervisor holds its socket, or does not."""
     tally = Tally()
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(serving(_backend(tally)))
-        upstream = await stack.enter_async_context(over_http(_upstream(tally)))
+        backend = await stack.enter_async_context(serving(counting_backend(tally)))
+        upstream = await stack.enter_async_context(over_http(counting_upstream(tally)))
         ports = Ports(free_port(), free_port(), free_port())
         sock = stack.enter_context(socket.create_server(("127.0.0.1", ports.gateway), backlog=1024)) if held else None
         place = Place(folder, ports, tally, front, sock)
@@ -198,7 +199,9 @@ async def _configure(place: Place, backend: int, upstream: str, announce: str) -
         place.headers = {"authorization": f"Bearer {made.reveal()}"}
 
 
-def _backend(tally: Tally) -> web.Application:
+def counting_backend(tally: Tally) -> web.Application:
+    """Return a backend that counts how often it runs each call."""
+
     async def handle(request: web.Request) -> web.Response:
         tally.ran[request.path] += 1
         await request.read()
@@ -211,7 +214,9 @@ def _backend(tally: Tally) -> web.Application:
     return app
 
 
-def _upstream(tally: Tally) -> McpServer[Any]:
+def counting_upstream(tally: Tally) -> McpServer[Any]:
+    """Return an upstream that counts how often it runs each call."""
+
     schema = {"type": "object", "properties": {"url": {"type": "string"}}}
 
     async def tools(_: ServerRequestContext[Any], __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -227,16 +232,43 @@ def _upstream(tally: Tally) -> McpServer[Any]:
     return McpServer("count", on_list_tools=tools, on_call_tool=call)
 
 
+class Loaded(Protocol):
+    """What is under load: one gateway, or several behind one proxy; fields are as in `Place`."""
+
+    tally: Tally
+    front: str
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def hosts(self) -> dict[str, str]: ...
+
+    @property
+    def site(self) -> str: ...
+
+    @property
+    def mcp(self) -> str: ...
+
+    def client(self) -> aiohttp.ClientSession: ...
+
+
 Call = Callable[[str], Awaitable[None]]
 """Makes the call with this number; raises `Refused` or `Cut`."""
 
 
-class Load:
-    """`times` clients of every kind, each of which makes one call after the other."""
+Kind = Callable[[], Coroutine[Any, Any, None]]
+"""The clients of one kind."""
 
-    def __init__(self, place: Place, times: int) -> None:
+
+class Load:
+    """`times` clients of every kind, each of which makes one call after the other; `more` are further kinds."""
+
+    def __init__(self, place: Loaded, times: int, *more: Callable[[Load], Coroutine[Any, Any, None]]) -> None:
         self._place = place
-        self._kinds = (self._pages, self._large, self._strangers, self._modern, self._legacy, self._views) * times
+        own: list[Kind] = [self._pages, self._large, self._strangers, self._modern, self._legacy, self._views]
+        further: list[Kind] = [partial(one, self) for one in more]
+        self._kinds = (own + further) * times
         self._number = 0
         self._stopped = False
         self._begun = asyncio.Semaphore(0)
@@ -258,11 +290,11 @@ class Load:
 
     async def _pages(self) -> None:
         async with self._place.client() as http:
-            await self._repeat("page", lambda number: self._page(http, number))
+            await self.repeat("page", lambda number: self._page(http, number))
 
     async def _large(self) -> None:
         async with self._place.client() as http:
-            await self._repeat("large page", lambda number: self._page(http, number, data=BODY))
+            await self.repeat("large page", lambda number: self._page(http, number, data=BODY))
 
     async def _strangers(self) -> None:
         """Clients that open a connection for each call."""
@@ -271,18 +303,18 @@ class Load:
             async with self._place.client() as http:
                 await self._page(http, number)
 
-        await self._repeat("new connection", call)
+        await self.repeat("new connection", call)
 
     async def _modern(self) -> None:
         async with self._place.client() as http:
             door = HttpDoor(self._place, http, modern=True, app="up", origin=self._place.mcp)
-            await self._repeat("modern", lambda number: self._tool(door, "count", number))
+            await self.repeat("modern", lambda number: self._tool(door, "count", number))
 
     async def _legacy(self) -> None:
         async with self._place.client() as http:
             door = HttpDoor(self._place, http, modern=False, app="up", origin=self._place.mcp)
             await door.begin()
-            await self._repeat("handshake", lambda number: self._tool(door, "count", number))
+            await self.repeat("handshake", lambda number: self._tool(door, "count", number))
 
     async def _views(self) -> None:
         async with self._place.client() as http:
@@ -302,9 +334,10 @@ class Load:
 
                 await self._sent(number, ask)
 
-            await self._repeat("view", call)
+            await self.repeat("view", call)
 
-    async def _repeat(self, kind: str, call: Call) -> None:
+    async def repeat(self, kind: str, call: Call) -> None:
+        """Make calls of a kind until `stop`; one that was refused is made again."""
         tally = self._place.tally
         self._begun.release()
         while not self._stopped:
@@ -346,7 +379,7 @@ class Load:
                 await ask()
         except aiohttp.ClientConnectorError as error:
             raise Refused from error
-        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+        except (aiohttp.ClientError, ConnectionError, TimeoutError, AssertionError) as error:
             raise Cut(repr(error)) from error
 
     def _judge(self, number: str, status: int, raw: bytes, error: str | None) -> None:
@@ -364,14 +397,15 @@ async def measure(place: Place, times: int, wanted: int, restarts: int = 1) -> T
         tasks.create_task(load.run())
         await load.begin()
         for _ in range(restarts):
-            await _until(tally, time.monotonic(), wanted)
+            await until_answered(tally, time.monotonic(), wanted)
             await place.restart()
-        await _until(tally, time.monotonic(), wanted)
+        await until_answered(tally, time.monotonic(), wanted)
         load.stop()
     return tally
 
 
-async def _until(tally: Tally, moment: float, wanted: int) -> None:
+async def until_answered(tally: Tally, moment: float, wanted: int) -> None:
+    """Wait until so many calls that began after `moment` are answered."""
     async with asyncio.timeout(300):
         while tally.after(moment) < wanted:
             await asyncio.sleep(0.01)
