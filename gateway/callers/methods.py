@@ -84,7 +84,7 @@ class HostSite:
 
     Its people are those of `issuer`. Its back end, the confidential client `client_id`, exchanges their tokens; it has
     a secret, or keys (`jwks`, the JSON text of a set). With `attest` its reports of gestures count. Without
-    authentication (`auth: none`) it has none of these, and its people are `local`.
+    authentication (`auth: [none]`) it has none of these, and its people are `local`.
     """
 
     origin: str

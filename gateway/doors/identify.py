@@ -89,7 +89,7 @@ LONGEST = 16 * 1024
 """Characters of an `Authorization` field."""
 
 NOT_HERE: Final = (
-    "With `auth: none` this gateway serves this machine alone, and not through a proxy. "
+    "With `auth: [none]` this gateway serves this machine alone, and not through a proxy. "
     "Name token, oauth or proxy under `auth` in gateway.yaml."
 )
 """The refusal of callers of other machines, who cannot log in either."""
