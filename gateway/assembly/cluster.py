@@ -97,13 +97,17 @@ class ClusterParts:
         """Return a function that makes ids of this kind."""
         return partial(self.ids.new, ObjectKind(kind))
 
+    def count_living(self) -> int:
+        """Return how many nodes live, with this one."""
+        return 1 + sum(row.signed for row in self.node.others())
+
     def handovers(self, hints: OneTimeValues) -> Handovers:
         """Return what other nodes hold for callers that reach this one."""
         return Handovers(self.forwards, hints, lambda: self.node.incarnation)
 
     def other_nodes(self, views: Views, sessions: McpSessions) -> OtherNodes:
         """Return the other nodes as mounts see them."""
-        return OtherNodes(self.forwards, views, sessions)
+        return OtherNodes(self.forwards, views, sessions, self.new_id("request-state"))
 
     def watch(self, metrics: Metrics) -> None:
         """Count in `metrics` what this node does with others, and set its gauges before each scrape."""

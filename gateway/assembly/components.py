@@ -161,7 +161,9 @@ class Components:
         self.circuits = Circuits()
         self.streams = Streams(new_id=new_id("stream"))
         owner = (lambda: cluster.node.incarnation) if (cluster := self.cluster) is not None else None
-        self.shared = SharedState(config, self.metrics, self.accounts.ring.derive("directory of views"), owner)
+        nodes = cluster.count_living if cluster is not None else None
+        directory_keys = self.accounts.ring.derive("directory of views")
+        self.shared = SharedState(config, self.metrics, directory_keys, owner, nodes)
         limiter = Limiter(self.shared.rates, DatabaseQuotas(self.database))
         step = ApprovalStep(self.approvals, self.approving.grants, self.approving.page)
         self.calls = RunningCalls()

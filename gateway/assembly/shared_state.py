@@ -25,10 +25,19 @@ class SharedState:
     """The implementations of the ports: those of one process, or with a Redis those of several.
 
     `keys` sign the views in Redis. `owner` returns the incarnation of this node; without it, no other process can call
-    the views of this one, so that they are not shown there.
+    the views of this one, so that they are not shown there. `nodes` returns how many processes live; without it, those
+    that use this Redis are counted.
     """
 
-    def __init__(self, config: Config, metrics: Metrics, keys: SigningKeys, owner: Callable[[], str] | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        keys: SigningKeys,
+        owner: Callable[[], str] | None,
+        nodes: Callable[[], int] | None = None,
+    ) -> None:
+        self._nodes = nodes
         self.rates: Rates = MemoryRates()
         self.directory: ViewDirectory = MemoryDirectory()
         self.attempts: Attempts | None = None
@@ -51,7 +60,7 @@ class SharedState:
         members = self._members = Members(redis, secrets.token_urlsafe(9))
         metrics.look(lambda: level(metrics.stores, {("redis",): float(redis.usable)}))
         buckets = RedisBuckets(redis)
-        self.rates = RedisRates(buckets, self.rates, lambda: members.count, metrics.local_rates.add)
+        self.rates = RedisRates(buckets, self.rates, self._nodes or (lambda: members.count), metrics.local_rates.add)
         self.attempts = RedisAttempts(buckets)
         self._jobs, self._ends = [members.run], [members.leave]
         if owner is not None:

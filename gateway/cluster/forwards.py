@@ -133,6 +133,10 @@ class Forwards:
         made_by = self._ids.incarnation_of(kind, id)
         return await self._node_of(made_by) if made_by is not None else None
 
+    def is_own(self, kind: ObjectKind, id: str) -> bool:
+        """Return whether this node has made an object."""
+        return self._ids.incarnation_of(kind, id) == self._node.incarnation
+
     async def read_owner(self, view: str) -> str | None:
         """Return the incarnation that has a view now, by its row or else its id; None for an id of no node.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import anyio
 import mcp_types as types
 from aiohttp import web
+from mcp.server.request_state import RequestStateCodec
 from mcp.shared.exceptions import MCPError
 from multidict import CIMultiDict
 
@@ -70,11 +71,46 @@ def named_object(name: str, arguments: Arguments) -> tuple[ObjectKind, str] | No
     return None
 
 
+_STATE: Final = b"requestState"
+
+
+def _state_id(body: bytes) -> str | None:
+    """Return the id in the state of a message that repeats a call; None for any other message."""
+    if _STATE not in body or len(body) > LARGEST_REPEATED:
+        return None
+    try:
+        message = parse_json(body)
+    except ValueError:
+        return None
+    params = message.get("params") if isinstance(message, dict) else None
+    state = params.get("requestState") if isinstance(params, dict) else None
+    return state.partition(".")[0] if isinstance(state, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStateCodec:
+    """Seals states as `sealed` does, behind an id of the node that has the call: no other one can open them."""
+
+    sealed: RequestStateCodec
+    new_id: Callable[[], str]
+
+    def seal(self, payload: bytes) -> str:
+        """Return the sealed state."""
+        return f"{self.new_id()}.{self.sealed.seal(payload)}"
+
+    def unseal(self, token: str) -> bytes:
+        """Return the payload. Raises `InvalidRequestState`."""
+        return self.sealed.unseal(token.partition(".")[2])
+
+
 class LocalViews(Protocol):
     """The views of this node."""
 
     def has(self, view: str) -> bool: ...
 
+
+LARGEST_REPEATED: Final = 16 * 1024 * 1024
+"""Bytes of the largest repeated call that is parsed to find the node that has it."""
 
 KNOWN_SESSIONS: Final = 16_384
 """Sessions of other nodes whose owner is remembered; the least recently used is evicted."""
@@ -89,6 +125,7 @@ class OtherNodes:
     forwards: Forwards
     views: LocalViews
     sessions: McpSessions
+    new_state: Callable[[], str]
     _known: OrderedDict[tuple[str, str, str], str] = field(default_factory=OrderedDict)
 
     async def session_owner(self, id: str, principal: Principal, mount: str) -> NodeRow | None:
@@ -113,6 +150,23 @@ class OtherNodes:
         if len(self._known) > KNOWN_SESSIONS:
             self._known.popitem(last=False)
         return row
+
+    def state_codec(self, sealed: RequestStateCodec) -> NodeStateCodec:
+        """Return a codec of the states that clients send back, which names this node."""
+        return NodeStateCodec(sealed, self.new_state)
+
+    async def asking(self, body: bytes) -> NodeRow | None:
+        """Return the other node that has asked the client of a repeated call; None if none has.
+
+        Raises `Refusal` (`state-unavailable`).
+        """
+        id = _state_id(body)
+        return await self.forwards.owner_of(ObjectKind.STATE, id) if id is not None else None
+
+    def asked_here(self, body: bytes) -> bool:
+        """Return whether a message repeats a call about which this node has asked its client."""
+        id = _state_id(body)
+        return id is not None and self.forwards.is_own(ObjectKind.STATE, id)
 
     @asynccontextmanager
     async def send_session(

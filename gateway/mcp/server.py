@@ -194,6 +194,8 @@ class McpMount:
             on_subscriptions_listen=self._listen,
         )
         security = RequestStateSecurity.ephemeral(audience=f"{NAME}/{app or ''}")
+        if nodes is not None:
+            security.codec = nodes.state_codec(security.codec)
         server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
         server.extensions = {UI_EXTENSION: {}}
         self._before = before
@@ -275,6 +277,9 @@ class McpMount:
                     return forwarded
                 if await self._adopt(request, principal, id):
                     break
+        elif self._nodes is not None:
+            if (forwarded := await self._forward(self._nodes, request, principal, body, id)) is not None:
+                return forwarded
         return await self._serve_here(request, principal, body)
 
     async def _adopt(self, request: web.Request, principal: Principal, id: str) -> bool:
@@ -289,20 +294,28 @@ class McpMount:
     async def serve_forwarded(
         self, request: web.Request, principal: Principal, body: bytes
     ) -> web.StreamResponse | None:
-        """Answer a request that another node has forwarded for a session of this one; None if it is not here."""
-        if not self._manager.has(request.headers.get(MCP_SESSION_ID_HEADER, "")):
+        """Answer a request of another node for a session, or a call, of this one; None if it is not here."""
+        session = request.headers.get(MCP_SESSION_ID_HEADER, "")
+        repeats = not session and self._nodes is not None and self._nodes.asked_here(body)
+        if not repeats and not self._manager.has(session):
             return None
         return await self._serve_here(request, principal, body if request.method == "POST" else None)
 
     async def _forward(
         self, nodes: OtherNodes, request: web.Request, principal: Principal, body: bytes | None, id: str
     ) -> web.StreamResponse | None:
-        """Forward a request for a session to the node that runs it, and return its answer; None if no other runs it."""
+        """Forward a request for a session that another node runs, or the repetition of a call that it has asked about.
+
+        Return its answer; None for any other request.
+        """
         from gateway.mcp.elsewhere import return_answer  # noqa: PLC0415  here, so that only nodes load it
 
         ending = Ending()
         try:
-            row = await nodes.session_owner(id, principal, self._app or "")
+            if id:
+                row = await nodes.session_owner(id, principal, self._app or "")
+            else:
+                row = await nodes.asking(body) if body is not None else None
             if row is None:
                 return None
             if request.method == "GET":

@@ -43,12 +43,13 @@ class Door:
         *,
         app: bool = True,
         mount: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Send a request of the protocol without sessions, and return the whole message that answers it."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": VERSION,
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": APP if app else {},
+            "io.modelcontextprotocol/clientCapabilities": capabilities or (APP if app else {}),
         }
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         headers = {
@@ -245,12 +246,15 @@ async def cluster(folder: Path, database: str, *names: str, more: str = "", redi
 
     async def handle(request: web.Request) -> web.Response:
         arrived.append(f"{request.method} {request.path}")
-        answer = web.json_response({"path": request.path, "cookies": [*request.cookies]})
+        if request.path == "/api/long":
+            return web.json_response({"text": "long " * 80_000})
+        size = len(await request.read())
+        answer = web.json_response({"path": request.path, "cookies": [*request.cookies], "size": size})
         if "set" in request.query:
             answer.set_cookie(request.query["set"], "value-of-a-cookie")
         return answer
 
-    backend = web.Application()
+    backend = web.Application(client_max_size=8 * 1024 * 1024)
     backend.router.add_route("*", "/{path:.*}", handle)
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(serving(backend))
