@@ -1,4 +1,4 @@
-"""What a node holds for a caller whose next request may reach another: bodies, and pages that wait for a frame."""
+"""Bodies, and pages for frames, that a node holds for a caller whose next request may reach another node."""
 
 from __future__ import annotations
 

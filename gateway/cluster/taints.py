@@ -81,8 +81,8 @@ class ClusterTaints:
     def _untold(self, key: TaintKey, group: TaintGroup) -> list[NodeRow]:
         if len(self._told) > KNOWN:
             self._told.clear()
-        told = self._told.get((key, group), ())
-        return [row for row in self._node.others() if row.signed and row.announced.incarnation not in told]
+        known_by = self._told.get((key, group), ())
+        return [row for row in self._node.others() if row.signed and row.announced.incarnation not in known_by]
 
     async def _tell_or_log(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
         try:

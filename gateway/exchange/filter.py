@@ -264,7 +264,7 @@ _HEAD: Final = 32
 """Bytes of a form by which its beginnings are found."""
 
 _TRIES: Final = 16
-"""How many of them are compared to the end of a part."""
+"""The number of them that are compared to the end of a part."""
 
 
 def _beginning(data: bytes, form: bytes) -> int:

@@ -201,14 +201,14 @@ class Taints:
         if self._store is None or not self._shared:
             return
         try:
-            found = await self._store.find(key)
+            stored = await self._store.find(key)
         except OSError as error:
             log.warning("a view counts as called by a model, since this cannot be looked up: %s", error)
             if self.before(key) is None:
                 self.leave(key, Taint(ended_at=self._clock(), tainted=MOVED))
             return
-        if found is not None:
-            self._take(key, found)
+        if stored is not None:
+            self._take(key, stored)
         elif key in self._stored and key not in self._calls and key not in self._live():  # a person acted elsewhere
             del self._stored[key]
             self._by_key.pop(key, None)

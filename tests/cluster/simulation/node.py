@@ -217,7 +217,7 @@ class SimulatedNode:
             origins=[],
             principal=lambda request: principal_of(request.headers.get("x-user", "")),
             fast_path=False,
-            nodes=OtherNodes(self.forwards, self.views, self.sessions),
+            nodes=OtherNodes(self.forwards, self.views, self.sessions, new_id(ObjectKind.STATE)),
         )
         self.door = NodeDoor(
             node,
