@@ -102,7 +102,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self._looks: list[Callable[[], None]] = []
         self.combine: dict[str, Combine] = dict(_PROCESS)
-        """The way in which the values of a gauge at several workers become one, by name; those of counters are added."""
+        """The way in which values of a gauge at several workers become one, by name; those of counters are added."""
         self.render_all: Callable[[], bytes] = self.render
         """Returns what a scrape gets: with `serve --workers` the metrics of all workers together."""
         ProcessCollector(namespace="webmcp_gateway", registry=registry)

@@ -277,9 +277,10 @@ class McpMount:
                     return forwarded
                 if await self._adopt(request, principal, id):
                     break
-        elif self._nodes is not None:
-            if (forwarded := await self._forward(self._nodes, request, principal, body, id)) is not None:
-                return forwarded
+        elif self._nodes is not None and (
+            (forwarded := await self._forward(self._nodes, request, principal, body, id)) is not None
+        ):
+            return forwarded
         return await self._serve_here(request, principal, body)
 
     async def _adopt(self, request: web.Request, principal: Principal, id: str) -> bool:

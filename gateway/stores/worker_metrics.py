@@ -40,7 +40,7 @@ class _Family(Struct, frozen=True, array_like=True):
 
 
 class _WrittenMetrics(Struct, frozen=True):
-    """The figures that a worker has written; `time` is in seconds since the start of the system, which all workers share."""
+    """The figures that a worker has written; `time` is in seconds since the start of the system."""
 
     time: float
     families: tuple[_Family, ...]
