@@ -29,6 +29,9 @@ LOST: Final = (OSError, TimeoutError)
 AGAIN: Final = {Reason.VIEW_MOVED, Reason.STATE_UNAVAILABLE, Reason.RATE_LIMITED}
 """Reasons after which a client repeats its call, since nothing was sent."""
 
+LAST: Final = 200.0
+"""Seconds after which all clients have ended that began before everything was healed."""
+
 GRANTED: Final = 10.0
 """Seconds for which a grant is valid at the longest, by the policy."""
 
@@ -52,7 +55,10 @@ async def play(world: World) -> None:
         world.server.unreliable = 0.0
         world.network.heal()
         world.note("all is healed")
-        await asyncio.wait(clients)
+        _, waiting = await asyncio.wait(clients, timeout=LAST)
+        for task in waiting:
+            world.judge.problem(f"a client has not ended: {task.get_stack(limit=1)}")
+            task.cancel()
 
 
 async def fail(world: World, names: list[str]) -> None:

@@ -27,6 +27,10 @@ _RANDOM: Final = random.Random(0)
 """The source of all random bytes."""
 
 
+MOST_STEPS: Final = 300_000
+"""Steps of the longest run: usual ones have ten thousand."""
+
+
 class State(Enum):
     """Whether a machine's process runs, is stopped (SIGSTOP), or was killed."""
 
@@ -90,9 +94,13 @@ class _Instant:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self._steps = 0
 
     def select(self, timeout: float | None) -> list[Any]:
         """Wait for nothing."""
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise RuntimeError(f"the run does not end: {MOST_STEPS} steps, and it is {self._loop.now:.1f} s")
         if timeout is None:
             raise RuntimeError("everything waits, and nothing will ever happen")
         if timeout > 0:
