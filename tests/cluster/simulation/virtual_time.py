@@ -169,7 +169,8 @@ class VirtualLoop(BaseEventLoop):
     def call_at(  # type: ignore[override]  # without the types of the arguments
         self, when: float, callback: Any, *arguments: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call something at a virtual time."""
+        """Call something at a virtual time, a microsecond from now at the earliest: computing takes no time here."""
+        when = max(when, self.now + 1e-6)
         timer = _Timer(when, callback, arguments, self, context)
         heapq.heappush(self._scheduled, timer)
         timer._scheduled = True  # type: ignore[attr-defined]  # of asyncio.TimerHandle
