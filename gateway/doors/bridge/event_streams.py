@@ -100,9 +100,8 @@ async def _copy(request: web.Request, read: ReadEvents) -> web.StreamResponse:
     answer.headers["access-control-allow-origin"] = request.headers["origin"]
     has_begun, has_ended, line_ended = False, False, True
     try:
-        writer = await answer.prepare(request)
-        if writer is not None:
-            writer.send_headers()
+        await answer.prepare(request)
+        await answer.write(COMMENT)  # so that the page's decoder removes no byte order mark: one is removed here
         while not has_ended:
             response = await read(PULSE)
             has_ended = response.part is None or response.part.last
@@ -110,7 +109,7 @@ async def _copy(request: web.Request, read: ReadEvents) -> web.StreamResponse:
                 _cut_off(request)
                 return answer
             if response.body:
-                body = response.body if has_begun else response.body.removeprefix(BOM)  # a comment may precede it
+                body = response.body if has_begun else response.body.removeprefix(BOM)
                 has_begun, line_ended = True, body.endswith(b"\n")
                 await answer.write(body)
             elif line_ended and not has_ended:
