@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -27,7 +28,7 @@ from gateway.cluster.messages import (
     Pong,
     read_taint,
 )
-from gateway.cluster.node import ClusterNode
+from gateway.cluster.node import LOOK_AGAIN, ClusterNode
 from gateway.crypto import SigningKeys
 from gateway.errors import OwnerGone, Reason, Refusal
 from gateway.model import Principal
@@ -40,6 +41,12 @@ KNOWN_OWNERS: Final = 65_536
 
 TOLD_WITHIN: Final = 1.0
 """Seconds in which the former owner of a view must have ended it, before the page's attachment is answered."""
+
+RELOADED_WITHIN: Final = 2.0
+"""Seconds that calls wait for a node whose configuration begins to differ: both may be reading the same files anew."""
+
+NAMED: Final = -math.inf
+"""In place of the time since when a node differs: the log names it already."""
 
 REACHED_WITHIN: Final = 5.0
 """Seconds in which another node answers whether it can be reached."""
@@ -107,7 +114,8 @@ class Forwards:
         self._keys = keys
         self._numbers: dict[str, Callable[[], int]] = {}
         self._known: OrderedDict[str, str] = OrderedDict()
-        self._differing: set[str] = set()
+        self._differing: dict[str, float] = {}
+        """Since when each node differs, on the steady clock."""
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
         self.forwarded = Watchers[[str, float]]()
         """Is notified of each request to another node: its outcome, and the seconds until its answer began."""
@@ -322,20 +330,22 @@ class Forwards:
             raise _unavailable() from error
         if row is None:
             return None
-        why = self._node.suits(row)
-        if why is not None:  # both may have reloaded the same files just now
+        while (why := self._node.suits(row)) is not None:
+            since = self._differing.setdefault(incarnation, self._node.now())
+            if self._node.now() - since > RELOADED_WITHIN:
+                break
+            await asyncio.sleep(LOOK_AGAIN)
             try:
                 row = await self._node.read_again(incarnation)
             except OSError as error:
                 raise _unavailable() from error
             if row is None:
                 return None
-            why = self._node.suits(row)
         if why is None:
-            self._differing.discard(incarnation)
+            self._differing.pop(incarnation, None)
             return row
-        if incarnation not in self._differing:
-            self._differing.add(incarnation)
+        if self._differing[incarnation] != NAMED:
+            self._differing[incarnation] = NAMED
             log.warning("nothing is forwarded to the node %s: %s", row.announced.name, why)
         raise Refusal(
             Reason.STATE_UNAVAILABLE,
