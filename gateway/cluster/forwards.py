@@ -51,6 +51,9 @@ NAMED: Final = -math.inf
 REACHED_WITHIN: Final = 5.0
 """Seconds in which another node answers whether it can be reached."""
 
+LARGEST_PONG: Final = 64 * 1024
+"""Bytes of the longest answer to that question."""
+
 NOBODY: Final = Principal("", "", "")
 """The caller of requests that a node makes for itself."""
 
@@ -212,9 +215,13 @@ class Forwards:
         """Return the answer of another node to the question whether it can be reached. Raises OSError, `Refusal`."""
         question = ForwardedRequest(NOBODY, "", "POST", PING, b"", {"host": "node"})
         async with asyncio.timeout(REACHED_WITHIN), self._once(row, question) as answer:
-            body = b"".join([chunk async for chunk in answer.chunks])
+            body = await answer.read(LARGEST_PONG)
+            if answer.status == HTTPStatus.FORBIDDEN:
+                raise ConnectionError(
+                    f"it answers {answer.status}: its cluster.keys are others, or it has just started anew"
+                )
             if answer.status != HTTPStatus.OK:
-                raise ConnectionError(f"it answers {answer.status}: its cluster.keys, or its clock, are others")
+                raise ConnectionError(f"it answers {answer.status}: it may have another version")
             return _PONGS.decode(body)
 
     def forget(self, view: str) -> None:

@@ -39,6 +39,8 @@ class ClusterTaints:
         self._forwards = forwards
         self._told: dict[tuple[TaintKey, TaintGroup], set[str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: dict[TaintKey, object] = {}
+        """The latest work that lets other nodes know of an end; a later one of the same key takes its place."""
 
     async def tell(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
         """Taint the views of a group at other nodes; wait for one that does not answer until its lease has ended.
@@ -49,10 +51,11 @@ class ClusterTaints:
         try:
             async with asyncio.timeout(PATIENCE):
                 while untold := self._untold(key, group):
+                    nodes = self._told.setdefault((key, group), set())  # `note_ended` may replace it meanwhile
                     answers = await asyncio.gather(*(self._send(row, about) for row in untold))
                     for row, took_note in zip(untold, answers, strict=True):
                         if took_note:
-                            self._told.setdefault((key, group), set()).add(row.announced.incarnation)
+                            nodes.add(row.announced.incarnation)
                     if not all(answers):
                         await asyncio.sleep(PAUSE)
         except TimeoutError:
@@ -68,7 +71,7 @@ class ClusterTaints:
         """Let other nodes know that a person acted in a view: they tell this one of the next call.
 
         That is in the background, once `after` has ended, such as the removal from the database of what others put
-        back if they have such a view, too.
+        back if they have such a view, too; and again until each has answered, or its lease has ended.
         """
         self.note_ended(key)
         self._spawn(self._end(key, after))
@@ -92,8 +95,23 @@ class ClusterTaints:
 
     async def _end(self, key: TaintKey, after: Callable[[], Awaitable[object]]) -> None:
         await after()
-        about = AboutTaint(key, TaintGroup.ALONE)
-        await asyncio.gather(*(self._send(row, about) for row in self._untold(key, TaintGroup.ALONE)))
+        about, this = AboutTaint(key, TaintGroup.ALONE), object()
+        self._ending[key] = this
+        knowing, pause = set[str](), PAUSE
+        try:
+            # A node that does not know of it would let a model's next call into its page without telling this one.
+            while self._ending.get(key) is this:
+                living = [row for row in self._node.others() if row.signed]
+                unaware = [row for row in living if row.announced.incarnation not in knowing]
+                answers = await asyncio.gather(*(self._send(row, about) for row in unaware))
+                knowing.update(row.announced.incarnation for row, noted in zip(unaware, answers, strict=True) if noted)
+                if all(answers):
+                    break
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PATIENCE)
+        finally:
+            if self._ending.get(key) is this:
+                del self._ending[key]
 
     async def _send(self, row: NodeRow, about: AboutTaint) -> bool:
         """Return whether a node took note of a message, or has no views any more."""
