@@ -182,7 +182,13 @@ async def test_a_forged_answer_runs_nothing(tmp_path: Path, database: str) -> No
         again.cancel()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.cluster),
+    ],
+)
 @pytest.mark.parametrize("answered", [False, True], ids=["open", "answered"])
 async def test_the_calls_of_a_node_that_is_gone_are_never_sent(
     tmp_path: Path, database: str, number: signal.Signals, answered: bool
