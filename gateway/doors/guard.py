@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
@@ -283,7 +282,7 @@ class Guard:
             return None
         if site is Site.SANDBOX and path == STREAM:
             # Pages of apps alone: of an opaque origin, or a dedicated one.
-            of_app = origin == "null" or self._listener.sites.get(urlsplit(origin or "").netloc) is Site.DEDICATED
+            of_app = origin == "null" or self._listener.sites.get((origin or "").partition("://")[2]) is Site.DEDICATED
             return None if of_app else "Event streams are for the pages of apps, in their frames."
         is_mcp = site in (Site.PLAIN, Site.CONSOLE) and path.startswith("/mcp")
         if fetch_site in ("none", "same-origin") and is_mcp and is_navigation(request):

@@ -112,7 +112,9 @@ async def test_only_the_runtimes_event_sources_are_offered_an_address(place: Pla
     assert EVENTS_AT not in str(await place.message())
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://gateway.localhost", "http://0evil.example", None])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "http://gateway.localhost", "http://0evil.example", "http://[", None]
+)
 async def test_a_page_of_another_site_reads_nothing(place: Place, origin: str | None) -> None:
     """Nor does what names no page at all; the stream still waits for its own."""
     url = await address(place)
