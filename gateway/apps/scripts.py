@@ -170,7 +170,7 @@ _MAY_IMPORT = re.compile(
 _SAYING_SO = frozenset({"import", "from", "Worker", "SharedWorker"})
 """The same for words."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
-_MAKES_SCRIPTS = re.compile(r"""createElement(?:NS)?\s*\([^)]*["'`]script["'`]""", re.IGNORECASE)
+_MAKES_SCRIPTS = re.compile(r"""createElement(?:NS)?\s*\([^()]*["'`]script["'`]""", re.IGNORECASE)
 _MAKES_FRAMES = re.compile(r"""createElement\s*\(\s*["'`]iframe["'`]|<iframe\b""", re.IGNORECASE)
 _NEEDS_ORIGIN = {
     (word, re.compile(rf"\b{pattern}")): (

@@ -48,7 +48,7 @@ function useCustomElement(tag: string, properties: readonly string[], given: obj
   const element = useRef<HTMLElement>(null);
   const applied = useRef<Record<string, unknown>>({});
   const isHidden = useRef(false);
-  useImperativeHandle(ref as Ref<HTMLElement>, () => element.current!);
+  useImperativeHandle(ref as Ref<HTMLElement>, () => element.current!, []);
   const listeners = Object.entries(props).filter(([name, value]) => IS_EVENT.test(name) && typeof value === "function");
   useLayoutEffect(() => {
     const target = element.current!;

@@ -115,7 +115,7 @@ function start(scope: Scope): void {
 
   function submit(form: HTMLFormElement, submitter: HTMLElement | null): boolean {
     const attributeOf = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
-    const target = attributeOf("target") || baseTarget();
+    const target = submitter?.getAttribute("formtarget") ?? form.getAttribute("target") ?? baseTarget();
     if (!target) return false;
     const url = attempt(() => resolve(attributeOf("action")));
     if (!url) return false;

@@ -180,7 +180,7 @@ function start(facts: PageFacts): void {
     const data = attempt(() => new FormData(form, submitter)) ?? new FormData(form);
     const given = [...data] as [string, string | File][];
     const posts = method === "post";
-    const place = attributeOf("target") || baseTarget();
+    const place = submitter?.getAttribute("formtarget") ?? form.getAttribute("target") ?? baseTarget();
     if (!posts) url.search = formQuery(given);
     const navigation: Navigation = posts ? { url: url.href, method: "POST", entries: given, enctype: attributeOf("enctype").toLowerCase() } : { url: url.href };
     if (isWhole(place)) navigation.whole = true;
