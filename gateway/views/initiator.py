@@ -201,7 +201,8 @@ class Taints:
         if self._store is None or not self._shared:
             return
         try:
-            stored = await self._store.find(key)
+            async with self._writing:  # else a taint that is being written would look like one that a person ended
+                stored = await self._store.find(key)
         except OSError as error:
             log.warning("a view counts as called by a model, since this cannot be looked up: %s", error)
             if self.before(key) is None:

@@ -20,7 +20,7 @@ async def test_raw_requests_have_their_expected_answers(attacked_world: AttackWo
     """Each request is refused at the edge or answered as expected, reaches no backend; the gateway keeps running."""
     problems: list[str] = []
     for case in family(name):
-        if "csp" not in case:
+        if "csp" not in case and "declared" not in case:
             problems += [f"{case['id']} ({case['why']}): {problem}" for problem in await run_case(attacked_world, case)]
     assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
 

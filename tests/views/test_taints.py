@@ -16,7 +16,7 @@ from gateway.ports.views import StoredTaint
 from gateway.stores.sql import Database
 from gateway.stores.view_state import DatabaseTaints
 from gateway.views import initiator, memory
-from gateway.views.initiator import GRACE
+from gateway.views.initiator import GRACE, MOVED, Taint
 from gateway.views.memory import LIFE
 from gateway.views.registry import IDLE, QUIET, Views
 from gateway.views.view import AppRules, AttachResult, View
@@ -272,6 +272,28 @@ async def test_without_the_database_a_view_of_several_processes_is_tainted(tmp_p
             await views.taints.begin_call(tab.view, "call-1")
         views.taints.end_call(tab.view, "call-1")
         database._engine = engine
+
+
+async def test_a_taint_that_is_stored_while_a_page_opens_is_kept(
+    clock: Clock, store: DatabaseTaints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for one that a person has ended at another process, though it is read before it is there."""
+    key = (LOCAL.id, "cart")
+    async with views_of(RULES, clock, taints=store, shared=True) as views:
+        taints, find = views.taints.taints, store.find
+        writing: list[asyncio.Task[bool]] = []
+
+        async def find_before_it_is_stored(key: tuple[str, str]) -> StoredTaint | None:
+            stored = await find(key)
+            writing.append(asyncio.create_task(taints.flush()))
+            await asyncio.wait(writing, timeout=0.2)
+            return stored
+
+        monkeypatch.setattr(store, "find", find_before_it_is_stored)
+        taints.leave(key, Taint(tainted=MOVED, ended_at=clock()))
+        await taints.learn(key)
+        await asyncio.gather(*writing)
+        assert taints.before(key) is not None
 
 
 async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: DatabaseTaints) -> None:
