@@ -11,13 +11,14 @@ from tests.cluster.rolling import measure, placed
 from tests.redis_server import RedisServer
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("proxy", "method", "names"),
     [
         ("nginx", "", NAMES[1:2]),
-        pytest.param("nginx", "hash $http_authorization consistent;", NAMES, marks=pytest.mark.cluster),
-        pytest.param("nginx", "", NAMES, marks=pytest.mark.cluster),
-        pytest.param("caddy", "", NAMES, marks=pytest.mark.cluster),
+        ("nginx", "hash $http_authorization consistent;", NAMES),
+        ("nginx", "", NAMES),
+        ("caddy", "", NAMES),
     ],
     ids=["one node", "hash", "nginx", "caddy"],
 )
