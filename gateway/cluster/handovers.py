@@ -47,7 +47,7 @@ class Handovers:
         )
 
     async def fetch_body(self, id: str, principal: Principal) -> tuple[bytes, bool] | None:
-        """Return a body that a host page has sent to another node, and whether it is JSON; None if there is none."""
+        """Return a body that a host page has sent to another node, and whether it is JSON; None if it is missing."""
         try:
             incarnation = await self._hints.take(_BODY, _key(id, principal))
             row = await self._forwards.living(incarnation) if incarnation is not None else None
@@ -63,7 +63,7 @@ class Handovers:
 
     @asynccontextmanager
     async def open_body(self, id: str, principal: Principal) -> AsyncIterator[NodeAnswer | None]:
-        """Yield the answer with a body of another node, which its id names; None if there is none. Raises `Refusal`."""
+        """Yield the answer with a body of another node, which its id names; None if it is missing. Raises `Refusal`."""
         row = await self._forwards.owner_of(ObjectKind.BODY, id)
         if row is None:
             yield None
@@ -81,7 +81,7 @@ class Handovers:
     async def fetch_document(self, once: str, host: str) -> tuple[str, str] | None:
         """Return the page that another node holds for the frame at `host`, with its content security policy.
 
-        None if there is none. Raises `Refusal`.
+        None if it is missing. Raises `Refusal`.
         """
         row = await self._forwards.owner_of(ObjectKind.DOCUMENT, once)
         if row is None:

@@ -205,7 +205,7 @@ def _unescape(data: bytes, escape: re.Pattern[bytes], *, bare: bool = False) -> 
 
 
 def _mask_plain(data: bytes, plain: bytes, place: Place, secret: bytes) -> bytes:
-    """Mask in `data` each place of a secret in `plain`, in time that is linear; `data` itself if there is none."""
+    """Mask in `data` each place of a secret in `plain`, in linear time; return `data` itself if it has none."""
     parts, at = list[bytes](), 0
     for span in _places(plain, secret):
         start, stop = place(*span)

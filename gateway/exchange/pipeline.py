@@ -218,10 +218,8 @@ class Exchange:
             request = with_page(request, shares_cookies=app.pages)
         self._sender.notice_token(request, caller)
         policy = app.policy
-        safe, after = (
-            request.method.upper() in SAFE_METHODS,
-            parked_call.question.id if parked_call is not None else None,
-        )
+        safe = request.method.upper() in SAFE_METHODS
+        after = parked_call.question.id if parked_call is not None else None
         record = self._recorder.start("http", caller, safe=safe, came=_arrival_trace(request), after=after)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:

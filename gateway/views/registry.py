@@ -198,7 +198,7 @@ class Views:
         return await self._take(view) if self._take is not None else None
 
     def end_former(self, principal: Principal, app: str, former: str) -> bool:
-        """Close the view that `former` proves, or, if it is unproven, names; return False if there is none here."""
+        """Close the view that `former` proves, or names if it is unproven; return False if it is at no page here."""
         was = self._former(principal, app, former)
         if was is not None:
             self.close(was)

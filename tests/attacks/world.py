@@ -135,7 +135,7 @@ class Errors(logging.Handler):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What the nodes of a cluster share."""
+    """The state that the nodes of a cluster share."""
 
     database: PostgreSQL
     redis: RedisServer

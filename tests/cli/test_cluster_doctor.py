@@ -1,4 +1,4 @@
-"""What `doctor --url` says of the nodes that it reaches: a remedy for each fault, and a note of what breaks nothing."""
+"""`doctor --url` names a remedy for each fault of the nodes that it reaches, and notes what breaks nothing."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ APP = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;pr
 
 @dataclass(slots=True)
 class Door:
-    """Where clients reach an MCP server: `url` is the origin, `headers` are fields of each request."""
+    """The address of an MCP server: `url` is the origin, `headers` are fields of each request."""
 
     url: str
     headers: dict[str, str]

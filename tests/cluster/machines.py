@@ -53,7 +53,7 @@ class Machines:
         return ["ip", "netns", "exec", f"{self.tag}{name}"] if self.tag else []
 
     def cut(self, name: str) -> None:
-        """Cut a machine off: its packets are lost, and nobody is told."""
+        """Cut a machine off: its packets are lost without an error."""
         _ip("link", "set", f"{self.tag}{name}", "down")
 
     def join(self, name: str) -> None:

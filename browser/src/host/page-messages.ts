@@ -135,7 +135,7 @@ const KINDS: Readonly<Record<Kind, [name: string, is: (value: unknown) => boolea
   list: ["an array", Array.isArray],
 };
 
-/** The fault of the parameters of a request, which names the field; null if there is none. */
+/** The error message for invalid parameters of a request, which names the field; null for valid ones. */
 function wrongField({ id, method, params = {} }: JsonObject): string | null {
   if (id === undefined || typeof method !== "string" || !isObject(params)) return null;
   for (const [field, kind] of Object.entries(PARAMS[method] ?? {})) {

@@ -154,7 +154,7 @@ class BridgeDoor:
 async def send_body(
     request: web.Request, bodies: Bodies, id: str, principal: Principal, rest: Callable[[], Awaitable[None]]
 ) -> web.StreamResponse | None:
-    """Send a body that waits here for this caller; return None if there is none. `rest` is awaited between pieces."""
+    """Send a body that waits here for this caller; return None if it is missing. `rest` is awaited between pieces."""
     content = bodies.take(id, principal.id)
     if content is None:
         return None
