@@ -106,6 +106,9 @@ GREETING = 10.0
 CHECKS = 16
 """Pages whose HTML is compared at once."""
 
+FETCHES = 16
+"""Messages that wait at once for bodies of another process; beyond that, the connection is not read further."""
+
 BOUNDS: Final = (
     Bound(
         Area.BRIDGE,
@@ -159,6 +162,7 @@ class HostPage:
         self._outbox = Outbox(socket, request)
         self._request = request
         self._checks: set[asyncio.Task[None]] = set()
+        self._fetches: set[asyncio.Task[None]] = set()
 
     @property
     def principal(self) -> Principal | None:
@@ -403,8 +407,10 @@ class HostPage:
     async def _route(self, frame: mux.Message) -> None:
         if self._state.elsewhere is not None and (absent := self._absent_bodies(frame.message)):
             fetch = asyncio.create_task(self._route_fetched(frame, absent, self._state.elsewhere))  # delays no other
-            self._checks.add(fetch)
-            fetch.add_done_callback(self._checks.discard)
+            self._fetches.add(fetch)
+            fetch.add_done_callback(self._fetches.discard)
+            if len(self._fetches) >= FETCHES:
+                await asyncio.wait(self._fetches, return_when=asyncio.FIRST_COMPLETED)
             return
         await self._route_here(frame)
 
@@ -501,7 +507,7 @@ class HostPage:
         The server may cancel this before the last call has ended.
         """
         self._mux.connection_lost()
-        for check in self._checks:
+        for check in self._checks | self._fetches:
             check.cancel()
         async with AsyncExitStack() as endings:
             for seat in self._seats.values():
