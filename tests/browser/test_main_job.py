@@ -105,7 +105,10 @@ async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -
 async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: Page, world: World) -> None:
     """They use a separate message port, before and after a reload of the page, and not the proxy's window."""
     frame = await show_app(page, world)
-    proxy = page.frames[1]
+    app = await (await frame.owner.element_handle()).content_frame()
+    assert app is not None
+    proxy = app.parent_frame
+    assert proxy is not None
     await proxy.evaluate("heard = []; addEventListener('message', ({data}) => heard.push(data.channel ?? 'ui'))")
     async with model(world) as client:
         await tool(client, "cart_add_to_cart")
@@ -115,7 +118,7 @@ async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: 
             assert "ui" in await proxy.evaluate("heard")
             assert "mcp-iframe" not in await proxy.evaluate("heard.splice(0)")
             if reload:
-                await page.frames[2].evaluate("location.reload()")
+                await app.evaluate("location.reload()")
                 async with asyncio.timeout(60):  # its tools are requested, over another port
                     while "mcp-iframe" not in await proxy.evaluate("heard"):
                         await asyncio.sleep(0.05)

@@ -63,7 +63,8 @@ class Visit:
         """The frame of the app, for what locators do not tell."""
         if isinstance(self.app, Page):
             return self.page.main_frame
-        frame = self.page.main_frame.child_frames[0].child_frames[0]
+        proxy = next(one for one in self.page.main_frame.child_frames if one.child_frames)
+        frame = proxy.child_frames[0]
         return frame.child_frames[-1] if self.rendered else frame
 
     async def picture(self) -> bytes:
