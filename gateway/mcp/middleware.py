@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+from dataclasses import dataclass, field
 from typing import Final
 
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
@@ -94,12 +95,23 @@ LARGEST: Final = 1024 * 1024
 """Bytes of the largest message whose id is looked for: parsing larger ones twice costs more than the check saves."""
 
 
+@dataclass(slots=True)
+class _Flight:
+    """A request; `answered` is whether its whole answer was handed on, `ended` whether `app` has returned, too."""
+
+    answered: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class OneInFlight:
-    """ASGI middleware for whole bodies. It refuses only what is the caller's own mistake."""
+    """ASGI middleware for whole bodies. It refuses only what is the caller's own mistake.
+
+    The SDK ends a request shortly after its answer; a client that uses the id again at once waits for that.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._flying: set[tuple[str, str, str]] = set()
+        self._flying: dict[tuple[str, str, str], _Flight] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session = next((value for name, value in scope["headers"] if name == MCP_SESSION_ID_HEADER.encode()), None)
@@ -118,16 +130,25 @@ class OneInFlight:
             return
         user = scope["user"]
         key = (user.principal.id if isinstance(user, User) else "", session.decode("latin-1"), str(id))
-        if key in self._flying:
-            error = {"code": INVALID_REQUEST, "message": "A call with this id is in flight."}
-            refusal = JSONResponse({"jsonrpc": "2.0", "id": id, "error": error}, 400)
-            await refusal(scope, again, send)
-            return
-        self._flying.add(key)
+        while (other := self._flying.get(key)) is not None:
+            if not other.answered:
+                error = {"code": INVALID_REQUEST, "message": "A call with this id is in flight."}
+                refusal = JSONResponse({"jsonrpc": "2.0", "id": id, "error": error}, 400)
+                await refusal(scope, again, send)
+                return
+            await other.ended.wait()
+        flight = self._flying[key] = _Flight()
+
+        async def note_answer(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                flight.answered = True  # before the client can have it
+            await send(message)
+
         try:
-            await self._app(scope, again, send)
+            await self._app(scope, again, note_answer)
         finally:
-            self._flying.discard(key)
+            del self._flying[key]
+            flight.ended.set()
 
 
 def request_in(message: Message) -> dict[str, object]:

@@ -10,8 +10,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.jsontext.sizes import AT_ONCE
+from gateway.mcp.middleware import OneInFlight
 from tests.mcp.mounts import Mount, Served
 
 ADA = "issuer|client|ada"
@@ -190,6 +192,43 @@ async def test_an_id_that_is_in_flight_in_a_session(served: Served, http: aiohtt
         first = await held
         assert [message["result"]["structuredContent"]["url"] for message in first] == ["/held"]
         assert (await ask("/api"))[-1]["result"]["structuredContent"]["url"] == "/api"
+
+
+async def test_an_id_is_free_once_its_answer_was_sent() -> None:
+    """A client that uses the id again at once waits until the former request has ended, and is not refused."""
+    served, ending = list[str](), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        served.append("begun")
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"data: {}", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        await ending.wait()
+        served.append("ended")
+
+    async def ask() -> list[Message]:
+        sent: list[Message] = []
+        scope = {"type": "http", "method": "POST", "headers": [(b"mcp-session-id", b"one")], "user": None}
+        body = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}).encode()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await one_in_flight(scope, receive, send)
+        return sent
+
+    one_in_flight = OneInFlight(app)
+    first, second = asyncio.create_task(ask()), asyncio.create_task(ask())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert served == ["begun"]
+    ending.set()
+    assert [answer[0]["status"] for answer in await asyncio.gather(first, second)] == [200, 200]
+    assert served == ["begun", "ended"] * 2
 
 
 @pytest.mark.parametrize("id", ["true", "null", "1.5", "1e999", "[1]", '{"a":1}'])
