@@ -1,10 +1,11 @@
 """A PostgreSQL for simulations: the real statements of the stores, run by SQLite without threads, on virtual time.
 
-SQLAlchemy compiles for a dialect named `postgresql`, so that the stores take the same ways as in production. What
-differs from PostgreSQL: a transaction that has begun to write excludes other writers of the whole database, where
-PostgreSQL locks rows; `SELECT … FOR UPDATE` counts as a write. Until then each statement reads what is committed at
-its time, as with READ COMMITTED. Advisory locks are held until the end of the transaction, as there. The transaction
-of a stopped process is rolled back after `IDLE` seconds.
+The stores' statements are compiled by SQLAlchemy for a dialect named `postgresql`, so that they take the same ways as
+in production; its engine, pool and greenlets are left out, since they took most of the time of a run. What differs
+from PostgreSQL: a transaction that has begun to write excludes other writers of the whole database, where PostgreSQL
+locks rows; `SELECT … FOR UPDATE` counts as a write. Until then each statement reads what is committed at its time, as
+with READ COMMITTED. Advisory locks are held until the end of the transaction, as there. The transaction of a stopped
+process is rolled back after `IDLE` seconds.
 """
 
 from __future__ import annotations
@@ -14,19 +15,16 @@ import random
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import create_engine
-from sqlalchemy.dialects import registry
+from sqlalchemy import create_engine, exc
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDialect
-from sqlalchemy.ext.asyncio.engine import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
-from sqlalchemy.util import await_only
+from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
 
 from gateway.stores.schema import METADATA
 from gateway.stores.sql import POSTGRESQL_SECONDS, Database
@@ -35,9 +33,12 @@ from tests.cluster.simulation.virtual_time import EPOCH, MACHINE, Machine, Virtu
 IDLE: Final = 2.0
 """Seconds after which the open transaction of a stopped process is rolled back."""
 
+MUCH: Final = 1.0
+"""Seconds of a delay above which a statement may take longer than its client waits."""
+
 _TIME: Final = re.compile(r"extract\(epoch FROM clock_timestamp\(\)\)")
 _ADVISORY: Final = re.compile(r"pg_advisory_xact_lock\(([^)]*)\)")
-_WRITES: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE)|/\* FOR UPDATE \*/", re.IGNORECASE)
+_WRITES: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE)|.*/\* FOR UPDATE \*/", re.IGNORECASE | re.DOTALL)
 
 
 class _Compiler(SQLiteCompiler):
@@ -53,48 +54,28 @@ class VirtualDialect(SQLiteDialect):
 
     name = "postgresql"
     driver = "virtual"
-    is_async = True
     supports_statement_cache = True
     statement_compiler = _Compiler
     default_paramstyle = "qmark"
 
-    @classmethod
-    def get_pool_class(cls, url: Any) -> Any:
-        """Return the pool that keeps nothing."""
-        return NullPool
 
-    def initialize(self, connection: Any) -> None:
-        """Do nothing: the version is known."""
-
-    def on_connect(self) -> None:
-        """Do nothing."""
-
-    def do_ping(self, dbapi_connection: Any) -> bool:
-        """Return True."""
-        return True
-
-    def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
-        """Return False: connections are not kept."""
-        return False
-
-
-registry.register("virtualpg", __name__, "VirtualDialect")
+_DIALECT: Final = VirtualDialect(paramstyle="qmark")
+_COMPILED: Final[dict[Any, Any]] = {}
+"""The compiled statements of all runs of this process, by SQLAlchemy's key."""
 
 
 @cache
-def _engine() -> AsyncEngine:
-    """Return the engine of all runs of this process, which has compiled their statements."""
-    module = SimpleNamespace(
-        connect=lambda **_: _servers[-1].connect(),
-        paramstyle="qmark",
-        Binary=memoryview,
-        sqlite_version_info=sqlite3.sqlite_version_info,
-        **{name: getattr(sqlite3, name) for name in dir(sqlite3) if name.endswith("Error")},
-    )
-    return create_async_engine("virtualpg://", module=module)
+def _template() -> bytes:
+    """Return the file of an empty database with all tables."""
+    memory = sqlite3.connect(":memory:")
+    engine = create_engine("sqlite://", creator=lambda: memory)
+    METADATA.create_all(engine)
+    return memory.serialize()
 
 
-_servers: list[Server] = []
+def prepare() -> None:
+    """Do what all runs need."""
+    _template()
 
 
 class Server:
@@ -115,15 +96,8 @@ class Server:
         path = folder / "virtual.db"
         for old in folder.glob("virtual.db*"):
             old.unlink()
-        if not (template := folder / "template.db").exists():
-            engine = create_engine(f"sqlite:///{template}")
-            METADATA.create_all(engine)
-            with engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            engine.dispose()
-        path.write_bytes(template.read_bytes())
+        path.write_bytes(_template())
         self._writer, self._reader = self._open(path), self._open(path)
-        _servers[:] = [self]
 
     def _open(self, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, isolation_level=None, cached_statements=512)
@@ -142,15 +116,8 @@ class Server:
     def database(self) -> Database:
         """Return the store that uses this database, as it is after its start."""
         database = Database("virtualpg://")
-        database._engine = _engine()  # its start would migrate tables, which a run does not need
+        database._engine = _Engine(self)  # type: ignore[assignment]  # its start would migrate tables
         return database
-
-    def connect(self) -> _Connection:
-        """Return a new connection."""
-        connection = _Connection(self, MACHINE.get())
-        await_only(self._ask(connection, lambda: None))
-        self.connections[connection] = None
-        return connection
 
     def restart(self, seconds: float) -> None:
         """Break all connections, and refuse new ones for some time."""
@@ -172,7 +139,7 @@ class Server:
         """Break a connection."""
         connection.broken = True
         self.connections.pop(connection, None)
-        self._end(connection, commit=False)
+        self.end(connection, commit=False)
 
     def close(self) -> None:
         """Close the files."""
@@ -181,23 +148,33 @@ class Server:
 
     # ── one statement ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, connection: _Connection, run: Callable[[], Any], lock: str | None = None) -> Any:
+    async def ask(self, connection: _Connection, run: Callable[[], Any], lock: str | None = None) -> Any:
         """Return the result of `run`, which the server runs once it has the lock. Raises what drivers raise."""
-        answer: asyncio.Future[Any] = self.loop.create_future()
+        loop, answer = self.loop, self.loop.create_future()
+        sent, context = loop.now, copy_context()
 
         def reply(result: Any, error: Exception | None) -> None:
             if not answer.done():
                 answer.set_result(result) if error is None else answer.set_exception(error)
 
+        def expire() -> None:
+            self.drop(connection)
+            reply(None, TimeoutError())
+
+        def wait_at_most() -> None:
+            timers.append(loop.call_at(sent + POSTGRESQL_SECONDS, expire, context=context))
+
         def send(result: Any, error: Exception | None = None) -> None:
-            self.loop.later(self._delay(), reply, result, error)
+            if (delay := self._delay()) > MUCH and not timers:
+                wait_at_most()
+            loop.later(delay, reply, result, error)
 
         def serve() -> None:
-            if connection.broken or self.loop.now < self.down_until:
+            if connection.broken or loop.now < self.down_until:
                 self.drop(connection)
                 send(None, sqlite3.OperationalError("the connection is lost"))
                 return
-            lose = self.chance.random() < self.unreliable
+            lose = self.unreliable and self.chance.random() < self.unreliable
             if lose and self.chance.random() < 0.5:
                 self.note("a statement is lost before its effect")
                 self.drop(connection)
@@ -222,22 +199,26 @@ class Server:
                 self._take(connection, lock)
                 serve()
             else:
+                if not timers:
+                    wait_at_most()
                 self._queue.append((connection, lock, serve))
 
-        self.loop.later(self._delay(), arrive)
+        timers: list[asyncio.TimerHandle] = []
+        if (delay := self._delay()) > MUCH:
+            wait_at_most()
+        loop.later(delay, arrive)
         try:
-            async with asyncio.timeout(POSTGRESQL_SECONDS):
-                return await answer
-        except TimeoutError:
-            self.drop(connection)
-            raise
+            return await answer
+        finally:
+            for timer in timers:
+                timer.cancel()
 
     def _take(self, connection: _Connection, lock: str) -> None:
         self._locks[lock] = connection
         if lock == "write":
             self._writer.execute("BEGIN IMMEDIATE")
 
-    def _end(self, connection: _Connection, *, commit: bool) -> None:
+    def end(self, connection: _Connection, *, commit: bool) -> None:
         """End a transaction, and let those go on that wait for its locks."""
         mine = [lock for lock, owner in self._locks.items() if owner is connection]
         if "write" in mine:
@@ -259,103 +240,116 @@ class Server:
             return self.chance.uniform(0.5, 8.0)
         return 0.0002 + 0.003 * self.chance.random()
 
-    def run(self, connection: _Connection, sql: str, values: Any, *, many: bool) -> _Result:
-        """Run one statement now, in the transaction of a connection if that writes."""
-        place = self._writer if self._locks.get("write") is connection else self._reader
-        cursor = place.executemany(sql, values) if many else place.execute(sql, values)
-        rows = cursor.fetchall() if cursor.description else []
-        return _Result(cursor.description, rows, cursor.rowcount, cursor.lastrowid)
+    def run(self, connection: _Connection, sql: str, values: Sequence[Any]) -> tuple[list[Any], list[str], int]:
+        """Run one statement now, in the transaction of a connection if that writes.
+
+        Return its rows, the names of its columns, and how many rows it has changed.
+        """
+        cursor = (self._writer if self._locks.get("write") is connection else self._reader).execute(sql, values)
+        names = [column[0] for column in cursor.description or ()]
+        return cursor.fetchall() if names else [], names, cursor.rowcount
+
+    def holds_any(self, connection: _Connection) -> bool:
+        """Return whether a connection has locks."""
+        return any(owner is connection for owner in self._locks.values())
 
 
-class _Result:
-    def __init__(self, description: Any, rows: list[Any], rowcount: int, lastrowid: int | None) -> None:
-        self.description = description
-        self.rows = rows
-        self.rowcount = rowcount
-        self.lastrowid = lastrowid
+class _Engine:
+    """What stores see of SQLAlchemy's engine: it makes connections."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def connect(self) -> _Connection:
+        return _Connection(self._server, MACHINE.get())
+
+
+class _Result(IteratorResult[Any]):
+    """The rows of a statement, and how many rows it has changed."""
+
+    rowcount: int = -1
 
 
 class _Connection:
-    """A connection as SQLAlchemy sees one of an asynchronous driver."""
+    """A connection, with the methods of SQLAlchemy's `AsyncConnection` that stores use."""
+
+    dialect = _DIALECT
 
     def __init__(self, server: Server, machine: Machine | None) -> None:
         self.server = server
         self.machine = machine
         self.broken = False
+        self.sync_connection: object = None
 
-    def cursor(self, *_: Any, **__: Any) -> _Cursor:
-        return _Cursor(self)
+    async def start(self) -> None:
+        """Take it from the pool, which costs no message."""
+        self.sync_connection = self
+        self.server.connections[self] = None
 
-    def execute(self, sql: str, values: Any, *, many: bool) -> _Result:
-        server, sql = self.server, _TIME.sub("clock_timestamp()", sql)
+    async def execute(self, statement: Any, given: Any = None) -> _Result:
+        """Run a statement, once for each of the given rows. Raises what SQLAlchemy raises."""
+        rows = [_compile(statement, one) for one in (given if isinstance(given, list) else [given])]
+        sql, values, out = rows[0]
+        server = self.server
         if (advisory := _ADVISORY.search(sql)) is not None:
-            lock = f"advisory {advisory[1] if '?' not in advisory[1] else list(values)}"
-            return _answer(await_only(server._ask(self, lambda: _Result((("lock",) * 7,), [(None,)], 1, None), lock)))
-        lock_needed = "write" if _WRITES.search(sql) else None
-        run = lambda: server.run(self, sql, values, many=many)  # noqa: E731  one expression
-        return _answer(await_only(server._ask(self, run, lock_needed)))
+            lock: str | None = f"advisory {advisory[1] if '?' not in advisory[1] else values}"
+            run: Callable[[], Any] = lambda: ([(None,)], ["lock"], 1)  # noqa: E731  one expression
+        else:
+            lock = "write" if _WRITES.match(sql) else None
+            run = lambda: [server.run(self, sql, values) for sql, values, _ in rows][-1]  # noqa: E731  one expression
+        try:
+            answer, names, count = await server.ask(self, run, lock)
+        except sqlite3.IntegrityError as error:
+            raise exc.IntegrityError(sql, None, error) from error
+        except sqlite3.Error as error:
+            raise exc.OperationalError(sql, None, error) from error
+        known = [column.keyname for column in out] or names
+        convert = [column.type.dialect_impl(_DIALECT).result_processor(_DIALECT, None) for column in out]
+        metadata = SimpleResultMetaData(known, _processors=convert if any(convert) else None)
+        result = _Result(metadata, iter(answer))
+        result.rowcount = count
+        return result
 
-    def commit(self) -> None:
-        if self._writes():
-            await_only(self.server._ask(self, lambda: self.server._end(self, commit=True)))
+    async def scalar(self, statement: Any) -> Any:
+        """Return the first column of the first row; None without one."""
+        return (await self.execute(statement)).scalar()
 
-    def rollback(self) -> None:
-        if self._writes():
+    async def scalars(self, statement: Any) -> Any:
+        """Return the first column of all rows."""
+        return (await self.execute(statement)).scalars()
+
+    async def commit(self) -> None:
+        """End the transaction. Raises what SQLAlchemy raises."""
+        if self.server.holds_any(self):
+            try:
+                await self.server.ask(self, lambda: self.server.end(self, commit=True))
+            except sqlite3.Error as error:
+                raise exc.OperationalError("COMMIT", None, error) from error
+
+    async def rollback(self) -> None:
+        """Give the transaction up."""
+        if self.server.holds_any(self):
             with suppress(sqlite3.Error, TimeoutError):
-                await_only(self.server._ask(self, lambda: self.server._end(self, commit=False)))
+                await self.server.ask(self, lambda: self.server.end(self, commit=False))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Give the connection back to the pool, which rolls back what is not committed."""
+        await self.rollback()
         self.server.connections.pop(self, None)
-        if self._writes():
-            self.server._end(self, commit=False)
-
-    def terminate(self) -> None:
-        self.close()
-
-    def _writes(self) -> bool:
-        return self in self.server._locks.values()
+        if self.server.holds_any(self):
+            self.server.end(self, commit=False)
 
 
-def _answer(result: Any) -> _Result:
-    if not isinstance(result, _Result):
-        raise TypeError("a statement has a result")
-    return result
-
-
-class _Cursor:
-    arraysize = 1
-
-    def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
-        self._rows: deque[Any] = deque()
-        self.description: Any = None
-        self.rowcount = -1
-        self.lastrowid: int | None = None
-        self.server_side = False
-
-    def execute(self, sql: str, values: Any = ()) -> None:
-        self._keep(self._connection.execute(sql, values, many=False))
-
-    def executemany(self, sql: str, values: Sequence[Any]) -> None:
-        self._keep(self._connection.execute(sql, values, many=True))
-
-    def _keep(self, result: _Result) -> None:
-        self.description, self.rowcount, self.lastrowid = result.description, result.rowcount, result.lastrowid
-        self._rows = deque(result.rows)
-
-    def fetchone(self) -> Any:
-        return self._rows.popleft() if self._rows else None
-
-    def fetchmany(self, size: int | None = None) -> list[Any]:
-        return [self._rows.popleft() for _ in range(min(size or self.arraysize, len(self._rows)))]
-
-    def fetchall(self) -> list[Any]:
-        rows, self._rows = list(self._rows), deque()
-        return rows
-
-    def setinputsizes(self, *_: Any) -> None: ...
-
-    async def _async_soft_close(self) -> None: ...
-
-    def close(self) -> None:
-        self._rows.clear()
+def _compile(statement: Any, given: Mapping[str, Any] | None) -> tuple[str, list[Any], Sequence[Any]]:
+    """Return the text, the values and the columns of a statement, as SQLAlchemy's engine does."""
+    compiled, extracted, *more = statement._compile_w_cache(
+        _DIALECT, compiled_cache=_COMPILED, column_keys=list(given or ())
+    )
+    options = {"_collected_params": more[0]} if len(more) > 1 else {}  # since SQLAlchemy 2.1
+    named = compiled.construct_params(given or {}, extracted_parameters=extracted, escape_names=False, **options)
+    convert, sql, names = compiled._bind_processors, compiled.string, compiled.positiontup or []
+    if compiled.literal_execute_params or compiled.post_compile_params:
+        expanded = compiled._process_parameters_for_postcompile(named)
+        convert, sql, names = {**convert, **expanded.processors}, expanded.statement, expanded.positiontup or []
+    values = [convert[name](named[name]) if name in convert else named[name] for name in names]
+    return _TIME.sub("clock_timestamp()", sql), values, getattr(compiled, "_result_columns", ())

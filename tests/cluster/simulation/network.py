@@ -143,6 +143,7 @@ class Network:
         self.listeners: dict[str, tuple[Callable[[], Any], Machine | None]] = {}
         self.ends: dict[End, None] = {}
         self.parted: set[frozenset[str]] = set()
+        self.vanished: set[str] = set()
         self.captured: list[tuple[str, bytearray]] = []
         self._waiting: list[tuple[End, Any, Any]] = []
         self._numbers = 0
@@ -155,6 +156,8 @@ class Network:
     async def connect(self, factory: Callable[[], Any], path: str, machine: Machine | None) -> tuple[End, Any]:
         """Connect to a listener. Raises ConnectionRefusedError; waits for ever over a partition."""
         await asyncio.sleep(self._delay())
+        while path in self.vanished:  # nothing answers
+            await asyncio.sleep(1.0)
         there = self.listeners.get(path)
         if there is None or (there[1] is not None and there[1].state is State.DEAD):
             raise ConnectionRefusedError(path)
@@ -218,15 +221,23 @@ class Network:
                         self.loop.now + wait, one.end, ConnectionResetError("broken"), context=one.context
                     )
 
+    def vanish(self, machine: Machine) -> None:
+        """Take a machine from the network: whoever is connected with it is not told."""
+        self.vanished.add(machine.name)
+        self._leave(machine)
+
     def kill(self, machine: Machine) -> None:
         """Break the connections of a machine whose process was killed."""
-        for path in [path for path, (_, there) in self.listeners.items() if there is machine]:
-            del self.listeners[path]
-        for end in list(self.ends):
-            if end.machine is machine:
-                self.ends.pop(end)
-                end.closed = True
-                self.carry(end, end.peer.end, ConnectionResetError("killed"))
+        for end in self._leave(machine):
+            self.carry(end, end.peer.end, ConnectionResetError("killed"))
+
+    def _leave(self, machine: Machine) -> list[End]:
+        self.listeners = {path: one for path, one in self.listeners.items() if one[1] is not machine}
+        mine = [end for end in self.ends if end.machine is machine]
+        for end in mine:
+            self.ends.pop(end)
+            end.closed = True
+        return mine
 
     def _apart(self, end: End) -> bool:
         here, there = end.machine, end.peer.machine

@@ -52,9 +52,7 @@ async def play(world: World) -> None:
         clients = [tasks.create_task(work) for one in people for work in one.work()]
         await asyncio.sleep(world.seconds)
         faults.cancel()
-        world.server.unreliable = 0.0
-        world.network.heal()
-        world.note("all is healed")
+        world.heal()
         _, waiting = await asyncio.wait(clients, timeout=LAST)
         for task in waiting:
             world.judge.problem(f"a client has not ended: {task.get_stack(limit=1)}")
@@ -82,6 +80,11 @@ async def _kill(world: World, name: str) -> None:
         world.kill(name)
         await asyncio.sleep(world.chance.choice((0.3, 2.0)))
         world.start(name)
+
+
+async def _vanish(world: World, name: str) -> None:
+    if not world.network.vanished and world.nodes[name].machine.state is not State.DEAD:
+        world.kill(name, for_ever=True)
 
 
 async def _sql(world: World, _: str) -> None:
@@ -118,6 +121,7 @@ async def _replay(world: World, _: str) -> None:
 FAULTS: Final = {
     "stop": _stop,
     "kill": _kill,
+    "vanish": _vanish,
     "sql": _sql,
     "restart": _restart,
     "part": _part,

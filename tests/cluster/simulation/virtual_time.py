@@ -69,55 +69,41 @@ class _Handle(asyncio.Handle):
     __slots__ = ()
 
     def _run(self) -> None:
-        if not _held(self, self._context.get(MACHINE)):  # type: ignore[attr-defined]  # of asyncio.Handle
-            super()._run()
+        _run_on_machine(self)
 
 
 class _Timer(asyncio.TimerHandle):
     __slots__ = ()
 
     def _run(self) -> None:
-        if not _held(self, self._context.get(MACHINE)):  # type: ignore[attr-defined]  # of asyncio.Handle
-            super()._run()
+        _run_on_machine(self)
 
 
-def _held(handle: asyncio.Handle, machine: Machine | None) -> bool:
-    if machine is None or machine.state is State.RUNS:
-        return False
-    if machine.state is State.STOPPED:
-        machine.backlog.append(handle)
-    return True
-
-
-class _Instant:
-    """The selector of the loop: instead of waiting for sockets, it sets the clock to the next timer."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._steps = 0
-
-    def select(self, timeout: float | None) -> list[Any]:
-        """Wait for nothing."""
-        self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise RuntimeError(f"the run does not end: {MOST_STEPS} steps, and it is {self._loop.now:.1f} s")
-        if timeout is None:
-            raise RuntimeError("everything waits, and nothing will ever happen")
-        if timeout > 0:
-            self._loop.now = max(self._loop.now, self._loop._scheduled[0].when())
-        return []
+def _run_on_machine(handle: Any) -> None:
+    """Run a callback, unless its machine is dead; that of a stopped one waits."""
+    machine = handle._context.get(MACHINE)
+    if machine is not None and machine.state is not State.RUNS:
+        if machine.state is State.STOPPED:
+            machine.backlog.append(handle)
+        return
+    try:
+        handle._context.run(handle._callback, *handle._args)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001  as asyncio does
+        handle._loop.call_exception_handler({"message": "a callback failed", "exception": error})
 
 
 class VirtualLoop(BaseEventLoop):
     """The event loop of one run. `now` is the true time, in seconds since its beginning."""
 
-    _scheduled: list[asyncio.TimerHandle]
+    _scheduled: list[tuple[float, int, asyncio.TimerHandle]]  # with a number, since tuples are compared quickly
 
     def __init__(self, seed: object) -> None:
         super().__init__()
         self.now = 0.0
         self._clock_resolution = 1e-9
-        self._selector = _Instant(self)
+        self._steps = self._timers = 0
         self.seed = seed
         self.tasks: set[asyncio.Task[Any]] = set()
         self.network: Any = None
@@ -166,15 +152,42 @@ class VirtualLoop(BaseEventLoop):
         self._ready.append(handle)  # type: ignore[attr-defined]  # of BaseEventLoop
         return handle
 
+    def call_later(  # type: ignore[override]  # as `call_at`
+        self, delay: float, callback: Any, *arguments: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call something after some virtual seconds."""
+        return self.call_at(self.now + delay, callback, *arguments, context=context)
+
     def call_at(  # type: ignore[override]  # without the types of the arguments
         self, when: float, callback: Any, *arguments: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call something at a virtual time, a microsecond from now at the earliest: computing takes no time here."""
         when = max(when, self.now + 1e-6)
         timer = _Timer(when, callback, arguments, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]  # of asyncio.TimerHandle
+        self._timers += 1
+        heapq.heappush(self._scheduled, (when, self._timers, timer))
         return timer
+
+    def _run_once(self) -> None:
+        """Run what is ready; without any, set the clock to the next timer instead of waiting for sockets."""
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]  # of BaseEventLoop
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise RuntimeError(f"the run does not end: {MOST_STEPS} steps, and it is {self.now:.1f} s")
+        while not ready:
+            if not scheduled:
+                raise RuntimeError("everything waits, and nothing will ever happen")
+            when, _, timer = heapq.heappop(scheduled)
+            if not timer.cancelled():
+                self.now = max(self.now, when)
+                ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Do nothing: it is skipped when its time has come."""
 
     def _write_to_self(self) -> None:
         """Do nothing: there is one thread."""

@@ -26,12 +26,11 @@ REVOKED: Final = 8.0
 """Seconds after a revocation from which nothing may be sent that waited for a person: the credential is looked up right
 before the approval is used, and a slow database may delay what follows."""
 
+LENGTHS: Final = (4.0, 16.0, 4.0, 8.0, 4.0, 25.0, 4.0, 8.0)
+"""Virtual seconds of runs before everything is healed: many short ones, and such in which leases end."""
+
 MOVED: Final = 11.0
 """Seconds after a page attached at another node from which its former view may not act: the longest lease."""
-
-
-class Violation(Exception):
-    """An invariant does not hold."""
 
 
 @dataclass
@@ -125,9 +124,14 @@ class Backend:
 
 
 class World:
-    """One run. `faults` are the kinds of faults that happen; `seconds` is its length before everything is healed."""
+    """One run. `faults` are the kinds of faults that happen; `seconds` is its length before everything is healed.
 
-    def __init__(self, seed: int, folder: Path, *, seconds: float = 25.0, faults: frozenset[str] | None = None) -> None:
+    None are all faults, and a length by the seed.
+    """
+
+    def __init__(
+        self, seed: int, folder: Path, *, seconds: float | None = None, faults: frozenset[str] | None = None
+    ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
         self.loop = VirtualLoop(seed)
@@ -135,7 +139,7 @@ class World:
         self.server = Server(self.loop, random.Random(f"sql {seed}"), folder, self.note)
         self.network = self.loop.network = Network(self.loop, random.Random(f"net {seed}"))
         self.judge = Judge(self)
-        self.seconds = seconds
+        self.seconds = seconds if seconds is not None else LENGTHS[seed % len(LENGTHS)]
         self.nodes: dict[str, SimulatedNode] = {}
         self.jobs: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[asyncio.Future[Any], Machine] = {}
@@ -179,12 +183,16 @@ class World:
         rows = self.server.read("SELECT renewed FROM nodes WHERE incarnation = ?", node.node.incarnation)
         return bool(rows) and self.server.time() - rows[0][0] < 10.0
 
-    def kill(self, name: str) -> None:
-        """Kill a process."""
+    def kill(self, name: str, *, for_ever: bool = False) -> None:
+        """Kill a process, or let its machine vanish `for_ever`: then other nodes are not told by broken connections."""
         node = self.nodes[name]
-        self.note(f"{name} is killed")
+        self.note(f"{name} {'vanishes' if for_ever else 'is killed'}")
         self.loop.kill_machine(node.machine)
-        self.network.kill(node.machine)
+        if for_ever:
+            self.network.vanish(node.machine)
+            node.ready.clear()
+        else:
+            self.network.kill(node.machine)
         self.server.drop_machine(node.machine)
         for waiting, machine in list(self._waiting.items()):
             if machine is node.machine and not waiting.done():
@@ -201,6 +209,16 @@ class World:
         await asyncio.sleep(max(0.0, seconds - IDLE))
         self.note(f"{name} goes on")
         self.loop.continue_machine(machine)
+
+    def heal(self) -> None:
+        """End all faults: let what is stopped go on, and start what was killed."""
+        self.server.unreliable = 0.0
+        self.network.heal()
+        for name, node in list(self.nodes.items()):
+            self.loop.continue_machine(node.machine)
+            if node.machine.state is State.DEAD and name not in self.network.vanished:
+                self.start(name)
+        self.note("all is healed")
 
     async def ask(self, name: str, work: Callable[[SimulatedNode], Coroutine[Any, Any, T]]) -> T:
         """Run a request of a client at a node; raise ConnectionError if the node is gone, or its client gives up."""
