@@ -134,7 +134,7 @@ test: chromium postgresql redis proxies $(VENV)/.built test-oidc test-interop
 
 check: $(VENV)/.built
 	@$(AT_ONCE) $(LINTERS) test-browser
-	pytest --numprocesses 2 -m "not browser and not interop and not slow and not soak and not cluster"
+	pytest --numprocesses 2 -m "not browser and not interop and not slow and not soak and not cluster and not corpus"
 
 soak: chromium frameworks $(VENV)/.built
 	pytest -m soak
@@ -148,7 +148,7 @@ simulation: $(VENV)/.built
 # The simulation, three nodes behind nginx and Caddy, and all attacks against two nodes whose balancer sends each
 # connection to another one than the one before.
 cluster: chromium postgresql redis proxies $(VENV)/.built test-oidc simulation
-	pytest -m cluster tests/cluster
+	pytest -m cluster tests/cluster tests/benchmarks
 	pytest --cluster tests/attacks
 
 bench: $(VENV)/.built
@@ -176,8 +176,9 @@ wpt: chromium $(VENV)/.built
 
 CORPUS_ONLY ?=
 
-corpus: chromium $(VENV)/.built
-	@exec nice $(BIN)/python -m tests.corpus $(if $(CORPUS_ONLY),--only $(CORPUS_ONLY))
+corpus: chromium $(VENV)/.built test-interop
+	@nice $(BIN)/python -m tests.corpus $(if $(CORPUS_ONLY),--only $(CORPUS_ONLY))
+	$(if $(CORPUS_ONLY),,nice pytest -m corpus)
 
 # Resolved on the oldest Python we support: later ones need a subset of what it needs.
 COMPILE = $(BIN)/python -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe --generate-hashes --no-header \

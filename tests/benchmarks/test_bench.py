@@ -90,6 +90,7 @@ def test_the_tables_show_it_all(bench: tuple[str, dict[str, Any]]) -> None:
     assert text.startswith(f"cores {bench[1]['machine']['cores']}, ")
 
 
+@pytest.mark.soak
 def test_sigterm_ends_a_run_in_its_middle(tmp_path: Path) -> None:
     """Its servers end as well, and their files are removed."""
     command = [sys.executable, "-m", "benchmarks", *TINY[:-1], "1", "--requests", "1000000"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pytest
+
 from benchmarks.capacity import README, Units, main, plot, read_units, table
 from benchmarks.nodes import run
 from benchmarks.nodes import table as nodes_table
@@ -29,6 +31,7 @@ def test_one_redis_is_full_where_it_needs_a_processor() -> None:
     assert units.full_at(2_000_000) == 0.0
 
 
+@pytest.mark.cluster
 async def test_two_nodes_are_measured() -> None:
     """Calls at both nodes and idle views are answered; the figures have their lines."""
     options = argparse.Namespace(parts=["added", "idle"], calls=20, views=40, seconds=1.0, rounds=1)

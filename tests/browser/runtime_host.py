@@ -89,7 +89,7 @@ async def host_server(policy: str = CSP) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/sub/host.html", page)
     app.router.add_get("/favicon.ico", icon)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

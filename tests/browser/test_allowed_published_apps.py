@@ -63,12 +63,16 @@ async def open_app(
         yield app
 
 
+LONG = pytest.mark.corpus
+NEEDED = [pytest.param("pdf", "blob-workers", marks=LONG), ("threejs", "eval")]
+"""Each app and the keyword that it needs."""
+
 DONE = {"pdf": "text=Hello from a file", "threejs": "canvas[title='12 triangles']"}
 """The element that each app has once it shows the requested content."""
 
 
-@pytest.mark.parametrize(("name", "word"), [("pdf", "blob-workers"), ("threejs", "eval")])
-@pytest.mark.parametrize("runtime", ["", ", runtime: true"])
+@pytest.mark.parametrize(("name", "word"), NEEDED)
+@pytest.mark.parametrize("runtime", [pytest.param("", marks=LONG), ", runtime: true"])
 async def test_a_published_app_works_with_the_word_that_allows_it(
     page: Page, tmp_path: Path, name: str, word: str, runtime: str
 ) -> None:
@@ -78,7 +82,7 @@ async def test_a_published_app_works_with_the_word_that_allows_it(
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("name", "more"), [("pdf", ""), ("threejs", ", allow: [eval]")])
+@pytest.mark.parametrize(("name", "more"), [pytest.param("pdf", "", marks=LONG), ("threejs", ", allow: [eval]")])
 async def test_a_published_app_works_on_an_origin_of_its_own(page: Page, tmp_path: Path, name: str, more: str) -> None:
     """There, workers of blobs need no word; others are still for the configuration to allow."""
     async with open_app(page, tmp_path, name, more, "dedicated") as app:
@@ -86,7 +90,7 @@ async def test_a_published_app_works_on_an_origin_of_its_own(page: Page, tmp_pat
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("name", "word"), [("pdf", "blob-workers"), ("threejs", "eval")])
+@pytest.mark.parametrize(("name", "word"), NEEDED)
 async def test_the_word_that_a_published_app_needs_is_named(page: Page, tmp_path: Path, name: str, word: str) -> None:
     """The notice names only that keyword, and the app shows nothing without it."""
     async with open_app(page, tmp_path, name, "") as app:

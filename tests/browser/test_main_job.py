@@ -122,7 +122,10 @@ async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: 
                 async with asyncio.timeout(60):  # its tools are requested, over another port
                     while "mcp-iframe" not in await proxy.evaluate("heard"):
                         await asyncio.sleep(0.05)
-                await tool(client, "cart_add_to_cart")
+                await expect(frame.locator("[data-add]").first).to_be_visible()
+                async with asyncio.timeout(60):  # the list may be of before the reload, and the page without tools
+                    while (await client.call_tool("cart_get_cart", {})).is_error:
+                        await asyncio.sleep(0.05)
                 await proxy.evaluate("heard = []")
 
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 from playwright.async_api import Page, expect
 
@@ -64,6 +65,7 @@ def swagger(folder: Path) -> None:
     settings.write_text(words.replace("dom_id:", "validatorUrl: null, dom_id:"), "utf-8")
 
 
+@pytest.mark.corpus
 async def test_swagger_ui_works_unchanged(page: Page, tmp_path: Path) -> None:
     """It shows the backend's API, and a person's actions in it reach the backend."""
     pets: list[dict[str, Any]] = []

@@ -302,6 +302,7 @@ async def maps(playwright: Playwright, folder: Path) -> AsyncIterator[tuple[Page
         await server.close()
 
 
+@pytest.mark.corpus
 async def test_a_published_map_loads_its_tiles_from_the_sites_that_it_declares(tmp_path: Path) -> None:
     """Its library and its tiles come by `https://*.openstreetmap.org`; the input of a call moves it.
 

@@ -27,6 +27,13 @@ from tests.world import serving
 MODULES = Path(__file__).parent / "node_modules"
 SERVERS = ["budget-allocator", "debug", "system-monitor", "basic-react", "basic-vanillajs"]
 MODES = ["legacy", "auto"]
+PAIRINGS = [
+    pytest.param(name, mode, era, marks=[pytest.mark.corpus] if (at + (mode == "auto") + (era == "modern")) % 2 else [])
+    for at, name in enumerate(SERVERS)
+    for mode in MODES
+    for era in ("legacy", "modern")
+]
+"""Each server with each era of a client and of itself; half of them are enough for each era of both."""
 UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
 INSPECTOR = MODULES / ".bin/mcp-inspector"
 
@@ -90,9 +97,7 @@ async def modern_only(url: str) -> AsyncIterator[str]:
         yield f"http://localhost:{port}/mcp"
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize(("name", "mode", "era"), PAIRINGS)
 async def test_a_published_server_is_the_same_behind_the_gateway(
     tmp_path: Path, name: str, mode: str, era: str
 ) -> None:

@@ -147,9 +147,11 @@ export function watchFrames({ notify, resolve, here, origin, above }: FrameDepen
   // What a frame says to the shell; what its page says to this one is this one's.
   addEventListener("message", (event: MessageEvent<unknown>) => {
     const isTools = isEnvelope(event.data);
-    const id = isTools || isMessage(event.data) ? frameOf(event.source) : undefined;
+    if (!isTools && !isMessage(event.data)) return;
+    const id = frameOf(event.source);
+    // What a page said last, before its frame showed another, has no source.
+    if (id !== undefined || (event.isTrusted && !event.source)) event.stopImmediatePropagation();
     if (id === undefined) return;
-    event.stopImmediatePropagation();
     // The tools of a frame are not the page's.
     if (!isTools) notify(FRAMED, { frame: id, message: event.data });
   }, true);
