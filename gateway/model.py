@@ -548,6 +548,7 @@ class Resource:
     where the files of its folder are on its site; None if there is no folder.
     `foreign` are the files of other sites that are left out, each with its kind, and `starts` the paths before files
     that are in the folder without them. `allow` is what its scripts need of our host beyond the policy of MCP Apps.
+    `unshown` is why no view gets the app's own page; `html` then says so.
     """
 
     uri: str
@@ -562,3 +563,4 @@ class Resource:
     foreign: Sequence[tuple[str, str]] = ()
     starts: Sequence[str] = ()
     allow: Sequence[str] = ()
+    unshown: Problem | None = None

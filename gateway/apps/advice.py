@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.apps.pack import pack, permissions_of, require_carried
+from gateway.apps.pack import pack, permissions_of, size_problem
 from gateway.apps.scripts import WORKER_FILE
 from gateway.apps.survey import HOLES, Survey, survey
 from gateway.errors import DocumentError
@@ -86,7 +86,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """All findings about one app, and what each host restricts; `problems` are why the app cannot be served at all."""
+    """All findings about one app, and what each host restricts; `problems` are why no view can show it."""
 
     app: str
     findings: Sequence[Finding]
@@ -157,13 +157,13 @@ def examine(
             external=policy.external if policy is not None else NO_EXTERNAL,
             routed=policy.lets_get if policy is not None else lambda _: False,
         )
-        require_carried(packed)
     except DocumentError as error:
         return Advice(app, (), [str(problem) for problem in error.problems])
     facts = AppFacts(
         app, site_survey, packed, policy, start, permissions, kept_storage=kept_storage, dedicated=dedicated
     )
-    return advise(facts)
+    problem = size_problem(packed)
+    return advise(facts) if problem is None else replace(advise(facts), problems=[str(problem)])
 
 
 def advise(facts: AppFacts) -> Advice:

@@ -432,16 +432,36 @@ def pack(
     )
 
 
-def require_carried(resource: Resource) -> None:
-    """Raise `DocumentError` if the packed page does not fit into the message that brings it to a view."""
+def size_problem(resource: Resource) -> Problem | None:
+    """Return the problem of a packed page that does not fit into the message that brings it to a view, or None."""
     size = _count_carried(resource.html) if len(resource.html) > CARRIED // 6 else 0  # JSON writes 6 bytes at most
-    if size > CARRIED and resource.folder is not None:
-        why = (
-            f"the packed page is too large: {size:,} bytes as JSON, and a view gets {CARRIED:,} at most; "
-            "move data, pictures and fonts out of the HTML into files that a backend serves under a route of the "
-            "policy: they are loaded when the page runs"
-        )
-        raise DocumentError([Problem(str(resource.folder.page), 1, 1, why)])
+    if size <= CARRIED or resource.folder is None:
+        return None
+    why = (
+        f"the packed page is too large: {size:,} bytes as JSON, and a view gets {CARRIED:,} at most; "
+        "move data, pictures and fonts out of the HTML into files that a backend serves under a route of the "
+        "policy: they are loaded when the page runs"
+    )
+    return Problem(str(resource.folder.page), 1, 1, why)
+
+
+def stand_in(resource: Resource, app: str, title: str, problem: Problem) -> Resource:
+    """Return what views show instead of a page that no view can get: `problem` in words. The app's site keeps it."""
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_OURS} content="">'
+        f"<title>{html.escape(title)}</title></head><body><h1>{html.escape(title)} cannot be shown here</h1>"
+        f"<p>On its own site it works. In a view it does not: {html.escape(problem.message)}.</p></body></html>"
+    )
+    digest = hashlib.sha256(page.encode()).hexdigest()
+    return Resource(
+        f"ui://{app}/{digest[:12]}.html",
+        page,
+        {"csp": {"connectDomains": [], "resourceDomains": []}},
+        head=_ours(page),
+        warnings=resource.warnings,
+        folder=resource.folder,
+        unshown=problem,
+    )
 
 
 class FirstPage(NamedTuple):

@@ -13,7 +13,7 @@ from gateway.backends.connect import Connections, Network
 from gateway.backends.http import HttpBackend
 from gateway.callers.entitlements import Entitlements, Recognition
 from gateway.callers.methods import NoAuth, OAuthIssuer, identity_headers
-from gateway.config import App, Config, UpstreamSettings, comparable, place_of
+from gateway.config import App, Config, Notice, NoticeKind, UpstreamSettings, comparable, place_of
 from gateway.config.locations import is_loopback
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.events import Events
@@ -172,6 +172,11 @@ class Changing:
         self._events = events
         self._contexts = contexts
         self._tasks = tasks
+
+    def unshown(self) -> list[Notice]:
+        """Return a notice for each running app whose page no view can show."""
+        problems = ((id, app.published_app.resource.unshown) for id, app in self._apps.items())
+        return [Notice(NoticeKind.VIEW, problem, id) for id, problem in problems if problem is not None]
 
     async def take(
         self,

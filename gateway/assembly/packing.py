@@ -19,7 +19,7 @@ from typing import Any, Final
 import gateway
 from gateway.apps import make_shell, pack, page_config
 from gateway.apps.node import keeping_node, node
-from gateway.apps.pack import require_carried
+from gateway.apps.pack import size_problem, stand_in
 from gateway.apps.vendor import vendor_folder
 from gateway.config import App, StorageKind
 from gateway.documents.reader import read_bytes
@@ -27,7 +27,7 @@ from gateway.doors.assets import BuildFiles
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import compact_json_utf8, plain_json
-from gateway.model import FolderSite, Resource
+from gateway.model import FolderSite, Json, Resource
 
 FEW: Final = 4
 """The most apps that are packed before the port opens; of more, those without a kept result are packed afterwards."""
@@ -182,7 +182,8 @@ class Packer:
             checked=self._live,
             dedicated=app.dedicated,
         )
-        require_carried(resource)
+        if (problem := size_problem(resource)) is not None:
+            resource = stand_in(resource, app.id, app.title, problem)
         self._log(app, resource)
         if key is not None:
             self._keep(key, resource)
@@ -287,9 +288,19 @@ def _to_json(resource: Resource) -> dict[str, Any]:
         "notes": [*resource.notes],
         "head": resource.head,
         "allow": [*resource.allow],
-        "warnings": [[one.file, one.line, one.column, one.message] for one in resource.warnings],
+        "warnings": [_place_and_message(one) for one in resource.warnings],
         "folder": None if folder is None else [folder.prefix, str(folder.page)],
+        "unshown": None if resource.unshown is None else _place_and_message(resource.unshown),
     }
+
+
+def _place_and_message(problem: Problem) -> list[Json]:
+    return [problem.file, problem.line, problem.column, problem.message]
+
+
+def _read_problem(written: Any) -> Problem:
+    file, line, column, message = written
+    return Problem(str(file), int(line), int(column), str(message))
 
 
 def _read(result: Any, app: App) -> Resource:
@@ -300,11 +311,9 @@ def _read(result: Any, app: App) -> Resource:
     )
     return replace(
         resource,
-        warnings=[
-            Problem(str(file), int(line), int(column), str(message))
-            for file, line, column, message in result["warnings"]
-        ],
+        warnings=[_read_problem(one) for one in result["warnings"]],
         external=app.policy.external,
         allow=[str(one) for one in result["allow"]],
         folder=None if folder is None else FolderSite(str(folder[0]), Path(folder[1])),
+        unshown=None if result["unshown"] is None else _read_problem(result["unshown"]),
     )

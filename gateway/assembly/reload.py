@@ -438,8 +438,8 @@ class Reloader:
             lines.append(f"upstreams changed: {', '.join(changed) or 'their order'}")
 
     def _publish_notices(self) -> None:
-        """Publish the current problems and active report modes, and log them if they changed."""
-        notices = [*self._problems, *active_reports(self._running, time.time())]
+        """Publish the current problems, apps without a view and active report modes, and log them if they changed."""
+        notices = [*self._problems, *self._changing.unshown(), *active_reports(self._running, time.time())]
         if not self._notices.say(notices):
             return
         wrong = [notice for notice in notices if notice.kind is not NoticeKind.REPORT]

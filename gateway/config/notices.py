@@ -224,13 +224,14 @@ class NoticeKind(StrEnum):
     """The subject of a notice.
 
     A record that cannot be kept as configured, a file that was not applied, an upstream that fails or changed, a change
-    that waits for a restart, report mode.
+    that waits for a restart, an app whose page no view can show, report mode.
     """
 
     RECORD = "record"
     BROKEN = "broken"
     UPSTREAM = "upstream"
     RESTART = "restart"
+    VIEW = "view"
     REPORT = "report"
 
 

@@ -166,8 +166,14 @@ async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path, capl
     async with aiohttp.ClientSession(headers=CLIENT) as client:
         try:
             await server.start(gateway)
-            assert await titles(client, server.port) == ["Good"]
+            assert await titles(client, server.port) == ["Good", "Large"]
             assert (await page(client, server.port, "good"))[0] == 200
+            status, whole = await page(client, server.port, "large")
+            assert (status, len(whole)) == (200, (tmp_path / "large" / "index.html").stat().st_size)
+            async with Client(f"http://127.0.0.1:{server.port}/mcp/large", extensions=UI) as model:
+                (resource,) = (await model.list_resources()).resources
+                shown = str((await model.read_resource(resource.uri)).contents)
+            assert "On its own site it works. In a view it does not: the packed page is too large: 20," in shown
             async with client.get(
                 f"http://127.0.0.1:{server.port}/api/state", headers={"host": f"gateway.localhost:{server.port}"}
             ) as state:
@@ -179,7 +185,8 @@ async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path, capl
             logged = [str(one.getMessage()) for one in caplog.records if one.levelname == "WARNING"]
             assert any("large/index.html:1:1: the packed page is too large: 20," in line for line in logged)
             async with client.get(f"http://127.0.0.1:{server.port}/readyz") as ready:
-                assert (ready.status, (await ready.json())["broken_apps"]) == (200, ["gone", "empty", "large"])
+                assert (ready.status, (await ready.json())["broken_apps"]) == (200, ["gone", "empty"])
+                assert (await ready.json())["configuration"] == {"broken": 2, "view": 1}
             (tmp_path / "empty" / "index.html").write_text("<!doctype html><title>mended</title>")
             (tmp_path / "large" / "index.html").write_text("<!doctype html><title>small</title>")
             (tmp_path / "gone").mkdir()
@@ -189,6 +196,12 @@ async def test_a_broken_app_stops_no_other_one_at_the_start(tmp_path: Path, capl
                 return sorted(await titles(client, server.port)) == ["Empty", "Gone", "Good", "Large"]
 
             await until(served)
+
+            async def shown_again() -> bool:
+                async with client.get(f"http://127.0.0.1:{server.port}/readyz") as ready:
+                    return "view" not in (await ready.json())["configuration"]
+
+            await until(shown_again)
             assert "mended" in (await page(client, server.port, "empty"))[1]
         finally:
             await server.stop()

@@ -13,6 +13,7 @@ const KINDS: readonly [kind: Kind, icon: IconName][] = [
   ["broken", "alert"],
   ["upstream", "alert"],
   ["restart", "reload"],
+  ["view", "alert"],
   ["report", "shield"],
 ];
 
@@ -83,11 +84,12 @@ export function heading(kind: Kind, number: number): string {
   if (kind === "broken") return `Not taken: ${count(number, "problem", "problems")}. What was in effect before stays so.`;
   if (kind === "upstream") return `${count(number, "upstream fails, or offers", "upstreams fail, or offer")} tools that changed.`;
   if (kind === "restart") return `${count(number, "change waits", "changes wait")} for a restart of the gateway.`;
+  if (kind === "view") return `${count(number, "app", "apps")} in no view: the site of ${number === 1 ? "this app" : "each"} works as before.`;
   return "Report mode: calls are let through that the policy would refuse.";
 }
 
 function place({ kind, file, line, column }: Problem): TemplateResult {
   const name = file.split(/[\\/]/).at(-1) ?? file;
-  const where = kind === "broken" ? `${name}:${line}:${column}` : name;
+  const where = kind === "broken" || kind === "view" ? `${name}:${line}:${column}` : name;
   return html`<code title=${visibleLine(file)}>${visibleLine(where)}</code>`;
 }

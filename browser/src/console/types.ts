@@ -44,9 +44,9 @@ export interface GatewayState {
   asks: boolean;
 }
 
-/** A problem of the gateway's configuration: a rejected file, a required restart, report mode. */
+/** A problem of the gateway's configuration: a rejected file, a required restart, an app without a view, report mode. */
 export interface Problem {
-  kind: "record" | "broken" | "upstream" | "restart" | "report";
+  kind: "record" | "broken" | "upstream" | "restart" | "view" | "report";
   file: string;
   line: number;
   column: number;
