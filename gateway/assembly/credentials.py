@@ -26,8 +26,8 @@ from gateway.exchange.authenticate import (
 )
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import MemoryCookieJars
+from gateway.exchange.filter import NAME
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership, TokenRequests, count_requests
-from gateway.exchange.page_tokens import NAME
 from gateway.exchange.send import JAR
 from gateway.hooks import Hooks, make_plugin
 from gateway.hookspecs import CredentialFactory

@@ -9,7 +9,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -32,7 +32,8 @@ class BackendAnswer(Struct, frozen=True):
     `credentialed` is true if the gateway added a credential or cookies to the request; `secrets` maps each text that
     must not reach the app to the name of its credential. `socket` is the WebSocket that the backend opened.
     `dropped`: the page set an `Authorization` field itself, which the backend did not get. `page` are the fields for
-    the shell of an app whose pages a backend renders.
+    the shell of an app whose pages a backend renders. `later` returns the page's tokens that must not
+    reach the app by now: a login may be newer than a stream or a WebSocket.
     """
 
     response: Response
@@ -43,6 +44,7 @@ class BackendAnswer(Struct, frozen=True):
     socket: BackendSocket | None = None
     dropped: bool = False
     page: Headers = ()
+    later: Callable[[], Sequence[str]] = tuple
 
 
 LONG: Final = 256 * 1024

@@ -54,16 +54,23 @@ _REFERENCES: Final = tuple(
 """The character references that templates write, by the characters that they escape."""
 
 
-class SecretRedactor:
-    """Masks `values`; `names` are those that were found."""
+NAME: Final = "page authorization"
+"""The name for secrets that a page sent itself, among the names of credentials."""
 
-    def __init__(self, values: Iterable[str]) -> None:
-        self._secrets = _search_values(tuple(values))
+
+class SecretRedactor:
+    """Masks `values`, and those that `later` returns at each text or part; `names` are those that were found."""
+
+    def __init__(self, values: Iterable[str], later: Callable[[], Sequence[str]] = tuple) -> None:
+        self._values = tuple(values)
+        self._secrets = _search_values(self._values)
+        self._later = later
         self._tail = b""
         self.names: set[str] = set()
 
     def whole(self, data: bytes) -> bytes:
         """Return `data` with every secret masked, in each form of `_forms`, or if it is escaped as in JSON."""
+        self._learn()
         for secret in self._secrets:
             masked = data
             if b"\\" in data and secret.replace(b"\\", b"") in _without_escapes(data):
@@ -79,8 +86,16 @@ class SecretRedactor:
                 data = masked
         return data
 
+    def _learn(self) -> None:
+        """Take up the values that became known after the others."""
+        more = [value for value in self._later() if value not in self._values]
+        if more:
+            self._values += tuple(more)
+            self._secrets = _search_values(self._values)
+
     def text(self, text: str) -> str:
         """Mask a text as `whole` does."""
+        self._learn()
         if not self._secrets or len(text) < SHORTEST:  # no form of a secret is shorter than it
             return text
         return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
@@ -116,6 +131,7 @@ class SecretRedactor:
 
     def part(self, data: bytes) -> bytes:
         """Mask the next part of a stream; hold back its end if a secret may begin there."""
+        self._learn()
         if not self._secrets:
             return data
         data = self._tail + data
@@ -380,7 +396,7 @@ def filter_answer(
     policy: Policy, decided_request: DecidedRequest, answer: BackendAnswer, record: Record, *, redirected: bool
 ) -> BackendAnswer:
     """Return the answer as the app may see it; `record` lists the secrets that it echoed."""
-    echo = SecretRedactor(answer.secrets)
+    echo = SecretRedactor(answer.secrets, answer.later)
     backend_response = answer.response
     headers = answer_headers(
         policy,
@@ -437,7 +453,7 @@ def report_echo(echo: SecretRedactor, answer: BackendAnswer, decided_request: De
     """Name in record and log which secrets a backend echoed, without their values."""
     if not echo.names:
         return
-    names: list[Json] = [*sorted({answer.secrets[secret] for secret in echo.names})]
+    names: list[Json] = [*sorted({answer.secrets.get(secret, NAME) for secret in echo.names})]
     if record.fields.get("masked") != names:
         record.note(masked=names)
         log.warning(

@@ -22,7 +22,7 @@ from gateway.crypto import base64url
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import NOTHING, InjectedFields
 from gateway.exchange.decided_request import LONG, BackendAnswer, DecidedRequest
-from gateway.exchange.filter import SHORTEST, SecretRedactor, replace_values
+from gateway.exchange.filter import NAME, SHORTEST, SecretRedactor, replace_values
 from gateway.exchange.record import Record
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
@@ -32,9 +32,6 @@ from gateway.policy.destinations import canonical_origin
 from gateway.stores.sealing import SealBroken
 
 FIELD: Final = "authorization"
-
-NAME: Final = "page authorization"
-"""The name for secrets that a page sent itself, among the names of credentials."""
 
 REMEMBERED: Final = 8
 """Tokens of one caller at one app that are masked in the results of the page's tools, and as many of the vault."""

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -27,7 +27,8 @@ from gateway.exchange.cookies import (
     visible_cookies,
 )
 from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
-from gateway.exchange.page_tokens import NAME, PageTokens
+from gateway.exchange.filter import NAME
+from gateway.exchange.page_tokens import PageTokens
 from gateway.exchange.pages import origin_of, page_answer, page_fields, page_url
 from gateway.exchange.record import Record
 from gateway.model import (
@@ -272,8 +273,10 @@ class Sender:
             way.decided_request, way.caller, way.spec, credential_fields.account
         )  # may differ at each attempt
         secrets = dict.fromkeys(credential_fields.secrets, name or NAME)
+        later: Callable[[], Sequence[str]] = tuple
         if self._page_tokens is not None:
-            secrets |= dict.fromkeys(self._page_tokens.vaulted(way.spec, way.caller), NAME)
+            later = partial(self._page_tokens.vaulted, way.spec, way.caller)
+            secrets |= dict.fromkeys(later(), NAME)
         cookies: Headers = ()
         page = way.decided_request.request.page
         if jar is not None:
@@ -288,7 +291,7 @@ class Sender:
         request = outbound_request(url, way.decided_request, credential_fields.headers + cookies, timeout, trace)
         if way.decided_request.canonical.protocols is not None:
             self._check()
-            return await self._open_socket(way, request, credential_fields, jar, secrets)
+            return await self._open_socket(way, request, credential_fields, jar, secrets, later)
         if self._page_tokens is not None and way.decided_request.obligations.vault is not None:
             body, secrets_in_body = self._page_tokens.open_body(way.decided_request, way.spec, way.caller)
             request = structs.replace(request, body=body)
@@ -311,6 +314,7 @@ class Sender:
             close,
             bool(credential_fields.headers) or jar is not None,
             dropped=credential_fields.dropped,
+            later=later,
         )
         if self._page_tokens is not None:
             answer = await self._page_tokens.seal(answer, way.decided_request, way.spec, way.caller)
@@ -336,6 +340,7 @@ class Sender:
         credential_fields: InjectedFields,
         jar: JarKey | None,
         secrets: Mapping[str, str],
+        later: Callable[[], Sequence[str]],
     ) -> tuple[BackendAnswer, bool]:
         """Return the answer to the opening request of a WebSocket, and the same as `_once`."""
         upgrade, close = await _upgrade(way, request)
@@ -350,7 +355,7 @@ class Sender:
         changed = await self._authenticator.take_response(
             name, principal, credential_fields, way.url, head.status, head.headers
         )
-        return BackendAnswer(head, secrets, None, close, True, upgrade.socket), changed
+        return BackendAnswer(head, secrets, None, close, True, upgrade.socket, later=later), changed
 
 
 async def _upgrade(way: SendTarget, request: Outbound) -> tuple[Upgraded, Callable[[], Awaitable[None]]]:

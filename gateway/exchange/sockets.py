@@ -120,7 +120,7 @@ class OpenSocket(Stream):
         self.rule = decided_request.obligations.socket or SocketRule()
         self._socket = socket
         self._answer = answer
-        self._secrets = SecretRedactor(answer.secrets)
+        self._secrets = SecretRedactor(answer.secrets, answer.later)
         self._limiter = limiter
         self._metrics = metrics
         self._over: SocketEnd | None = None

@@ -11,9 +11,12 @@ import pytest
 from msgspec import structs
 
 from gateway.exchange.page_tokens import CALLERS, REMEMBERED, PageTokens
-from gateway.model import Caller, Headers, Outbound, Principal, Request, Response
+from gateway.exchange.sockets import OpenSocket
+from gateway.exchange.streams import Stream
+from gateway.model import WEBSOCKET, Caller, Headers, Outbound, Principal, Request, Response
 from gateway.stores.sealing import KeyFile, KeyRing
-from tests.exchange.house import JSON, PAGE, House, building
+from tests.exchange.house import JSON, PAGE, House, StreamingShop, building
+from tests.exchange.test_sockets import SocketShop
 
 TOKEN = "tok-1234567890/+=abc"
 POLICY = """
@@ -26,6 +29,7 @@ routes:
   - {{path: /refresh, methods: [POST], backend: api, {vault}}}
   - {{path: /other/**, methods: [GET], backend: other}}
   - {{path: "/asked/{{name:encoded}}", methods: [POST], backend: api, confirm: {{message: "Send {{params.name}}?"}}}}
+  - {{path: /chat, methods: [GET], backend: api, websocket: true}}
   - {{path: /denied/**, deny: "not here"}}
   - {{path: /**, methods: [GET, POST], backend: api, stream: true, redirects: same-route}}
 """
@@ -255,6 +259,45 @@ async def test_a_token_of_the_vault_is_masked_in_other_answers_too(vaulting: Hou
     for caller in (BOB, structs.replace(PAGE, app="copy")):
         another = await vaulting.exchange.run(Request("GET", "/session"), caller)
         assert json.loads(another.body) == {"session": TOKEN}
+
+
+@pytest.mark.parametrize("first", ["login", "socket"])
+async def test_a_token_of_the_vault_comes_by_no_websocket(tmp_path: Path, first: str) -> None:
+    """Whether it was opened before the login or after it; a handle that the page sends by it stays one."""
+    shop = SocketShop()
+    async with building(tmp_path, policy("vault"), shop=shop) as house:
+        handle = "" if first == "socket" else (await login(house))["access_token"]
+        socket = await house.exchange.open(Request(WEBSOCKET, "/chat", protocols=()), PAGE)
+        assert isinstance(socket, OpenSocket)
+        handle = handle or (await login(house))["access_token"]
+        await socket.send(handle, PAGE)
+        (line,) = shop.lines
+        assert line.heard == [handle]
+        encoded = base64.b64encode(f"<{TOKEN}>".encode()).decode()
+        for message in (f"token {TOKEN}", json.dumps([TOKEN]), quote(TOKEN, safe=""), TOKEN.encode(), encoded):
+            line.to_page.put_nowait(message)
+        said = [await socket.receive() for _ in range(5)]
+        await socket.aclose()
+        assert house.outcome()["masked"] == ["page authorization"]
+    assert said == ["token ***", '["***"]', "***", b"***", said[4]]
+    assert TOKEN not in base64.b64decode(str(said[4]).replace("*", "") + "===").decode(errors="replace")
+
+
+async def test_a_stream_that_is_older_than_the_login_is_masked(tmp_path: Path) -> None:
+    """A backend may send the token in an event stream that the page opened before."""
+    shop = StreamingShop()
+    async with building(tmp_path, policy("vault"), shop=shop) as house:
+        stream = await house.exchange.open(
+            Request("GET", "/events", (("accept", "text/event-stream"),), stream=True), PAGE
+        )
+        assert isinstance(stream, Stream)
+        shop.put(b"data: one\n\n")
+        assert await anext(stream) == b"data: one\n\n"
+        await login(house)
+        shop.put(f"data: {TOKEN[:9]}".encode(), f"{TOKEN[9:]}\n\n".encode(), None)
+        rest = b"".join([part async for part in stream])
+        await stream.aclose()
+    assert rest == b"data: ***\n\n"
 
 
 async def test_a_handle_is_good_for_its_person_app_and_backend_alone(vaulting: House) -> None:
