@@ -66,7 +66,8 @@ class Deployment:
         host = f"127.0.1.{name[-1]}"
         written = yaml.safe_load((self.folder / "config/gateway.yaml").read_text("utf-8"))
         del written["auth"], written["roles"]
-        assert {written["server"][key].split(":")[0] for key in ("listen", "admin_listen")} == {"0.0.0.0"}
+        listeners = {key: written["server"][key].split(":")[0] for key in ("listen", "admin_listen")}
+        assert listeners == {"listen": "0.0.0.0", "admin_listen": "127.0.0.1"}
         written["server"] |= {
             "listen": f"127.0.0.1:{self.listen[name]}", "admin_listen": f"127.0.0.1:{free_port()}",
             "state_dir": str(self.folder / name / "state"), "trusted_proxies": ["127.0.0.1"],
@@ -147,12 +148,14 @@ async def deployment(folder: Path, database: str, monkeypatch: pytest.MonkeyPatc
     subprocess.run(["sh", "-ec", script], cwd=folder, check=True, capture_output=True)
     (folder / "tls").rmdir()
     certify(folder / "tls")
-    lines = (folder / "secrets.env").read_text("utf-8").splitlines()
-    environ = dict(line.split("=", 1) for line in lines)
+    environ, of_redis = (
+        dict(line.split("=", 1) for line in (folder / name).read_text("utf-8").splitlines())
+        for name in ("secrets.env", "redis.env")
+    )
     compose = yaml.safe_load((folder / "compose.yaml").read_text("utf-8"))
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"127.0.1.{name[-1]} {name}\n" for name in NODES))
     ports = Ports(free_port(), free_port(), free_port())
-    with redis_of(compose, folder, environ["REDIS_PASSWORD"]) as redis:
+    with redis_of(compose, folder, of_redis["REDIS_PASSWORD"]) as redis:
         assert "@redis:6379" in environ["REDIS_URL"]
         environ |= {
             "DATABASE_URL": database, "REDIS_URL": environ["REDIS_URL"].replace("@redis:6379", f"@127.0.0.1:{redis}")

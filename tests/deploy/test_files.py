@@ -221,6 +221,29 @@ def test_compose(name: str, nodes: list[str]) -> None:
         assert caddy["GATEWAY_HEALTH"] == "/readyz"
 
 
+def test_each_container_gets_its_own_secrets(tmp_path: Path) -> None:
+    """The commands of the page make the files that the services name, which only their owner can read."""
+    text = (ROOT / "docs/deployment.md").read_text("utf-8")
+    section = text[text.index("**Compose.**") : text.index("**Kubernetes.**")]
+    (commands,) = re.findall(r"^```\n(mkdir.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    shutil.copy(DEPLOY / "gateway.cluster.yaml", tmp_path)
+    subprocess.run(["sh", "-ec", re.sub(r"(?m)^chown .*$", "", commands)], cwd=tmp_path, check=True)
+    made = {file.name: file for file in tmp_path.glob("*.env")}
+    assert {file.stat().st_mode & 0o777 for file in made.values()} == {0o600}
+    variables = {
+        name: {line.partition("=")[0] for line in file.read_text("utf-8").splitlines()} for name, file in made.items()
+    }
+    services = read_compose("compose.yaml")["services"]
+    assert variables[services["postgres"]["env_file"]] == {"POSTGRES_PASSWORD"}
+    assert variables[services["redis"]["env_file"]] == {"REDIS_PASSWORD"}
+    needed = {*re.findall(r"\$\{env:(\w+)\}", (DEPLOY / "gateway.cluster.yaml").read_text("utf-8"))}
+    assert {name: variables[services[name]["env_file"]] for name in services if name.startswith("node")} == {
+        f"node-{number}": needed for number in (1, 2, 3)
+    }
+    alone = read_compose("compose.single.yaml")["services"]
+    assert alone["postgres"]["env_file"] != alone["gateway"]["env_file"]
+
+
 def test_the_configuration_of_the_files(tmp_path: Path) -> None:
     """gateway.yaml is valid, and the proxies, the unit and it agree on names and addresses."""
     write_shipped(tmp_path)

@@ -106,14 +106,26 @@ def test_nodes_find_each_other() -> None:
 
 
 def test_one_replica_needs_none_of_it() -> None:
-    """As shipped there is no headless service, no budget, and no autoscaler; one node has a service of its own."""
-    kinds = [kind for kind, _ in by_name({})]
-    assert not {"PodDisruptionBudget", "HorizontalPodAutoscaler"}.intersection(kinds)
-    assert kinds.count("Service") == 1
+    """As shipped there is no port of nodes, no budget, and no autoscaler; one node needs no Redis."""
+    shipped = by_name({})
+    assert not {"PodDisruptionBudget", "HorizontalPodAutoscaler"}.intersection(kind for kind, _ in shipped)
+    assert [port["name"] for port in shipped["Service", "demo-nodes"]["spec"]["ports"]] == ["admin"]
     parts = by_name(VARIANTS["one node, without Redis"])
     assert parts["StatefulSet", "demo"]["spec"]["replicas"] == 1
     assert ("PodDisruptionBudget", "demo") not in parts
     assert "redis" not in yaml.safe_load(parts["ConfigMap", "demo"]["data"]["gateway.yaml"])["stores"]
+
+
+def test_an_installed_replica_becomes_several_nodes() -> None:
+    """Kubernetes refuses an update that changes more of a StatefulSet than what it lets be changed."""
+    mutable = {"replicas", "template", "updateStrategy", "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
+    variants = ({}, VARIANTS["one node, without Redis"], CLUSTER, VARIANTS["nodes that are added and removed"])
+    fixed = [
+        {key: value for key, value in by_name(values)["StatefulSet", "demo"]["spec"].items() if key not in mutable}
+        for values in variants
+    ]
+    assert fixed == [fixed[0]] * len(variants)
+    assert fixed[0]["serviceName"] == "demo-nodes"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +145,8 @@ def test_what_cannot_work_is_refused(values: dict[str, Any], word: str) -> None:
 
 def test_pod_and_container_agree() -> None:
     """The pod is drained before it is killed, its probes and policies name real ports, and nothing is writable."""
-    by_kind = {part["kind"]: part for part in render(CHART, {"drain": {"announceSeconds": 7, "timeoutSeconds": 100}})}
+    parts = by_name({"drain": {"announceSeconds": 7, "timeoutSeconds": 100}})
+    by_kind = {kind: part for (kind, name), part in parts.items() if name == "demo"}
     pod = by_kind["StatefulSet"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["terminationGracePeriodSeconds"] > 107
