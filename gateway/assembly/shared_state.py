@@ -72,7 +72,7 @@ class SharedState:
     def share(self, amounts: Mapping[str, Shares]) -> None:
         """Count the amounts that a person holds in other processes, too; the names are those in Redis."""
         if self._redis is not None:
-            from gateway.stores.redis.shares import RedisShares  # noqa: PLC0415  as above
+            from gateway.stores.redis.rates import RedisShares  # noqa: PLC0415  as above
 
             self._jobs.append(RedisShares(self._redis, self._members, amounts).run)
 

@@ -43,8 +43,7 @@ from gateway.bounds import Area, Bound, size
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.jsontext.writing import plain_json
 from gateway.mcp.asgi import User, current_principal
-from gateway.mcp.client_state import CHANGES, messages_of, params_of, read_declaration, repeat, state_of
-from gateway.mcp.middleware import replay
+from gateway.mcp.middleware import CHANGES, messages_of, params_of, read_declaration, repeat, replay, state_of
 from gateway.mcp.resume import STANDING, Room, SessionEvents, event_text, json_of, lost_call, resume_stream
 from gateway.mcp.standing_streams import (
     CHANNEL,

@@ -76,7 +76,7 @@ async def lax_server() -> AsyncIterator[int]:
 @pytest.fixture
 def hasty(brief: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the wait for answers that a broken server does not send."""
-    monkeypatch.setattr("gateway.cli.attack.attempts.WAIT", 1.0)
+    monkeypatch.setattr("gateway.cli.attack.command.WAIT", 1.0)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.cli.learn.proposals import singular
+from gateway.cli.policy.proposals import singular
 from gateway.policy import load_policy, parse_policy
 from tests.cli.learning import BACKEND, learn, run
 from tests.cli.recorded import journal, request

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli import main
-from gateway.cli.learn.proposals import path_problem
-from gateway.cli.learn.traffic import generalise
+from gateway.cli.policy.proposals import path_problem
+from gateway.cli.policy.traffic import generalise
 from gateway.policy import parse_policy
 from tests.cli.learning import BACKEND, learn, run
 from tests.cli.recorded import database, journal, request

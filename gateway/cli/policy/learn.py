@@ -12,8 +12,9 @@ import click
 from rich.text import Text
 
 from gateway.cli.group import Unusable, opener
-from gateway.cli.learn.openapi import learn_openapi
-from gateway.cli.learn.proposals import (
+from gateway.cli.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
+from gateway.cli.policy.openapi import learn_openapi
+from gateway.cli.policy.proposals import (
     Findings,
     LearnedRoute,
     LeftOut,
@@ -25,8 +26,7 @@ from gateway.cli.learn.proposals import (
     sort_routes,
     undecided_routes,
 )
-from gateway.cli.learn.traffic import Traffic
-from gateway.cli.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
+from gateway.cli.policy.traffic import Traffic
 from gateway.cli.records import PostgresRecord, RecordPlace, RecordType, is_record
 from gateway.errors import DocumentError
 from gateway.model import Json

@@ -19,8 +19,7 @@ from gateway.stores.redis import directory as module
 from gateway.stores.redis.connection import Redis
 from gateway.stores.redis.directory import RedisDirectory
 from gateway.stores.redis.members import Members
-from gateway.stores.redis.rates import RedisBuckets, bucket_of, short
-from gateway.stores.redis.shares import RedisShares
+from gateway.stores.redis.rates import RedisBuckets, RedisShares, bucket_of, short
 from gateway.telemetry import Metrics
 from gateway.views.memory import MemoryDirectory
 from tests.redis_server import RedisServer

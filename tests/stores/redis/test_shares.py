@@ -9,7 +9,7 @@ import pytest
 from gateway.bounds import Shares
 from gateway.stores.redis.connection import Redis
 from gateway.stores.redis.members import Members
-from gateway.stores.redis.shares import RedisShares
+from gateway.stores.redis.rates import RedisShares
 from gateway.telemetry import Metrics
 from tests.redis_server import RedisServer
 from tests.stores.redis.conftest import until

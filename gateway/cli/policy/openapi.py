@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from gateway.cli.learn.proposals import Findings, LeftOut, ProposedSchema, RouteProposal, path_problem, unique
+from gateway.cli.policy.proposals import Findings, LeftOut, ProposedSchema, RouteProposal, path_problem, unique
 from gateway.documents import Node, load
 from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem

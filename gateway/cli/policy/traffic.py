@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.cli.learn.proposals import ENCODED, Findings, LeftOut, RouteProposal, path_problem, singular, unique
+from gateway.cli.policy.proposals import ENCODED, Findings, LeftOut, RouteProposal, path_problem, singular, unique
 from gateway.model import WEBSOCKET, AuditRecord, Json
 from gateway.policy import METHODS, SAFE_METHODS
 
