@@ -328,7 +328,7 @@ class PageScripts:
     @cached_property
     def _has_more_modules(self) -> bool:
         """Return whether the folder has scripts that no element of the page names: one may be imported."""
-        names = {unquote(urlsplit(one.get("src") or "").path).rpartition("/")[2] for one in self._page.elements}
+        names = {_file_name(one.get("src") or "") for one in self._page.elements}
         scripts = (path for path in own_files(self._folder.root).values() if path.suffix in (".js", ".mjs"))
         return any(path.name not in names for path in scripts)
 
@@ -454,6 +454,14 @@ class PageScripts:
             return Splice(element.close_end, element.close_end, part)
         opening = f'<script type="module"{element.source_text(without=_LOADING)}>'
         return Splice(element.start, element.close_end, f"{opening}{code}</script>")
+
+
+def _file_name(url: str) -> str:
+    """Return the name of the file at a URL; empty if it is not a URL, such as `http://[`."""
+    try:
+        return unquote(urlsplit(url).path).rpartition("/")[2]
+    except ValueError:
+        return ""
 
 
 def _map_of(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

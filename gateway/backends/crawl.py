@@ -72,9 +72,19 @@ class SitePage:
         return [*dict.fromkeys(self._own(actions))]
 
     def _own(self, urls: Iterable[str]) -> list[str]:
-        places = [urlsplit(urljoin(self.url, url)) for url in urls]
+        places = [urlsplit(absolute(self.url, url)) for url in urls]
         site = urlsplit(self.url)
         return [one.path or "/" for one in places if (one.scheme, one.netloc) == (site.scheme, site.netloc)]
+
+
+def absolute(base: str, link: str) -> str:
+    """Return a link of the page at `base` as an absolute URL; empty if it is not a URL, such as `http://[`."""
+    try:
+        url = urljoin(base, link)
+        urlsplit(url)
+    except ValueError:
+        return ""
+    return url
 
 
 async def read_site(connections: Connections, network: Addresses, url: str) -> SitePage:
@@ -86,7 +96,8 @@ async def read_site(connections: Connections, network: Addresses, url: str) -> S
         cookies |= dict.fromkeys(names)
         if location is None:
             break
-        target = urljoin(at, location)
+        if not (target := absolute(at, location)):
+            raise ValueError(f"{at} redirects to {location[:80]!r}, which is not a URL")
         if urlsplit(target).netloc != urlsplit(url).netloc:
             raise ValueError(f"{at} redirects to another site, {target}: a view cannot follow it there")
         at = target
@@ -95,7 +106,7 @@ async def read_site(connections: Connections, network: Addresses, url: str) -> S
     if status >= 400:
         raise ValueError(f"{at} answers {status}: name the address of a page with --start, or start the backend")
     html = body.decode("utf-8", "replace")
-    scripts = [urljoin(at, script) for script in dict.fromkeys(_SCRIPT.findall(html))]
+    scripts = [url for script in dict.fromkeys(_SCRIPT.findall(html)) if (url := absolute(at, script))]
     own = [one for one in scripts if urlsplit(one).netloc == urlsplit(at).netloc]
     texts: dict[str, str] = {}
     missing: list[str] = []

@@ -20,7 +20,7 @@ import yaml
 
 from gateway.callers.methods import NoAuth, OAuthIssuer, TokenAuth
 from gateway.cli.group import Unusable, config_option, opener
-from gateway.cli.stdio.command import TOKEN
+from gateway.cli.stdio.command import TOKEN, is_address
 from gateway.config import load_config
 from gateway.config.secrets import LenientEnvironment
 from gateway.documents.nodes import MAX_SIZE, load
@@ -250,8 +250,7 @@ def _target(path: Path, url: str | None, app: str | None, name: str | None) -> H
     only = ("--app", app) if app is not None else ()
     token = os.environ.get(TOKEN) or None
     if url is not None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_address(url):
             raise Unusable(f"--url {url!r} is not a URL such as http://localhost:8080/mcp")
         auth = "token" if token is not None else "none"
         whole = f"{url.rstrip('/')}/{app}" if app is not None else url

@@ -193,7 +193,7 @@ def _read_folder(folder: Path, backend: str | None, app: str | None, *, report: 
 
 def _read_site(app: str, url: str, *, report: bool) -> FirstApp:
     """Read the first page of a backend that renders its pages. Raises `Unusable`."""
-    app, network = _valid_id(app), network_of(_origin(url))
+    app, network = _valid_id(app), network_of(_origin(url), "URL")
     try:
         page = asyncio.run(read_page(url))
     except ValueError as error:
@@ -213,8 +213,11 @@ def _valid_id(app: str) -> str:
 
 
 def _site_id(url: str) -> str:
-    """Return the id for a site: the first word of its name, `app` for an address."""
-    host = urlsplit(url).hostname or ""
+    """Return the id for a site: the first word of its name, `app` for an address. Raises `Unusable`."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError as error:
+        raise Unusable(f"URL {url}: {error}: write an absolute URL, such as http://127.0.0.1:3000/") from error
     name = re.sub("[^a-z0-9]+", "-", host.removeprefix("www.").partition(".")[0]).strip("-")[:24]
     return "app" if _unusable(name) or name == "localhost" else name
 
@@ -446,15 +449,18 @@ def _unusable(app: str) -> str | None:
     return f"{app}.localhost is a site of the gateway" if app in _SITES else app_id_problem(app)
 
 
-def network_of(backend: str) -> str:
-    """Return `private` if the backend's host is loopback or private by its form, else `public`. Raises `Unusable`."""
+def network_of(backend: str, name: str = "--backend") -> str:
+    """Return `private` if the backend's host is loopback or private by its form, else `public`.
+
+    Raises `Unusable`, which gives the argument by its name.
+    """
     try:
         url = urlsplit(backend)
         host = url.hostname or ""
     except ValueError as error:
-        raise Unusable(f"--backend {backend}: {error}") from error
+        raise Unusable(f"{name} {backend}: {error}") from error
     if url.scheme not in ("http", "https") or not host:
-        raise Unusable(f"--backend {backend}: write an absolute URL, such as http://127.0.0.1:3000")
+        raise Unusable(f"{name} {backend}: write an absolute URL, such as http://127.0.0.1:3000")
     try:
         private = not ipaddress.ip_address(host).is_global
     except ValueError:
@@ -463,7 +469,7 @@ def network_of(backend: str) -> str:
     try:
         parse_policy(BACKEND.format(backend=yaml_text(backend), network=network), "")
     except DocumentError as error:
-        raise Unusable(f"--backend {error.problems[0].message.removeprefix('url: ')}") from error
+        raise Unusable(f"{name} {error.problems[0].message.removeprefix('url: ')}") from error
     return network
 
 

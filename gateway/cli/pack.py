@@ -11,7 +11,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import click
@@ -80,6 +80,11 @@ def pack(
     id = app or Path(os.path.abspath(source)).name.lower().replace("_", "-")
     if problem := app_id_problem(id):
         raise Unusable(f"{problem}; choose one with --app")
+    for name, url in (("--base", base), ("--start", start)):
+        try:
+            urlsplit(url)
+        except ValueError as error:
+            raise Unusable(f"{name} {url}: {error}: write a path, such as /shop/") from error
     first = source / "index.html" if source.is_dir() else source
     if not first.is_file() and not as_json and start == "/":
         raise Unusable(f"{first}: there is no such file: name the folder of the built web app, or its HTML file")

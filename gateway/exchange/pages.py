@@ -68,7 +68,11 @@ def page_of_browser(headers: Headers) -> PageContext:
     A page of another origin is none of the app's: the backend must not take its link for one of its own.
     """
     fields = {name.lower(): value for name, value in headers}
-    referer, site = urlsplit(fields.get("referer", "")), fields.get("sec-fetch-site", "")
+    site = fields.get("sec-fetch-site", "")
+    try:
+        referer = urlsplit(fields.get("referer", ""))
+    except ValueError:  # not a URL, such as `http://[`
+        referer = urlsplit("")
     is_own = bool(referer.netloc) and referer.netloc == fields.get("host", referer.netloc) and site not in _ELSEWHERE
     path = f"{referer.path or '/'}{'?' if referer.query else ''}{referer.query}" if is_own else ""
     mode, destination = fields.get("sec-fetch-mode", ""), fields.get("sec-fetch-dest", "")

@@ -322,6 +322,7 @@ ADDING = "<script>const s = document.createElement('script'); s.type = 'module';
         (ADDING.replace("'module'", "''"), {"a__js": ""}, False),
         ("<script>const a = 'module', b = 'script'</script>", {"a__js": ""}, False),
         (ADDING.replace("<script>", "<script type=module>"), {"a__js": ""}, True),
+        (f'<script src="http://["></script>{ADDING}', {"a__js": ""}, True),
     ],
 )
 def test_a_page_that_adds_module_scripts_gets_what_they_need(

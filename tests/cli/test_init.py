@@ -419,6 +419,7 @@ async def home(_: web.Request) -> web.Response:
     """A page of a server, with a form and a link."""
     text = (
         "<h1>Books</h1><link rel=stylesheet href=/static/a.css><script src=/static/js/a.js></script>"
+        "<script src=http://[></script><a href=http://[>No URL</a>"
         "<form method=post action=/books/add></form><a href=/books/about>About</a>"
     )
     answer = web.Response(text=text, content_type="text/html")

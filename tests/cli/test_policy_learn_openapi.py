@@ -270,3 +270,12 @@ def test_a_broken_policy_is_not_extended(folder: Path) -> None:
 def test_a_parameter_is_named_after_what_it_is_one_of(word: str, one: str) -> None:
     """Common English plurals are covered."""
     assert singular(word) == one
+
+
+def test_a_server_that_is_not_a_url_is_left_out(tmp_path: Path) -> None:
+    """The paths alone become routes."""
+    file = tmp_path / "openapi.yaml"
+    file.write_text(OPENAPI.replace("https://shop.example.com/v2", "'http://['"), "utf-8")
+    added, left_out = learn(str(file), *BACKEND)
+    assert "POST /cart" in added
+    assert ("the server http://[", 1) in left_out

@@ -44,6 +44,32 @@ def test_each_is_named_without_a_traceback(tmp_path: Path, monkeypatch: pytest.M
     assert "loop" in line or LONG in line
 
 
+@pytest.mark.parametrize(
+    ("command", "urls"),
+    [
+        ("init URL", ["http://[", "http://", "http://a:99999/", "ftp://a/"]),
+        ("init folder --backend URL", ["http://[", "http://", "http://a:99999/", "ftp://a/", "//a/"]),
+        ("connect vscode --url URL", ["http://[", "http://", "http://a:99999/", "ftp://a/", "//a/"]),
+        ("stdio --url URL", ["http://[", "http://", "http://a:99999/", "ftp://a/", "//a/"]),
+        ("attack URL", ["http://[", "http://", "http://a:99999/", "ftp://a/", "//a/"]),
+        ("pack folder --base URL", ["http://[", "//["]),
+        ("pack folder --start URL", ["http://[", "//["]),
+    ],
+)
+def test_a_url_that_is_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, urls: list[str]
+) -> None:
+    """A command ends with 2 and one line that names it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/index.html").write_text("<!doctype html><title>x</title>", "utf-8")
+    for url in urls:
+        done = CliRunner().invoke(main, command.replace("URL", url).split())
+        assert done.exit_code == 2, (url, done.exception)
+        (line,) = done.output.splitlines()
+        assert url.removesuffix("/") in line
+
+
 @pytest.fixture
 def unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with an endless device, a pipe that nobody writes, and a file of 64 GiB."""

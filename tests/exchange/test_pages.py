@@ -106,6 +106,12 @@ def test_a_referrer_of_another_host_is_no_page_of_the_app() -> None:
     assert page_of_browser((("Host", "shop.example"), ("Referer", "https://shop.example/a"))).path == "/a"
 
 
+@pytest.mark.parametrize("referrer", ["http://[", "http://[::1", "https://a\u2100b/", "//]"])
+def test_a_referrer_that_is_not_a_url_is_no_page(referrer: str) -> None:
+    """The request is sent as one without a referrer."""
+    assert page_of_browser((("Host", "shop.example"), ("Referer", referrer))) == page_of_browser(())
+
+
 FORM = "application/x-www-form-urlencoded"
 PART = b'--b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
 

@@ -292,9 +292,10 @@ class _OpenApiReading:
         servers = _at(self.root, "servers")
         first = servers.value[0] if servers is not None and isinstance(servers.value, tuple) and servers.value else None
         url = (_text(_at(first, "url")) if first is not None else None) or "/"
-        if "{" in url:
+        problem = "has variables" if "{" in url else "" if _is_url(url) else "is not valid"
+        if problem:
             self._leave(
-                first or self.root, f"the server {url}", "its URL has variables: routes begin with the paths alone"
+                first or self.root, f"the server {url}", f"its URL {problem}: routes begin with the paths alone"
             )
             return ""
         if backend is None:
@@ -397,6 +398,14 @@ def _entries(node: Node | None) -> Iterator[tuple[str, Node]]:
     """Yield the entries of a mapping, without extensions."""
     if node is not None and isinstance(node.value, Mapping):
         yield from ((key, value) for key, value in node.value.items() if not key.startswith("x-"))
+
+
+def _is_url(text: str) -> bool:
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(node: Node | None) -> str | None:

@@ -50,12 +50,13 @@ def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:
     Example: webmcp-gateway stdio --config /path/to/gateway.yaml
     """
     place = url if url is not None else _find_gateway(path, no_start)
-    if not _is_address(place):
+    if not is_address(place):
         raise StartError(f"--url {place!r} is not a URL such as http://localhost:8080/mcp")
     asyncio.run(_run(f"{place.rstrip('/')}/{app}" if app else place))
 
 
-def _is_address(url: str) -> bool:
+def is_address(url: str) -> bool:
+    """Return whether an http or https URL has a host and a port that can be connected to."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
