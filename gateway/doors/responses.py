@@ -96,7 +96,7 @@ def opens_websocket(request: web.Request, protocol: str = "") -> bool:
 
 
 def no_websocket(detail: str) -> web.Response:
-    """Return the refusal of an opening that is none (RFC 6455, 4.4)."""
+    """Return the refusal of an invalid opening handshake (RFC 6455, 4.4)."""
     return refusal_response(
         426, "websocket-needed", detail, {"upgrade": "websocket", "sec-websocket-version": _WEBSOCKET}
     )

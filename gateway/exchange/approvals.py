@@ -379,7 +379,7 @@ def _belongs(parked: ParkedCall, caller: Caller) -> bool:
 
 
 def insistent(caller: Caller) -> Refusal:
-    """Return the refusal of a view of which a person declined three calls lately."""
+    """Return the refusal of a view of which a person declined three calls recently."""
     _DECLINED.report(caller.principal.id)
     return Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
 
@@ -399,7 +399,7 @@ def check_room(caller: Caller, of_principal: int, of_view: int) -> None:
 
 
 def hasty(caller: Caller, retry_after: float) -> Refusal:
-    """Return the refusal of a principal whose calls asked too many questions lately."""
+    """Return the refusal of a principal whose calls asked too many questions recently."""
     _ASKED.report(caller.principal.id)
     wait = math.ceil(retry_after)
     detail = f"More than {ASKING.count} questions in {ASKING.period:g} seconds. Try again in {wait} s."

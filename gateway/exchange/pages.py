@@ -65,7 +65,7 @@ def after_redirect(request: Request) -> Request:
 def page_of_browser(headers: Headers) -> PageContext:
     """Return the context of a request that a browser makes at the app's own site.
 
-    A page of another origin is none of the app's: the backend must not take its link for one of its own.
+    A page of another origin is not one of the app's: the backend must not take its link for one of its own.
     """
     fields = {name.lower(): value for name, value in headers}
     site = fields.get("sec-fetch-site", "")

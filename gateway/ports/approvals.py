@@ -92,7 +92,7 @@ class Approvals(Protocol):
         """Ask a person, or join the open question of the same view about the same call.
 
         Its bounds count over all processes. Raises `Refusal`: `approval-declined` after three refusals in five minutes,
-        `approval-unavailable` when too many wait already, or were asked lately.
+        `approval-unavailable` when too many wait already, or were asked recently.
         """
         ...
 

@@ -111,7 +111,7 @@ def questions(connection: AsyncConnection) -> Select[Any]:
 
 
 async def take_rate(connection: AsyncConnection, principal: str, now: ColumnElement[float], rate: Rate) -> float | None:
-    """Count a new question of a principal; return the seconds to wait instead if there were too many lately."""
+    """Count a new question of a principal; return the seconds to wait instead if there were too many recently."""
     table = APPROVAL_RATES.c
     moment = await connection.scalar(select(now)) or 0.0
     known = await connection.scalar(select(table.tat).where(table.principal == principal))
