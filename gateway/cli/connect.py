@@ -21,7 +21,7 @@ import yaml
 from gateway.callers.methods import NoAuth, OAuthIssuer, TokenAuth
 from gateway.cli.group import Unusable, config_option, opener
 from gateway.cli.stdio.command import TOKEN, is_address
-from gateway.config import load_config
+from gateway.config import app_id_problem, load_config
 from gateway.config.secrets import LenientEnvironment
 from gateway.documents.nodes import MAX_SIZE, load
 from gateway.errors import DocumentError
@@ -252,6 +252,8 @@ def _target(path: Path, url: str | None, app: str | None, name: str | None) -> H
     if url is not None:
         if not is_address(url):
             raise Unusable(f"--url {url!r} is not a URL such as http://localhost:8080/mcp")
+        if app is not None and (problem := app_id_problem(app)):
+            raise Unusable(f"--app: {problem}")
         auth = "token" if token is not None else "none"
         whole = f"{url.rstrip('/')}/{app}" if app is not None else url
         return HostTarget(label, whole, (*python, "--url", url, *only), auth, token)

@@ -70,6 +70,19 @@ def test_a_url_that_is_none_is_named(
         assert url.removesuffix("/") in line
 
 
+@pytest.mark.parametrize("command", ["stdio", "stdio --url http://a/mcp", "connect vscode --url http://a/mcp --name x"])
+@pytest.mark.parametrize("app", ["", " ", "a/b", "A", "..", "mcp\n"])
+def test_an_id_that_no_app_can_have_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, app: str
+) -> None:
+    """No gateway is started, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, [*command.split(), "--app", app])
+    assert done.exit_code == 2, done.exception
+    assert done.output.startswith(f"--app: the app id {app!r}")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture
 def unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with an endless device, a pipe that nobody writes, and a file of 64 GiB."""

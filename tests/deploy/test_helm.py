@@ -119,7 +119,12 @@ def test_one_replica_needs_none_of_it() -> None:
 def test_an_installed_replica_becomes_several_nodes() -> None:
     """Kubernetes refuses an update that changes more of a StatefulSet than what it lets be changed."""
     mutable = {"replicas", "template", "updateStrategy", "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
-    variants = ({}, VARIANTS["one node, without Redis"], CLUSTER, VARIANTS["nodes that are added and removed"])
+    variants: tuple[dict[str, Any], ...] = (
+        {},
+        VARIANTS["one node, without Redis"],
+        CLUSTER,
+        VARIANTS["nodes that are added and removed"],
+    )
     fixed = [
         {key: value for key, value in by_name(values)["StatefulSet", "demo"]["spec"].items() if key not in mutable}
         for values in variants

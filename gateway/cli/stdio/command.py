@@ -17,9 +17,9 @@ import click
 
 from gateway.backends.connect import Connections
 from gateway.cli import lock
-from gateway.cli.group import config_option, opener
+from gateway.cli.group import Unusable, config_option, opener
 from gateway.cli.stdio.pipe import LONGEST, Pipe
-from gateway.config import state_folder
+from gateway.config import app_id_problem, state_folder
 from gateway.errors import StartError
 
 TOKEN = "WEBMCP_GATEWAY_TOKEN"  # noqa: S105  # the name of the variable
@@ -49,10 +49,12 @@ def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:
 
     Example: webmcp-gateway stdio --config /path/to/gateway.yaml
     """
+    if app is not None and (problem := app_id_problem(app)):
+        raise Unusable(f"--app: {problem}")
     place = url if url is not None else _find_gateway(path, no_start)
     if not is_address(place):
-        raise StartError(f"--url {place!r} is not a URL such as http://localhost:8080/mcp")
-    asyncio.run(_run(f"{place.rstrip('/')}/{app}" if app else place))
+        raise Unusable(f"--url {place!r} is not a URL such as http://localhost:8080/mcp")
+    asyncio.run(_run(f"{place.rstrip('/')}/{app}" if app is not None else place))
 
 
 def is_address(url: str) -> bool:
