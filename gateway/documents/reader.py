@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gateway.documents.nodes import Node, parse, parse_duration, parse_size, quote, raise_all
-from gateway.errors import Problem
+from gateway.errors import DocumentError, Problem
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:
@@ -29,6 +29,8 @@ LARGEST: Final = 256 * 1024 * 1024
 
 def open_file(path: Path) -> int:
     """Open a regular file, and return its descriptor. Raises OSError: a pipe would block, a device may be endless."""
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "its name contains a NUL character", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would block
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -77,8 +79,28 @@ def read_parsed(node: Node, problems: list[Problem] | None = None) -> Iterator[S
     """Read like `read_document`, for a parsed document; `problems` are its errors so far."""
     report = Report(problems if problems is not None else [])
     section = report.section(node)
-    yield section
+    try:
+        yield section
+    except OSError as error:  # a path that the system refuses wherever it is looked for, such as one with a long name
+        if not isinstance(error.filename, str):
+            raise
+        place = max(_naming(node, error.filename), key=lambda one: len(str(one.value)), default=node)
+        report.add(place, f"{error.filename[:80]!r} cannot be used: {error.strerror}")
+        raise DocumentError(report.problems) from error
     report.close()
+
+
+def _naming(node: Node, path: str) -> Iterator[Node]:
+    """Yield the texts with which a path ends."""
+    if isinstance(node.value, str):
+        if node.value and path.endswith(node.value.removeprefix("./")):
+            yield node
+    elif isinstance(node.value, Mapping):
+        for one in node.value.values():
+            yield from _naming(one, path)
+    elif isinstance(node.value, tuple):
+        for one in node.value:
+            yield from _naming(one, path)
 
 
 class Report:

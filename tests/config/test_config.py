@@ -630,3 +630,25 @@ def test_a_journal_is_a_file(folder: Path, place: str) -> None:
     assert "journal: write the path of a file" in found
     with pytest.raises(DocumentError, match="write the path of a file"):
         record_places(folder / "gateway.yaml", {})
+
+
+LONG = "n" * 300
+"""A name that no file system takes."""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        (f"apps:\n  cart: {{source: {LONG}, policy: cart.yaml}}\n", 2, "too long"),
+        (f"apps:\n  cart:\n    source: web\n    policy: {LONG}.yaml\n", 4, "too long"),
+        (f"server:\n  state_dir: {LONG}\n", 2, "too long"),
+        (f"policy:\n\n  organisation: {LONG}\n", 3, "too long"),
+        (f"stores:\n  journal: {LONG}\n", 2, "too long"),
+        ('telemetry:\n  otlp: https://otlp.test\n  authorities: "\\0"\n', 3, "NUL"),
+    ],
+)
+def test_a_path_that_the_system_refuses_is_named_with_its_line(folder: Path, text: str, line: int, word: str) -> None:
+    """Also while the gateway runs, which then keeps the configuration from before."""
+    with pytest.raises(DocumentError) as raised:
+        load(folder, text, {})
+    assert [one.line for one in raised.value.problems if word in one.message] == [line]
