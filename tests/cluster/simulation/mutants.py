@@ -20,6 +20,7 @@ from gateway.exchange.approval_step import RequestApprovals
 from gateway.exchange.shared_approvals import DatabaseApprovals
 from gateway.ports.approvals import ApprovalState
 from gateway.ports.views import MovedView
+from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.nodes import DatabaseNodes
 from gateway.views.initiator import Taints
 from gateway.views.view import ViewKey
@@ -47,7 +48,7 @@ class Mutant:
 
 
 async def _silent(*_: object) -> None:
-    """Neither tell other processes of a model's call, nor read what they know."""
+    """Neither tell other processes, nor read what they know."""
 
 
 async def _still(*_: object) -> bool:
@@ -112,6 +113,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         seconds=25.0,
     ),
     "hang": Mutant("hangs since", ((Forwards, "_end_waiting", lambda *_: None),), frozenset({"vanish"}), 16.0),
+    "sessions": Mutant("a stored session", ((DatabaseMcpSessions, "adopt", _silent),), frozenset({"kill"}), 16.0),
     "lease-check": Mutant("after its lease has ended", ((ClusterNode, "check", lambda _self: None),), None, 20.0),
     "taints": Mutant(
         "nobody has said yes", ((Taints, "learn", _silent), (ClusterTaints, "tell", _silent)), seconds=20.0

@@ -163,7 +163,9 @@ class Network:
             raise ConnectionRefusedError(path)
         while machine is not None and there[1] is not None and self._is_parted(machine, there[1]):
             await asyncio.sleep(1.0)
-        return self._join(factory, machine, path, *there)
+        joined = self._join(factory, machine, path, *there)
+        await asyncio.sleep(0)  # until its protocol knows of the connection
+        return joined
 
     def _join(
         self, factory: Callable[[], Any], machine: Machine | None, path: str, serve: Callable[[], Any], server: Any
@@ -171,7 +173,8 @@ class Network:
         here, there = End(self, machine, factory()), End(self, server, None)
         here.peer, there.peer = there, here
         here.captured = bytearray()
-        self.captured.append((path, here.captured))
+        if machine is not None:  # between two nodes: what clients send is not repeated by anyone
+            self.captured.append((path, here.captured))
         self.ends |= {here: None, there: None}
 
         def accept() -> None:

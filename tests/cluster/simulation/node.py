@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.assembly.cluster import LINGER
 from gateway.backends.node_connections import NodeConnections
 from gateway.cluster.envelope import Receiver
 from gateway.cluster.forwards import Forwards
@@ -27,6 +28,7 @@ from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.decided_request import Idempotency
+from gateway.exchange.drain import CUT_WITHIN, RunningCalls
 from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.record import OnFailure, Recorder
@@ -82,6 +84,12 @@ SCARCE: Final = 3
 
 QUESTIONS: Final = 6.0
 """Seconds for which a question stays open."""
+
+ANNOUNCED: Final = 0.5
+"""Seconds between the news that a node will stop, and its end of new requests."""
+
+DRAINED: Final = 5.0
+"""Seconds that running calls have at a stop."""
 
 _KEY: Final = Secret("Zr4vKq8mT1xWb6yNc3pLs9dHf2gJa7uEo5iRtY0wQzM=")
 _ENCRYPTION: Final = Secret("hV2nBx7cZl4kQw9eRt6yUi1oPa3sDf8gJm5vNb0xCzE=")
@@ -142,7 +150,11 @@ class SimulatedNode:
         self.mount: McpMount
         self.answers: ApprovalAnswers
         self.tokens: IssuedTokens
+        self.calls = RunningCalls()
         self.leaves = asyncio.Event()
+        """Set it to stop the node cleanly."""
+        self.left = float("inf")
+        """When it gave up its lease to stop: only what had begun by then may still end."""
 
     def build(self) -> None:
         """Build all parts, on the machine."""
@@ -258,14 +270,37 @@ class SimulatedNode:
             running = [tasks.create_task(job) for job in (*jobs, self.sessions.run())]
             self.ready.set()
             await self.leaves.wait()
-            self.ready.clear()
-            for task in running:
+            await self._drain()
+            for task in running[1:]:
                 task.cancel()
-            await self.node.leave()
+            await self._leave()
+            running[0].cancel()
+
+    async def _drain(self) -> None:
+        """Stop as `gateway.serve` does: no new requests, then time for running ones, whose rest is answered."""
+        self.node.draining = True
+        self.ready.clear()
+        await asyncio.sleep(ANNOUNCED)
+        self.calls.begin()
+        self.views.drain()
+        self.approvals.stop()
+        await self.calls.end(DRAINED)
+
+    async def _leave(self) -> None:
+        """Leave as `gateway.assembly.cluster` does: what others send meanwhile is answered."""
+        others, self.left = self.node.others(), self.loop.now
+        await self.node.step_down()
+        if others:
+            await asyncio.sleep(LINGER)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CUT_WITHIN):
+                    while self.door.running:
+                        await asyncio.wait(set(self.door.running))
+        await self.node.leave()
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         public = web.Application()
-        public.router.add_route("*", "/mcp", self.mount.handle)
+        public.router.add_route("*", f"/mcp/{APP}", self.mount.handle)
         for app, path in ((self.door.application(), self.machine.name), (public, f"public-{self.machine.name}")):
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
             await runner.setup()

@@ -18,8 +18,9 @@ from gateway.exchange.approval_answers import NotAllowed
 from gateway.mcp.mount_interfaces import MountClient
 from gateway.model import Principal, Response
 from tests.cluster.simulation.node import SimulatedNode, principal_of
+from tests.cluster.simulation.sessions import SessionClient
 from tests.cluster.simulation.virtual_time import State
-from tests.cluster.simulation.world import World
+from tests.cluster.simulation.world import World, is_dead
 
 T = TypeVar("T")
 
@@ -49,7 +50,8 @@ async def play(world: World) -> None:
         await people[-1].take_token()
     async with asyncio.TaskGroup() as tasks:
         faults = tasks.create_task(fail(world, names))
-        clients = [tasks.create_task(work) for one in people for work in one.work()]
+        sessions = [SessionClient(world, one.name).work() for one in people]
+        clients = [tasks.create_task(work) for work in (*sessions, *(work for one in people for work in one.work()))]
         await asyncio.sleep(world.seconds)
         faults.cancel()
         world.heal()
@@ -80,6 +82,23 @@ async def _kill(world: World, name: str) -> None:
         world.kill(name)
         await asyncio.sleep(world.chance.choice((0.3, 2.0)))
         world.start(name)
+
+
+async def _leave(world: World, name: str) -> None:
+    await world.stop_cleanly(name)
+    if is_dead(world.nodes[name]) and name not in world.network.vanished:
+        world.start(name)
+
+
+async def _roll(world: World, _: str) -> None:
+    world.note("another version is rolled out")
+    version = f"{world.number()}"
+    for name in world.nodes:
+        world.versions[name] = version
+        await _leave(world, name)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(20.0):
+                await world.nodes[name].ready.wait()
 
 
 async def _vanish(world: World, name: str) -> None:
@@ -122,6 +141,8 @@ FAULTS: Final = {
     "stop": _stop,
     "kill": _kill,
     "vanish": _vanish,
+    "leave": _leave,
+    "roll": _roll,
     "sql": _sql,
     "restart": _restart,
     "part": _part,
@@ -162,7 +183,7 @@ class Person:
         await asyncio.sleep(self.world.chance.uniform(1.0, self.world.seconds))
         while True:
             with suppress(*LOST):
-                await self.world.ask(self.at(), lambda node: node.tokens.revoke(self.name, time.time()))
+                await self.world.ask(self.world.ready(), lambda node: node.tokens.revoke(self.name, time.time()))
                 break
             await asyncio.sleep(0.3)
         self.world.judge.revoked[self.name] = self.world.loop.now
@@ -183,7 +204,7 @@ class Person:
             with node.revocations.hold(self.principal, end, needs="mcp"):
                 return await work(node)
 
-        return await self.world.ask(self.at(), enter)
+        return await self.world.ask(self.world.ready(), enter)
 
     @property
     def over(self) -> bool:
@@ -193,11 +214,6 @@ class Person:
     def client(self) -> MountClient:
         """Return the client that shows the pages."""
         return MountClient(self.principal, is_app=True)
-
-    def at(self) -> str:
-        """Return the node to which the balancer sends the next request: any that is ready."""
-        ready = [name for name, node in self.world.nodes.items() if node.ready.is_set()]
-        return self.world.chance.choice(ready or sorted(self.world.nodes))
 
     async def tool(self, name: str, arguments: Mapping[str, Any], *, app: bool = True) -> dict[str, Any]:
         """Call a tool at some node, and return its result in JSON. Raises OSError."""
@@ -279,7 +295,7 @@ class Person:
                     async def look(node: SimulatedNode) -> list[tuple[str, str]]:
                         return [(one.id, one.target) for one in node.answers.questions(self.principal)]
 
-                    for id, target in await self.world.ask(self.at(), look):
+                    for id, target in await self.world.ask(self.world.ready(), look):
                         if id in seen:
                             continue
                         seen[id] = None
@@ -290,7 +306,7 @@ class Person:
 
     async def _give(self, id: str, target: str, approve: bool, late: float, grant: bool) -> None:
         await asyncio.sleep(late)
-        judge, at = self.world.judge, self.at()
+        judge, at = self.world.judge, self.world.ready()
         grant = grant and approve and target.startswith("/granted/")
         if approve:
             judge.approved.add(target)

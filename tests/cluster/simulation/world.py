@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from gateway.assembly.cluster import LINGER
 from gateway.errors import Reason, Refusal
+from gateway.exchange.drain import CUT_WITHIN
 from gateway.model import Outbound, Response
 from tests.cluster.simulation.database import IDLE, Server
 from tests.cluster.simulation.network import Network
@@ -28,6 +30,12 @@ before the approval is used, and a slow database may delay what follows."""
 
 LENGTHS: Final = (4.0, 16.0, 4.0, 8.0, 4.0, 25.0, 4.0, 8.0)
 """Virtual seconds of runs before everything is healed: many short ones, and such in which leases end."""
+
+LEFT: Final = LINGER + CUT_WITHIN
+"""Seconds in which a node that has left, and still answers, ends what had begun before."""
+
+STOPPED: Final = 60.0
+"""Seconds in which a node has ended that was told to: it waits for statements that fail, and for others."""
 
 MOVED: Final = 11.0
 """Seconds after a page attached at another node from which its former view may not act: the longest lease."""
@@ -77,7 +85,8 @@ class Judge:
         self.effects[id].append(Effect(now, node.machine.name, path))
         if len(self.effects[id]) > 1:
             self.problem(f"the request {path} was sent twice: {self.effects[id]}")
-        if not world.holds_lease(node):
+        ends = self.began.get(id, 0.0) <= node.left <= now <= node.left + LEFT
+        if not ends and not world.holds_lease(node):
             self.problem(f"{node.machine.name} sends {path} after its lease has ended")
         asks = route in ("guarded", "granted") or (route == "edit" and tainted == "model")
         granted = route == "granted" and now <= self.granted_until.get(who, -1.0)
@@ -123,6 +132,22 @@ class Backend:
         """Do nothing."""
 
 
+def is_dead(node: SimulatedNode) -> bool:
+    """Return whether the process of a node was killed."""
+    return node.machine.state is State.DEAD
+
+
+async def count(node: SimulatedNode, work: Callable[[SimulatedNode], Coroutine[Any, Any, T]]) -> T:
+    """Run a request among the running calls of a node, which may cut it when it stops."""
+    try:
+        with node.calls.call(), node.calls.refusing_cuts:
+            return await work(node)
+    except Refusal as refusal:
+        if refusal.reason is Reason.STOPPING:
+            raise ConnectionResetError("the node stopped") from refusal
+        raise
+
+
 class World:
     """One run. `faults` are the kinds of faults that happen; `seconds` is its length before everything is healed.
 
@@ -143,6 +168,7 @@ class World:
         self.nodes: dict[str, SimulatedNode] = {}
         self.jobs: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[asyncio.Future[Any], Machine] = {}
+        self.versions: dict[str, str] = defaultdict(lambda: "1")
         self._faults = faults
         self._count = 0
 
@@ -157,12 +183,12 @@ class World:
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, name: str, *, version: str = "1") -> SimulatedNode:
-        """Start a process of a node."""
+    def start(self, name: str) -> SimulatedNode:
+        """Start a process of a node, with the version that is installed there."""
         wall = self.chance.choice((0.0, 0.0, 60.0, -60.0)) if self.has("clock") else 0.0
         machine = Machine(name, wall, zero=self.chance.uniform(0, 1e6))
         backend = Backend(self)
-        node = self.nodes[name] = SimulatedNode(self.loop, machine, self.server, backend, version=version)
+        node = self.nodes[name] = SimulatedNode(self.loop, machine, self.server, backend, version=self.versions[name])
         backend.node = node
         self.jobs[name] = self.loop.on(machine, node.run())
 
@@ -211,22 +237,24 @@ class World:
         self.loop.continue_machine(machine)
 
     def heal(self) -> None:
-        """End all faults: let what is stopped go on, and start what was killed."""
+        """End all faults: let what is stopped go on, and start what was killed or was about to end."""
         self.server.unreliable = 0.0
         self.network.heal()
         for name, node in list(self.nodes.items()):
             self.loop.continue_machine(node.machine)
-            if node.machine.state is State.DEAD and name not in self.network.vanished:
+            if node.leaves.is_set() and not is_dead(node):
+                self.kill(name)
+            if is_dead(node) and name not in self.network.vanished:
                 self.start(name)
         self.note("all is healed")
 
     async def ask(self, name: str, work: Callable[[SimulatedNode], Coroutine[Any, Any, T]]) -> T:
         """Run a request of a client at a node; raise ConnectionError if the node is gone, or its client gives up."""
         node = self.nodes[name]
-        if not node.ready.is_set() or node.machine.state is State.DEAD:
+        if not node.ready.is_set() or is_dead(node):
             raise ConnectionRefusedError(name)
         answer: asyncio.Future[T] = self.loop.create_future()
-        task = self.loop.on(node.machine, work(node))
+        task = self.loop.on(node.machine, count(node, work))
 
         def done(task: asyncio.Task[T]) -> None:
             if answer.done():
@@ -254,6 +282,24 @@ class World:
             raise
         finally:
             del self._waiting[answer]
+
+    def ready(self) -> str:
+        """Return the node to which the balancer sends the next request: any that is ready."""
+        ready = [name for name, node in self.nodes.items() if node.ready.is_set()]
+        return self.chance.choice(ready or sorted(self.nodes))
+
+    async def stop_cleanly(self, name: str) -> None:
+        """Let a process drain, leave and end, as SIGTERM does."""
+        node, job = self.nodes[name], self.jobs[name]
+        if node.machine.state is not State.RUNS or not node.ready.is_set():
+            return
+        self.note(f"{name} stops")
+        node.leaves.set()
+        await asyncio.wait({job}, timeout=STOPPED)
+        if not job.done() and node.machine.state is State.RUNS:
+            self.judge.problem(f"{name} does not stop: {job.get_stack(limit=1)}")
+        if self.nodes[name] is node and not is_dead(node):
+            self.kill(name)
 
     # ── the run ─────────────────────────────────────────────────────────────────────────────────────────────────
 
