@@ -401,9 +401,9 @@ def _frames(facts: AppFacts) -> Iterator[Finding]:
     if _has(facts, "plugin content"):
         yield Finding(
             "frames",
-            "<object> or <embed>",
+            "a PDF or another file for a plugin in <object> or <embed>",
             ViewSupport.NEVER,
-            "show a picture with <img>, a document by a link",
+            "link to it: the host opens it",
             places=_where(facts, "plugin content"),
         )
 

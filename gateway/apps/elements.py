@@ -6,10 +6,12 @@ import html
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from gateway.apps.files import (
     LARGEST,
+    MEDIA_TYPES,
     TOO_LARGE,
     FileFindings,
     Folder,
@@ -44,12 +46,12 @@ _SOURCES = {
 """The attributes with the URL of an image, a sound or a video."""
 
 _FRAMES = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "svg:use": "href"}
-_OF_FILE = {
-    "object": "show a picture with <img>",
-    "embed": "show a picture with <img>",
-    "svg:use": "put its <symbol> into the page",
-}
+_OF_FILE = {"svg:use": "put its <symbol> into the page"}
 """The remedy for such an element that shows a file of the app."""
+_PLUGINS: Final = re.compile(
+    r"[^?#]*\.(?:pdf|swf|jar|class)(?:[?#]|$)|application/(?:pdf|x-shockwave|x-java|java)", re.IGNORECASE
+)
+"""Matches the URLs and the types that only plugins show, which no frame of a host may load."""
 
 HELD = "#webmcp-gateway:"
 """The marker in an attribute that the packer wrote; the page's original value follows, nothing if it had none."""
@@ -327,6 +329,8 @@ class Packing:
             return self._shows_nothing(attribute, f"{attribute.value[:80]} can name no file: {error}")
         if not site.netloc and not site.scheme and element.name == "iframe":
             return self._own_frame(attribute)
+        if not site.netloc and not site.scheme and element.name in ("object", "embed"):
+            return self._shown_by_runtime(element, attribute)
         if not site.netloc:
             remedy = _OF_FILE.get(element.name, "put what it shows into the page")
             message = f"<{name} {attribute.name}> of a file cannot be packed into one HTML, and shows nothing: {remedy}"
@@ -348,6 +352,17 @@ class Packing:
         except DocumentError as error:
             self.warnings += error.problems
         return [Splice(attribute.start, attribute.start, OF_BACKEND)]
+
+    def _shown_by_runtime(self, element: Element, attribute: Attribute) -> list[Splice]:
+        """Return the change for an <object> or <embed>: the runtime shows its picture or page, since no plugin runs."""
+        url, name = attribute.value, element.name
+        if _PLUGINS.match(url.strip()) or _PLUGINS.match((element.get("type") or "").strip()):
+            remedy = "link to the file with <a href>: the host opens it"
+            return self._shows_nothing(attribute, f"<{name}> of a file for a plugin shows nothing: {remedy}")
+        if MEDIA_TYPES.get(Path(urlsplit(url.strip()).path).suffix.lower(), "").startswith("image/"):
+            packed = html.escape(self._file(attribute, url))
+            return [Splice(attribute.start, attribute.end, f'{OF_BACKEND}{attribute.name}="{packed}"')]
+        return self._own_frame(attribute)
 
     def _shows_nothing(self, attribute: Attribute, message: str) -> list[Splice]:
         """Rename the attribute, so that no host loads what the policy does not name."""

@@ -228,8 +228,12 @@ _PLAIN_FETCH: Final = re.compile(
 
 _ALLOWS = {"Worker(": "blob-workers", "WebAssembly": "wasm"}
 """The permissions that our host gives to pages that contain these strings."""
-FRAME_WORDS: Final = ("<iframe", '("iframe', "('iframe", "(`iframe")
-"""The strings in pages that show or make frames."""
+FRAME_WORDS: Final = (
+    *("<iframe", "<object", "<embed"),
+    *(f"({quote}{name}" for name in ("iframe", "embed") for quote in "\"'`"),
+    *(f"createElement({quote}object" for quote in "\"'`"),
+)
+"""The strings in pages that show or make frames, or elements for which the runtime makes one."""
 EXTERNAL: Final = "webmcp-gateway-external"
 """Stands for pages whose policy has `external`."""
 _TOOLS = "odelContext"

@@ -152,7 +152,9 @@ TRAITS: Final[Mapping[str, re.Pattern[str]]] = {
     "frames of its own": _any(
         r"""\bcreateElement\(\s*["'`]iframe["'`]""", r"<iframe[^>]{0,500}\bsrcdoc\b", r"\bcontentDocument\b"
     ),
-    "plugin content": _any(r"(?i:<(?:object|embed)\s)"),
+    "plugin content": _any(
+        r"(?i:<(?:object|embed)\s[^>]{0,500}?(?:\.(?:pdf|swf|jar|class)\b|application/(?:pdf|x-|java)))"
+    ),
     "password": _any(r"""\btype["']?\s*[=:]\s*\{?\s*["'`]?password\b"""),
     "authorization": _any(
         r"""\b[Aa]uthorization["'`]?\s*\]?\s*[:=]\s*(?!["'`]?\s*[,})])""",

@@ -80,12 +80,15 @@ def test_a_file_that_is_there_without_the_start_of_its_path_names_the_start(tmp_
 def test_frames_of_others_show_nothing_and_own_ones_are_loaded_by_the_runtime(tmp_path: Path) -> None:
     """No host loads what the policy does not name."""
     page = '<iframe src="index.html"></iframe><iframe src="https://x.example/"></iframe><object data="a.swf">x</object>'
-    made = pack_files(tmp_path, index__html=page)
+    page += '<object data="a.svg#x">x</object><embed src="index.html"><embed type="application/pdf" src="b">'
+    made = pack_files(tmp_path, index__html=page, a__svg="<svg/>")
     assert body(made) == (
         '<iframe webmcp-gateway-src="index.html"></iframe><iframe data-left-out="https://x.example/"></iframe>'
         '<object data-left-out="a.swf">x</object>'
+        '<object webmcp-gateway-data="data:image/svg+xml;base64,PHN2Zy8+#x">x</object>'
+        '<embed webmcp-gateway-src="index.html"><embed type="application/pdf" data-left-out="b">'
     )
-    assert len(made.warnings) == 2
+    assert len(made.warnings) == 3
 
 
 def test_a_base_of_another_site_counts_as_its_path(tmp_path: Path) -> None:

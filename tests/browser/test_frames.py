@@ -189,7 +189,7 @@ async def test_a_frame_of_a_packed_page_stays_within_the_policy(page: Page, tmp_
         "<!doctype html><html><body><iframe id=denied src=/denied></iframe><iframe id=self src='#x'></iframe>"
         "<iframe id=away src=/away></iframe><iframe id=guarded src=/apart></iframe><iframe id=lost src=/nothing>"
         "</iframe><iframe id=loop src=/framed></iframe><object data=/report></object>"
-        "<script>const made = document.createElement('object'); made.data = '/plugin'; document.body.append(made);"
+        "<script>const made = document.createElement('object'); made.data = '/plugin.pdf'; document.body.append(made);"
         "document.cookie = 'own=1'; fetch('/who', { headers: { 'webmcp-gateway-page': JSON.stringify({ path: '/',"
         " mode: 'cors', cookies: ['who=mallory'] }) } }).then(async (answer) => {"
         " document.body.dataset.who = await answer.text();"
@@ -218,7 +218,7 @@ async def test_a_frame_of_a_packed_page_stays_within_the_policy(page: Page, tmp_
         # A packed page writes no cookie into the jar by the header of its frames, and reads none.
         await expect(app.locator("body[data-who]")).to_have_attribute("data-cookies", "null")
         assert "nobody" in (await app.locator("body").get_attribute("data-who") or "")
-        assert any("<object> of /plugin shows nothing in a view" in one for one in said)
+        assert any("<object> of /plugin.pdf shows nothing in a view" in one for one in said)
         assert not any("webmcp-gateway-page" in name for one in pages.arrived for name in one["headers"])
 
 
@@ -255,3 +255,73 @@ async def test_a_frame_is_shown_whatever_the_base_of_its_page(
             "/inner?n=1",
             "/inner?n=2",
         }
+
+
+DRAWING = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="80" height="40"><rect width="80" height="40" fill="green"/></svg>'
+)
+PLUGGED = """<!doctype html><html><body><h1>Plugged</h1>
+<object id=drawing data="drawing.svg"><p>no drawing</p></object>
+<object id=sized data="drawing.svg" width=160 height=80>no drawing</object>
+<object id=nested data="missing.svg"><object data="drawing.svg"><b>neither</b></object><i>first missing</i></object>
+<object id=help data="help.html" type="text/html" width=300 height=90><b>no help</b></object>
+<embed id=embedded src="drawing.svg"><embed id=page src="/inner" width=200 height=100>
+<object id=manual data="manual.pdf"><a href="manual.pdf">the manual</a></object>
+<script>
+document.getElementById("sized").onload = () => { document.body.dataset.loaded = "yes"; };
+const made = document.createElement("object");
+made.id = "made";
+made.type = "image/svg+xml";
+made.data = "/drawn";
+document.body.append(made);
+</script></body></html>"""
+
+
+@pytest.mark.parametrize("rendered", [False, True])
+async def test_object_and_embed_show_pictures_and_pages(page: Page, tmp_path: Path, rendered: bool) -> None:
+    """Those of the app's files and of its backend, with the sizes that they have natively; what fails falls back."""
+
+    async def answer(request: web.Request) -> web.Response:
+        texts = {
+            "/": (PLUGGED, "text/html"),
+            "/help.html": ("<p>the help", "text/html"),
+            "/inner": ("<p>the inner page", "text/html"),
+            "/drawing.svg": (DRAWING, "image/svg+xml"),
+            "/drawn": (DRAWING, "image/svg+xml"),
+        }
+        text, kind = texts.get(request.path, ("", ""))
+        return web.Response(text=text, content_type=kind) if text else web.Response(status=404)
+
+    backend = web.Application()
+    backend.router.add_get("/{name:.*}", answer)
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "index.html").write_text(PLUGGED, "utf-8")
+    (folder / "help.html").write_text("<p>the help", "utf-8")
+    (folder / "drawing.svg").write_text(DRAWING, "utf-8")
+    sizes = "() => ['drawing', 'sized', 'made'].map((id) => document.getElementById(id).getBoundingClientRect())"
+    async with serving(backend) as port:
+        policy = (
+            f"version: 1\nbackends: {{pages: {{url: 'http://127.0.0.1:{port}', network: private}}}}\n"
+            "routes: [{path: '/**', methods: [GET]}]\n"
+        )
+        source = "{backend: pages, start: /}" if rendered else folder
+        async with running(tmp_path, source=source, policy=policy) as world:
+            await page.goto(world.console)
+            app = app_of(page)
+            place = app.frame_locator("iframe").first if rendered else app
+            await expect(place.locator("body")).to_have_attribute("data-loaded", "yes")
+            for name in ("drawing", "sized", "nested > object", "made"):
+                await expect(place.locator(f"#{name} > img")).to_be_visible()
+            await expect(place.locator("#embedded + img")).to_be_visible()
+            await expect(place.frame_locator("#help > iframe").locator("p")).to_have_text("the help")
+            await expect(place.frame_locator("#page + iframe").locator("p")).to_have_text("the inner page")
+            for text in ("no drawing", "neither", "no help"):
+                assert await place.get_by_text(text).first.bounding_box() is None
+            await expect(place.get_by_text("first missing")).to_be_visible()
+            await expect(place.get_by_text("the manual")).to_be_visible()
+            in_view = await place.locator("body").evaluate(sizes)
+        await page.goto(f"http://127.0.0.1:{port}/")
+        await expect(page.locator("body")).to_have_attribute("data-loaded", "yes")
+        native = await page.evaluate(sizes)
+    assert [(one["width"], one["height"]) for one in in_view] == [(one["width"], one["height"]) for one in native]

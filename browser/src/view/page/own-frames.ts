@@ -9,6 +9,10 @@ import { isEnvelope } from "../tools/envelope";
 
 /** The attribute with the URL of a frame. */
 const HELD = "webmcp-gateway-src";
+/** Elements for plugins, with the URL as the page writes it, or as the gateway does. */
+const PLUGINS = `object[data],embed[src],object[webmcp-gateway-data],embed[${HELD}]`;
+const PLUGIN_FILE = /\.(?:pdf|swf|jar|class)$|^application\/(?:pdf|x-shockwave|x-java|java)/i;
+const PICTURE_FILE = /\.(?:apng|avif|bmp|gif|ico|jfif|jpe?g|png|svg|webp)$|^(?:data:)?image\//i;
 
 interface FrameDependencies {
   notify(method: string, params: object): void;
@@ -113,12 +117,58 @@ export function watchFrames({ notify, resolve, here, origin, above }: FrameDepen
     return (this instanceof HTMLIFrameElement && /^src$/i.test(name) ? getAttribute.call(this, HELD) : null) ?? getAttribute.call(this, name);
   });
 
-  /** Plugins show documents, too, but no view loads any. */
-  function warnOf(element: Element): void {
-    const url = getAttribute.call(element, element.localName === "object" ? "data" : "src") ?? "";
-    if (!url || told.has(url) || !isOwn(url)) return;
-    told.add(url);
-    console.warn(`webmcp-gateway: <${element.localName}> of ${url} shows nothing in a view: use an <iframe>`);
+  const replacements = new WeakMap<Element, HTMLElement>();
+  /** Shows what an <object> or <embed> names as a picture or in a frame: no view loads plugins. */
+  function replacePlugin(element: HTMLElement): void {
+    if (document.readyState === "loading") return document.addEventListener("DOMContentLoaded", () => replacePlugin(element), { once: true });
+    const isObject = element.localName === "object";
+    const name = isObject ? "data" : "src";
+    const written = getAttribute.call(element, name);
+    const url = (written ?? getAttribute.call(element, `webmcp-gateway-${name}`) ?? "").trim();
+    const outer = element.parentElement?.closest("object");
+    if (!element.isConnected || (outer && replacements.has(outer))) return;
+    const type = getAttribute.call(element, "type") ?? "";
+    const path = attempt(() => resolve(url).pathname) ?? "";
+    if (!isOwn(url) && !/^data:image\//i.test(url)) return;
+    if (PLUGIN_FILE.test(type) || PLUGIN_FILE.test(path)) {
+      if (!told.has(url)) console.warn(`webmcp-gateway: <${element.localName}> of ${url} shows nothing in a view: link to the file, or use an <iframe> for a page`);
+      return void told.add(url);
+    }
+    if (written !== null) {
+      setAttribute.call(element, `webmcp-gateway-${name}`, url);
+      element.removeAttribute(name);
+    }
+    replacements.get(element)?.remove();
+    const picture = [type, path, url].some((one) => PICTURE_FILE.test(one));
+    const shown = document.createElement(picture ? "img" : "iframe");
+    const hidden = isObject ? [...element.children] as HTMLElement[] : [element];
+    if (isObject) {
+      element.style.fontSize = "0";
+      if (getComputedStyle(element).display === "inline") element.style.display = "inline-block";
+      shown.style.cssText = "border:0;width:100%;height:100%";
+    } else {
+      for (const copied of ["class", "style", "width", "height", "title"]) {
+        const value = getAttribute.call(element, copied);
+        if (value !== null) setAttribute.call(shown, copied, value);
+      }
+      shown.style.border ||= "0";
+    }
+    for (const one of hidden) one.style.setProperty("display", "none", "important");
+    replacements.set(element, shown);
+    shown.addEventListener("load", () => element.dispatchEvent(new Event("load")));
+    shown.addEventListener("error", () => {
+      if (isObject) {
+        shown.remove();
+        replacements.delete(element);
+        element.style.fontSize = "";
+        for (const one of hidden) one.style.removeProperty("display");
+        element.querySelectorAll<HTMLElement>(PLUGINS).forEach(replacePlugin);
+      }
+      element.dispatchEvent(new Event("error"));
+    });
+    shown.src = url;
+    if (isObject) element.prepend(shown);
+    else element.after(shown);
   }
   const each = (nodes: NodeList, selector: string, run: (element: Element) => void): void => {
     for (const node of nodes) {
@@ -130,11 +180,13 @@ export function watchFrames({ notify, resolve, here, origin, above }: FrameDepen
   new MutationObserver((records) => {
     for (const { target, addedNodes, removedNodes } of records) {
       if (target instanceof HTMLIFrameElement) adopt(target);
+      else if (target instanceof HTMLElement && target.matches("object[data],embed[src]")) replacePlugin(target);
       each(removedNodes, "iframe", (one) => !one.isConnected && close(one as HTMLIFrameElement));
       each(addedNodes, "iframe", (one) => adopt(one as HTMLIFrameElement));
-      each(addedNodes, "object[data],embed[src]", warnOf);
+      each(addedNodes, PLUGINS, (one) => replacePlugin(one as HTMLElement));
+      each(removedNodes, "embed", (one) => !one.isConnected && replacements.get(one)?.remove());
     }
-  }).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["src", HELD] });
+  }).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["src", "data", HELD] });
   // Until its page is there, such a frame is empty, which a browser reports as a page.
   document.addEventListener("load", (event) => {
     if (event.target instanceof HTMLIFrameElement && (empty.has(event.target) || (getAttribute.call(event.target, HELD) !== null && !ids.has(event.target)))) event.stopImmediatePropagation();

@@ -59,13 +59,14 @@ async function htmlOf(blob: Blob, type: string): Promise<string | undefined> {
     const charset = /<meta[^>]+charset\s*=\s*["']?([\w-]+)/i.exec(start)?.[1];
     return readText(blob, { integrity: "", ...(charset && { charset }) });
   }
-  if (/^image\/(?!svg)/i.test(type)) {
+  const [, media] = /^(image|audio|video)\//i.exec(type) ?? [];
+  if (media) {
     const data = await new Promise<string>((done) => {
       const reader = new FileReader();
       reader.onload = () => done(String(reader.result));
       reader.readAsDataURL(blob);
     });
-    return `<!doctype html><body style="margin:0;display:grid;place-items:center;min-height:100vh"><img src="${data}">`;
+    return `<!doctype html><body style="margin:0;display:grid;place-items:center;min-height:100vh">${media === "image" ? `<img src="${data}">` : `<video controls src="${data}"></video>`}`;
   }
   if (!type || /^text\/|json|xml|javascript/i.test(type)) return `<!doctype html><meta name="color-scheme" content="light dark"><pre style="white-space:pre-wrap">${escapeHtml(await readText(blob, { integrity: "" }))}</pre>`;
   return undefined;

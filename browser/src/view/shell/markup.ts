@@ -205,6 +205,9 @@ export function preparePage(html: string, { head, admits }: Preparation): Prepar
       const source = attributes.get("src")!;
       if (/^\s*(about|data|blob|javascript):/i.test(source.value)) return;
       rename(source);
+    } else if (/^(object|embed)$/.test(name)) {
+      const source = attributes.get(name === "object" ? "data" : "src");
+      if (source && isOfBackend(source.value)) rename(source);
     }
   });
   place ??= after;
