@@ -24,19 +24,23 @@ const INTERNAL = [
   "whenSettled", "why", "withdraw",
 ];
 
+/** Classes that a page may replace by a polyfill, which may lack what the scripts of the view use: these keep the browser's. */
+const CAPTURED = ["Promise", "Map", "Set", "WeakMap"].join();
+
 /**
  * Minifies a script of the view by two minifiers in turn, since its size counts in every view; Vite's own runs last.
  *
  * Without `internal`, reads of properties count as having side effects.
  */
 async function minifyTwice(code: string, internal?: string[]): Promise<string> {
+  const given = `((${CAPTURED}) => {${code}\n})(${CAPTURED});`;
   const terse = async (given: string, properties: boolean | object): Promise<string> =>
     (await minify(given, {
       ecma: 2020,
       compress: { passes: 3, inline: 1, negate_iife: false, hoist_funs: true, unsafe_proto: true, keep_fargs: false, unsafe_arrows: true, pure_getters: !!internal },
       mangle: { properties },
     })).code!;
-  const { code: first } = minifySync("runtime.js", code, { compress: { target: "es2022" } });
+  const { code: first } = minifySync("runtime.js", given, { compress: { target: "es2022" } });
   return terse(await terse(first, false), internal ? { builtins: true, regex: new RegExp(`^(${internal.join("|")})$`) } : false);
 }
 

@@ -226,6 +226,11 @@ _PLAIN_FETCH: Final = re.compile(
 )
 """A request without options, or whose options stand there as written."""
 
+_RESOLVED: Final = re.compile(
+    r"\.(?:pathname|baseURI|documentURI|formAction)\b|\bdocument\.URL\b|\.(?:href|action)\b(?!\s*=(?!=))"
+)
+"""Where a script may read a URL that a browser resolves against the address of the page."""
+
 _ALLOWS = {"Worker(": "blob-workers", "WebAssembly": "wasm"}
 """The permissions that our host gives to pages that contain these strings."""
 FRAME_WORDS: Final = (
@@ -356,7 +361,9 @@ def pack(
     if any(one.scripts.fetches for one in packings):
         whole += IMPORT
     fetches = IMPORT in whole
-    if own_location is not None and (fetches or (WORD in whole and any(word in whole for word in _MAKES_CODE))):
+    if own_location is not None and (
+        fetches or _RESOLVED.search(whole) or (WORD in whole and any(word in whole for word in _MAKES_CODE))
+    ):
         whole += ASKS  # so do scripts that are made from a text
     if all(word in whole for word in _CLOSED.split()):
         whole += _CLOSED
@@ -382,7 +389,9 @@ def pack(
     about: dict[str, Json] = {"app": app, "title": title, "base": packing.base}
     if packing.declared_base is not None:
         about["declared"] = packing.declared_base
-        about |= {"start": start} if start != "/" else {}
+        # The page is not at a base that leads into a folder of the app.
+        within = packing.prefix == "/" and urlsplit(packing.base).path != "/"
+        about |= {"start": start} if start != "/" or within else {}
     elif first.named:
         about["base"] = urljoin(packing.base, start)
     if external:

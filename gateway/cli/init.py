@@ -200,9 +200,10 @@ def _read_site(app: str, url: str, *, report: bool) -> FirstApp:
         raise Unusable(str(error)) from error
     site_survey = survey_site(page)
     files = {path: f"{path.rpartition('/')[0]}/**" if _FILE.search(path) else path for path in site_survey.paths}
-    paths = tuple(path for path in dict.fromkeys(files.values()) if path != "/**")
+    # A page that leads to a login is where the app begins all the same: whoever is logged in stays there.
+    start = urlsplit(url if _origin(url) == _origin(page.url) else page.url).path or "/"
+    paths = tuple(path for path in dict.fromkeys((*files.values(), start)) if path != "/**")
     whole = replace(site_survey, paths=paths, computed_urls=())
-    start = urlsplit(page.url).path or "/"
     return FirstApp(app, Path(), (_origin(page.url), network), whole, None, start, report, page)
 
 

@@ -78,7 +78,31 @@ def test_a_page_that_makes_code_of_texts_has_that_part(tmp_path: Path, makes: st
     """The part is added if any text of the page contains `location`, even outside scripts."""
     page = f"<p x-text='location.href'></p><script>{makes}</script>"
     assert PART in pack_files(tmp_path, index__html=page).html
-    assert PART not in pack_files(tmp_path, index__html=page.replace("location", "place")).html
+    assert PART not in pack_files(tmp_path, index__html=page.replace("location.href", "place")).html
+
+
+@pytest.mark.parametrize(
+    ("script", "reads"),
+    [
+        ("f(a.pathname)", True),
+        ("f(a.href)", True),
+        ("if (a.href == b) c()", True),
+        ("f(node.baseURI)", True),
+        ("f(document.URL)", True),
+        ("a.href = b", False),
+        ("a.pathnames", False),
+    ],
+)
+def test_a_page_that_reads_resolved_urls_has_that_part(tmp_path: Path, script: str, reads: bool) -> None:
+    """A browser resolves them against the frame, which is at no address of the app."""
+    assert (PART in pack_files(tmp_path, index__html=f"<script>{script}</script>").html) is reads
+
+
+def test_a_page_beside_its_base_is_at_the_start(tmp_path: Path) -> None:
+    """A base that leads into a folder of the app is not where the page is; one that leads to none is."""
+    within = pack_files(tmp_path, index__html="<base href=sub/>", sub_of_a__js="").html
+    assert "&quot;start&quot;: &quot;/&quot;" in within
+    assert "&quot;start&quot;" not in pack_files(tmp_path, index__html="<base href=/shop/>").html
 
 
 def test_without_node_the_author_of_a_router_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

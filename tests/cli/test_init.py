@@ -454,6 +454,23 @@ async def test_the_pages_of_a_backend_are_an_app(folder: Path) -> None:
     assert (refused.exit_code, "answers 404" in refused.output) == (2, True)
 
 
+async def to_login(_: web.Request) -> web.Response:
+    """Lead to the login."""
+    raise web.HTTPFound("/login/")
+
+
+async def test_an_app_begins_where_its_url_says_and_not_at_its_login(folder: Path) -> None:
+    """A view of somebody who is logged in would show the login otherwise; both may be read."""
+    app = web.Application()
+    app.add_routes([web.get("/desk/", to_login), web.get("/login/", home)])
+    async with serving(app) as port:
+        result = await asyncio.to_thread(run, "init", f"http://127.0.0.1:{port}/desk/", "--app", "desk")
+    assert result.exit_code == 0, result.output
+    assert load_config(Path("gateway.yaml"), {}).apps["desk"].source == BackendApp("app", "/desk/")
+    paths = {route.template.text for route in load_policy(Path("policies/desk.yaml")).routes.all}
+    assert {"/desk/", "/login/"} <= paths
+
+
 async def no_script(_: web.Request) -> web.Response:
     """An empty script."""
     return web.Response(text="", content_type="text/javascript")
