@@ -289,13 +289,13 @@ class _Connection:
     async def execute(self, statement: Any, given: Any = None) -> _Result:
         """Run a statement, once for each of the given rows. Raises what SQLAlchemy raises."""
         rows = [_compile(statement, one) for one in (given if isinstance(given, list) else [given])]
-        sql, values, out = rows[0]
-        server = self.server
-        if (advisory := _ADVISORY.search(sql)) is not None:
-            lock: str | None = f"advisory {advisory[1] if '?' not in advisory[1] else values}"
+        server, (sql, values, compiled) = self.server, rows[0]
+        kind = _kind(sql)
+        if kind.startswith("advisory"):
+            lock: str | None = f"advisory {values}" if "?" in kind else kind
             run: Callable[[], Any] = lambda: ([(None,)], ["lock"], 1)  # noqa: E731  one expression
         else:
-            lock = "write" if _WRITES.match(sql) else None
+            lock = kind or None
             run = lambda: [server.run(self, sql, values) for sql, values, _ in rows][-1]  # noqa: E731  one expression
         try:
             answer, names, count = await server.ask(self, run, lock)
@@ -303,10 +303,7 @@ class _Connection:
             raise exc.IntegrityError(sql, None, error) from error
         except sqlite3.Error as error:
             raise exc.OperationalError(sql, None, error) from error
-        known = [column.keyname for column in out] or names
-        convert = [column.type.dialect_impl(_DIALECT).result_processor(_DIALECT, None) for column in out]
-        metadata = SimpleResultMetaData(known, _processors=convert if any(convert) else None)
-        result = _Result(metadata, iter(answer))
+        result = _Result(_metadata(compiled) or SimpleResultMetaData(names), iter(answer))
         result.rowcount = count
         return result
 
@@ -340,8 +337,8 @@ class _Connection:
             self.server.end(self, commit=False)
 
 
-def _compile(statement: Any, given: Mapping[str, Any] | None) -> tuple[str, list[Any], Sequence[Any]]:
-    """Return the text, the values and the columns of a statement, as SQLAlchemy's engine does."""
+def _compile(statement: Any, given: Mapping[str, Any] | None) -> tuple[str, list[Any], Any]:
+    """Return the text and the values of a statement, and what it was compiled to, as SQLAlchemy's engine does."""
     compiled, extracted, *more = statement._compile_w_cache(
         _DIALECT, compiled_cache=_COMPILED, column_keys=list(given or ())
     )
@@ -351,5 +348,30 @@ def _compile(statement: Any, given: Mapping[str, Any] | None) -> tuple[str, list
     if compiled.literal_execute_params or compiled.post_compile_params:
         expanded = compiled._process_parameters_for_postcompile(named)
         convert, sql, names = {**convert, **expanded.processors}, expanded.statement, expanded.positiontup or []
-    values = [convert[name](named[name]) if name in convert else named[name] for name in names]
-    return _TIME.sub("clock_timestamp()", sql), values, getattr(compiled, "_result_columns", ())
+    return (
+        _for_sqlite(sql),
+        [convert[name](named[name]) if name in convert else named[name] for name in names],
+        compiled,
+    )
+
+
+@cache
+def _for_sqlite(sql: str) -> str:
+    return _TIME.sub("clock_timestamp()", sql)
+
+
+@cache
+def _kind(sql: str) -> str:
+    """Return "write" for a statement that writes, the call of an advisory lock, or nothing."""
+    if (advisory := _ADVISORY.search(sql)) is not None:
+        return f"advisory {advisory[1]}"
+    return "write" if _WRITES.match(sql) else ""
+
+
+@cache
+def _metadata(compiled: Any) -> SimpleResultMetaData | None:
+    """Return the names of a statement's columns with what converts them; None if only the database knows them."""
+    columns = getattr(compiled, "_result_columns", ())
+    convert = [column.type.dialect_impl(_DIALECT).result_processor(_DIALECT, None) for column in columns]
+    names = [column.keyname for column in columns]
+    return SimpleResultMetaData(names, _processors=convert if any(convert) else None) if names else None
