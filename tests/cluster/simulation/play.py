@@ -20,7 +20,7 @@ from gateway.model import Principal, Response
 from tests.cluster.simulation.node import SimulatedNode, principal_of
 from tests.cluster.simulation.sessions import SessionClient
 from tests.cluster.simulation.virtual_time import State
-from tests.cluster.simulation.world import World, is_dead
+from tests.cluster.simulation.world import World
 
 T = TypeVar("T")
 
@@ -81,13 +81,12 @@ async def _kill(world: World, name: str) -> None:
     if world.nodes[name].machine.state is not State.DEAD:
         world.kill(name)
         await asyncio.sleep(world.chance.choice((0.3, 2.0)))
-        world.start(name)
+        world.restart(name)
 
 
 async def _leave(world: World, name: str) -> None:
     await world.stop_cleanly(name)
-    if is_dead(world.nodes[name]) and name not in world.network.vanished:
-        world.start(name)
+    world.restart(name)
 
 
 async def _roll(world: World, _: str) -> None:

@@ -200,6 +200,11 @@ class World:
         self.note(f"{name} starts")
         return node
 
+    def restart(self, name: str) -> None:
+        """Start a process again, unless another one runs there already, or its machine has vanished."""
+        if is_dead(self.nodes[name]) and name not in self.network.vanished:
+            self.start(name)
+
     def has(self, fault: str) -> bool:
         """Return whether faults of this kind happen in this run."""
         return self._faults is None or fault in self._faults
@@ -244,8 +249,7 @@ class World:
             self.loop.continue_machine(node.machine)
             if node.leaves.is_set() and not is_dead(node):
                 self.kill(name)
-            if is_dead(node) and name not in self.network.vanished:
-                self.start(name)
+            self.restart(name)
         self.note("all is healed")
 
     async def ask(self, name: str, work: Callable[[SimulatedNode], Coroutine[Any, Any, T]]) -> T:
