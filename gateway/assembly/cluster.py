@@ -29,11 +29,11 @@ from gateway.cluster.lease import RENEW_EVERY, steady
 from gateway.cluster.node import ClusterNode
 from gateway.cluster.report import count_states, differences, node_json, state_of, what_differs
 from gateway.cluster.taints import ClusterTaints
-from gateway.config import ClusterSettings, Config
+from gateway.config import ClusterSettings, Config, UpstreamSettings
 from gateway.doors.nodes import NodeDoor
 from gateway.errors import Refusal, StartError
 from gateway.exchange.drain import CUT_WITHIN
-from gateway.mcp.elsewhere import OtherNodes
+from gateway.mcp.elsewhere import NodeStates, OtherNodes
 from gateway.model import Json, Secret
 from gateway.policy import Policy
 from gateway.ports.nodes import Announcement, NodeRow, NodeState
@@ -80,6 +80,7 @@ class ClusterParts:
         self.node = ClusterNode(store, announced, clock=steady, sleep=asyncio.sleep, random=os.urandom)
         ids_keys, forward_keys = self.ring.derive("cluster ids"), self.ring.derive("cluster forwards")
         self.ids = ObjectIds(ids_keys, lambda: self.node.incarnation, os.urandom)
+        self.states = NodeStates(self.ids)
         tls = settings.tls
         self._certificates = NodeCertificates(tls.certificate, tls.key, tls.authority) if tls is not None else None
         self._connections = NodeConnections(self._certificates)
@@ -107,7 +108,7 @@ class ClusterParts:
 
     def other_nodes(self, views: Views, sessions: McpSessions) -> OtherNodes:
         """Return the other nodes as mounts see them."""
-        return OtherNodes(self.forwards, views, sessions, self.new_id("request-state"))
+        return OtherNodes(self.forwards, views, sessions, self.states)
 
     def watch(self, metrics: Metrics) -> None:
         """Count in `metrics` what this node does with others, and set its gauges before each scrape."""
@@ -194,7 +195,7 @@ class ClusterParts:
             config.roles,
             config.hosts,
             {id: replace(app, source=Path(), stamp="") for id, app in config.apps.items()},
-            config.upstreams,
+            {name: _movable(one, config.path.parent) for name, one in config.upstreams.items()},
             config.credentials,
             config.approvals,
             config.mcp,
@@ -247,6 +248,13 @@ class ClusterParts:
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise StartError(f"cannot listen on {listen} for other nodes: {reason}; set cluster.listen") from error
+
+
+def _movable(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
+    """Return an upstream with its paths relative to the folder of gateway.yaml, which may differ between nodes."""
+    command = tuple(os.path.relpath(part, folder) if part.startswith(f"{folder}/") else part for part in upstream.command)
+    cwd = Path(os.path.relpath(upstream.cwd, folder)) if upstream.cwd is not None else None
+    return replace(upstream, command=command, cwd=cwd)
 
 
 def policies(config: Config) -> dict[str, str]:

@@ -300,6 +300,7 @@ class Components:
             notices=self.notices,
             file=str(config.path),
             face=self.build_face,
+            states=self.cluster.states if self.cluster is not None else None,
         )
         self.metrics.look(self.upstreams.look)
         merged_upstreams = self.merged_upstreams = MergedUpstreams(lambda: self.upstreams.proxies, admits)

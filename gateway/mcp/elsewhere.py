@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 
 from gateway.cluster.envelope import FIELDS
 from gateway.cluster.forwards import ForwardedRequest, Forwards
-from gateway.cluster.ids import ObjectKind
+from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.messages import (
     CALLS,
     NOT_OWNER,
@@ -88,19 +88,35 @@ def _state_id(body: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStates:
+    """Names the node that has asked a client in the state with which the client comes back."""
+
+    ids: ObjectIds
+
+    def name(self, state: str) -> str:
+        """Return a state behind an id of this node."""
+        return f"{self.ids.new(ObjectKind.STATE)}.{state}"
+
+    def plain(self, state: str) -> str:
+        """Return a state without the id of any node, and any other text as it is."""
+        id, _, rest = state.partition(".")
+        return rest if self.ids.incarnation_of(ObjectKind.STATE, id) is not None else state
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStateCodec:
     """Seals states as `sealed` does, behind an id of the node that has the call: no other one can open them."""
 
     sealed: RequestStateCodec
-    new_id: Callable[[], str]
+    states: NodeStates
 
     def seal(self, payload: bytes) -> str:
         """Return the sealed state."""
-        return f"{self.new_id()}.{self.sealed.seal(payload)}"
+        return self.states.name(self.sealed.seal(payload))
 
     def unseal(self, token: str) -> bytes:
         """Return the payload. Raises `InvalidRequestState`."""
-        return self.sealed.unseal(token.partition(".")[2])
+        return self.sealed.unseal(self.states.plain(token))
 
 
 class LocalViews(Protocol):
@@ -125,7 +141,7 @@ class OtherNodes:
     forwards: Forwards
     views: LocalViews
     sessions: McpSessions
-    new_state: Callable[[], str]
+    states: NodeStates
     _known: OrderedDict[tuple[str, str, str], str] = field(default_factory=OrderedDict)
 
     async def session_owner(self, id: str, principal: Principal, mount: str) -> NodeRow | None:
@@ -153,7 +169,7 @@ class OtherNodes:
 
     def state_codec(self, sealed: RequestStateCodec) -> NodeStateCodec:
         """Return a codec of the states that clients send back, which names this node."""
-        return NodeStateCodec(sealed, self.new_state)
+        return NodeStateCodec(sealed, self.states)
 
     async def asking(self, body: bytes) -> NodeRow | None:
         """Return the other node that has asked the client of a repeated call; None if none has.

@@ -337,7 +337,7 @@ class MergedUpstreams:
         if prompt is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(params.get('name'))[:128]}")
         proxy = self._proxies()[prompt.upstream]
-        result = await proxy.relay.forward(client, "prompts/get", {**params, "name": prompt.original})
+        result = await proxy.get_prompt(client, {**params, "name": prompt.original})
         return merging.public_content(prompt.upstream, result)
 
     async def _complete(self, client: UpstreamClient, params: Message) -> Message | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import mcp_types as types
@@ -16,7 +16,7 @@ from mcp_types.methods import validate_client_request
 from gateway.errors import Refusal
 from gateway.mcp.asgi import current_principal, ending_of
 from gateway.mcp.elicitation import ElicitingCalls
-from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of, modern_result
+from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of, modern_result, needs_input
 from gateway.mcp.upstreams.calls.fast_call import UpstreamFast
 from gateway.mcp.upstreams.calls.relay import UpstreamRelay
 from gateway.mcp.upstreams.calls.upstream_calls import CallServices, ShownIn, UpstreamCaller
@@ -67,10 +67,22 @@ def _content(content: object, runtime: str) -> object:
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
+class RequestStates(Protocol):
+    """Names this node in the `requestState` of a client that is asked, so that its next request comes back here."""
+
+    def name(self, state: str) -> str:
+        """Return a state behind the id of this node."""
+        ...
+
+    def plain(self, state: str) -> str:
+        """Return a state without the id of any node."""
+        ...
+
+
 class Proxy:
     """The outermost middleware of a mount, before the SDK's own handlers.
     `services` are what the calls of all upstreams share, `eliciting` the calls whose clients can ask a person;
-    `shown_in` finds the view that shows what a tool opens.
+    `shown_in` finds the view that shows what a tool opens. `states` is None for a gateway of one process.
     """
 
     follows = True
@@ -83,9 +95,11 @@ class Proxy:
         runtime: str,
         eliciting: ElicitingCalls[Message],
         shown_in: ShownIn,
+        states: RequestStates | None = None,
     ) -> None:
         self.upstream = upstream
         self.relay = UpstreamRelay(upstream)
+        self._states = states
         self._runtime = runtime
         self._tools = UpstreamCaller(upstream, self.relay, services, eliciting, shown_in, self._tool)
         self._following = Following(upstream)
@@ -98,8 +112,8 @@ class Proxy:
             "resources/subscribe": self._following.subscribe,
             "resources/unsubscribe": self._following.unsubscribe,
             "prompts/list": self._list("prompts/list"),
-            "prompts/get": self._plain("prompts/get"),
-            "completion/complete": self._plain("completion/complete"),
+            "prompts/get": self.get_prompt,
+            "completion/complete": self._complete,
             "logging/setLevel": self.set_level,
             "subscriptions/listen": self._following.listen,
         }
@@ -192,12 +206,28 @@ class Proxy:
         """Return the result of a call; the gateway's refusals are results, too.
         With its `context`, a client that can ask its person is sent to a page if the call needs that.
         """
-        return await self._tools.call(client, params, context)
+        return self._name(await self._tools.call(client, self._take_up(params), context))
 
     async def read_resource(self, client: UpstreamClient, params: Message) -> Message:
         """Return a resource, with the view runtime in an app if configured."""
-        result = await self.relay.forward(client, "resources/read", params)
+        result = self._name(await self.relay.forward(client, "resources/read", self._take_up(params)))
         return with_runtime(result, self._runtime) if self.upstream.spec.runtime else result
+
+    async def get_prompt(self, client: UpstreamClient, params: Message) -> Message:
+        """Return a prompt."""
+        return self._name(await self.relay.forward(client, "prompts/get", self._take_up(params)))
+
+    def _name(self, result: Message) -> Message:
+        """Return a result; one that asks its client for input names this node, which has what the answer is for."""
+        if self._states is None or not needs_input(result) or not isinstance(state := result.get("requestState"), str):
+            return result
+        return {**result, "requestState": self._states.name(state)}
+
+    def _take_up(self, params: Message) -> Message:
+        """Return a request with its state as this node or another one had it before `_name`."""
+        if self._states is None or not isinstance(state := params.get("requestState"), str):
+            return params
+        return {**params, "requestState": self._states.plain(state)}
 
     async def all_tools(self, client: UpstreamClient) -> list[Message]:
         """Return every tool that the upstream lists, whatever its visibility. Raises `MCPError` and `Refusal`."""
@@ -261,11 +291,8 @@ class Proxy:
         result = list_without_account(self.upstream.spec, method)
         return modern_result(method, result) if client.modern else result
 
-    def _plain(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
-        async def forward(client: UpstreamClient, params: Message) -> Message:
-            return await self.relay.forward(client, method, params)
-
-        return forward
+    async def _complete(self, client: UpstreamClient, params: Message) -> Message:
+        return await self.relay.forward(client, "completion/complete", params)
 
     async def _introduce(self, context: Context, result: HandlerResult) -> HandlerResult:
         """Return the introduction for the client: the upstream's own description, and the gateway's versions."""

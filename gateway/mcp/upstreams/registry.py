@@ -27,7 +27,7 @@ from gateway.mcp.upstreams.calls.upstream_calls import (
 )
 from gateway.mcp.upstreams.catalog.listing import rule_of
 from gateway.mcp.upstreams.catalog.offers import LARGEST, MOST_THINGS, ROOM, Fingerprints
-from gateway.mcp.upstreams.mount import Proxy
+from gateway.mcp.upstreams.mount import Proxy, RequestStates
 from gateway.mcp.upstreams.transport.link import LinkState
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
@@ -54,7 +54,7 @@ class Upstreams:
     `face` makes the mount of one, behind its proxy; `tasks` is entered while they run. `asking` defines which clients
     may send their person to a page; `room` limits the bytes of their calls. `shown_in` finds, for an upstream, the view
     in a host page of the gateway that shows one of its apps. `revocation` watches over calls that continue without a
-    connection.
+    connection. `states` names this node in what clients send back; it is None for a gateway of one process.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Upstreams:
         notices: Notices,
         file: str,
         face: Callable[[str, Proxy], McpMount],
+        states: RequestStates | None = None,
     ) -> None:
         self._connections = connections
         self._authenticator = authenticator
@@ -89,6 +90,7 @@ class Upstreams:
         self._asking = asking
         self._room = room
         self._shown_in = shown_in
+        self._states = states
         self._services = CallServices(calls, authenticator, absences, RepeatedCalls(), self._spec, revocation)
         self.mounts: dict[str, MountedUpstream] = {name: self._mount(spec) for name, spec in specs.items()}
 
@@ -265,6 +267,7 @@ class Upstreams:
             runtime=self._runtime,
             eliciting=ElicitingCalls(self._tasks, self._asking, refusal_result, self._room),
             shown_in=self._shown_in(spec.name),
+            states=self._states,
         )
         return MountedUpstream(upstream, proxy, self._face(spec.name, proxy))
 

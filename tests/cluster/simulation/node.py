@@ -38,7 +38,7 @@ from gateway.exchange.shared_grants import DatabaseGrants
 from gateway.exchange.streams import Streams
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.hooks import Hooks
-from gateway.mcp.elsewhere import OtherNodes
+from gateway.mcp.elsewhere import NodeStates, OtherNodes
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import McpMount
 from gateway.model import AuditRecord, Backend, Principal, Resource, Secret
@@ -229,7 +229,7 @@ class SimulatedNode:
             origins=[],
             principal=lambda request: principal_of(request.headers.get("x-user", "")),
             fast_path=False,
-            nodes=OtherNodes(self.forwards, self.views, self.sessions, new_id(ObjectKind.STATE)),
+            nodes=OtherNodes(self.forwards, self.views, self.sessions, NodeStates(ids)),
         )
         self.door = NodeDoor(
             node,

@@ -174,6 +174,8 @@ class UpstreamRelay:
         if not client.modern:
             return await self._legacy(session, client, method, params)
         if method in ASKING:
+            if "requestState" in params:  # the call that it repeats has ended: it must not run once more
+                raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState")
             return await self._parking(session, client, method, params)
         mute = replace(client, capabilities={})
         return modern_result(method, await self._legacy(session, mute, method, params))
