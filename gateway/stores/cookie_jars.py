@@ -109,10 +109,12 @@ class DatabaseCookieJars:
         await connection.execute(delete(COOKIE_JARS).where(table.used < now - IDLE))
         mine = select(table.key).where(table.principal == principal).order_by(table.used.desc()).offset(self._each)
         evicted = (await connection.execute(mine)).scalars().all()
-        if not evicted and (await connection.scalar(select(func.count()).select_from(COOKIE_JARS)) or 0) > self._most:
+        count = await connection.scalar(select(func.count()).select_from(COOKIE_JARS)) or 0
+        if not evicted and (over := count - self._most) > 0:  # more than one if several processes added some at once
             holders = select(table.principal).group_by(table.principal).order_by(func.count().desc()).limit(1)
             theirs = table.principal == holders.scalar_subquery()
-            evicted = [await connection.scalar(select(table.key).where(theirs).order_by(table.used).limit(1))]
+            oldest = select(table.key).where(theirs).order_by(table.used).limit(over)
+            evicted = (await connection.execute(oldest)).scalars().all()
         if evicted:
             FULL.report(principal)
             await connection.execute(delete(COOKIE_JARS).where(table.key.in_(evicted)))

@@ -211,6 +211,18 @@ async def test_nobody_empties_the_jars_of_others(opening: Open, clock: Clock) ->
     assert sum([bool(await sent(jars, key)) for key in churned]) == 2
 
 
+async def test_jars_beyond_the_bound_are_evicted_together(shared: Database | None, ring: KeyRing) -> None:
+    """Several processes may each have added the last one."""
+    if shared is None:
+        pytest.skip("one process has one memory")
+    names = [replace(KEY, principal="idp||shared", view=f"view {number}") for number in range(4)]
+    for key in names:
+        await DatabaseCookieJars(shared, ring).keep(key, URL, ["a=1"])
+    jars = DatabaseCookieJars(shared, ring, most=2)
+    await jars.keep(KEY, URL, ["a=1"])
+    assert [bool(await sent(jars, key)) for key in (*names, KEY)] == [False, False, False, True, True]
+
+
 async def test_the_least_recently_used_jar_is_evicted(opening: Open, clock: Clock) -> None:
     """A jar whose cookies are only sent is in use, too."""
     jars = opening(each=2)

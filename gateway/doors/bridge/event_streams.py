@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
@@ -69,13 +70,18 @@ class EventStreams:
 
     def offer(self, principal: Principal, read: ReadEvents) -> str | None:
         """Return an address at which a page can read a stream once; None beyond the limits."""
-        for old in [key for key, one in self._offered.items() if one.ends <= self._clock()]:
-            self._places.give(self._offered.pop(old).principal.person)
+        self._expire()
         if not self._places.take(principal.person):
             return None
         id = secrets.token_urlsafe(32)
         self._offered[digest(id)] = _Offered(principal, read, self._clock() + LIFE)
+        asyncio.get_running_loop().call_later(LIFE, self._expire)
         return f"{self._site}{STREAMS}{id}"
+
+    def _expire(self) -> None:
+        """Forget the streams that no page has begun to read in time, and free their places."""
+        for old in [key for key, one in self._offered.items() if one.ends <= self._clock()]:
+            self._places.give(self._offered.pop(old).principal.person)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes for the site of the sandbox proxy."""

@@ -20,6 +20,9 @@ interface EventSourceDependencies {
 /** The header with the address at which this page may read a stream itself, once, past the page around it. */
 const ADDRESS = "webmcp-gateway-stream";
 
+/** Addresses in a row that are not reached before no further one is tried. */
+const TRIES = 3;
+
 /** Like browsers: another charset than UTF-8 is refused. */
 function isEventStream({ status, headers }: Response): boolean {
   const { essence, parameters } = mimeTypeOf(headers.get("content-type")) ?? {};
@@ -27,8 +30,8 @@ function isEventStream({ status, headers }: Response): boolean {
 }
 
 export function createEventSource({ fetch, native, resolve, turn, ...timers }: EventSourceDependencies): typeof EventSource {
-  /** False once an address was blocked, such as by the policy of a frame that another server serves. */
-  let reaches = !!native;
+  /** How many addresses in a row could not be reached: the policy of a frame that another server serves may block all. */
+  let unreached = 0;
 
   class EventSource extends EventTarget {
     #url: string;
@@ -106,13 +109,11 @@ export function createEventSource({ fetch, native, resolve, turn, ...timers }: E
     /** The body of `response`, from its own address if that can be reached: its stream is not read then. */
     async #body({ body, headers }: Response) {
       const address = headers.get(ADDRESS);
-      if (!address || !native || !reaches || this.#state === 2) return body;
+      if (!address || !native || unreached >= TRIES || this.#state === 2) return body;
       const control = new AbortController();
       const own = await native(address, { credentials: "omit", cache: "no-store", signal: control.signal }).catch(() => undefined);
-      if (!own?.ok) {
-        reaches = false;
-        return body;
-      }
+      unreached = own ? 0 : unreached + 1;
+      if (!own?.ok) return body;
       // The page closed the source meanwhile.
       if (this.readyState === 2) control.abort();
       this.#control = control;
