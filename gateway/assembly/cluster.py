@@ -27,8 +27,10 @@ from gateway.cluster.handovers import Handovers
 from gateway.cluster.ids import ObjectIds, ObjectKind
 from gateway.cluster.lease import RENEW_EVERY, steady
 from gateway.cluster.node import ClusterNode
+from gateway.cluster.places import UpstreamPlaces
 from gateway.cluster.report import count_states, differences, node_json, state_of, what_differs
 from gateway.cluster.taints import ClusterTaints
+from gateway.cluster.views import NodeViews
 from gateway.config import ClusterSettings, Config, UpstreamSettings
 from gateway.doors.nodes import NodeDoor
 from gateway.errors import Refusal, StartError
@@ -38,7 +40,7 @@ from gateway.model import Json, Secret
 from gateway.policy import Policy
 from gateway.ports.nodes import Announcement, NodeRow, NodeState
 from gateway.ports.sessions import McpSessions, OneTimeValues
-from gateway.stores.nodes import DatabaseNodes, DatabaseViewOwners
+from gateway.stores.nodes import DatabaseNodes, DatabaseUpstreamOwners, DatabaseViewOwners
 from gateway.stores.sealing import GivenKeys, KeyRing
 from gateway.stores.sql import Database
 from gateway.telemetry import Metrics, level
@@ -92,6 +94,8 @@ class ClusterParts:
             keys=forward_keys,
         )
         self.taints = ClusterTaints(self.node, self.forwards)
+        self.views = NodeViews(self.node, self.forwards)
+        self.places = UpstreamPlaces(self.node, self.forwards, DatabaseUpstreamOwners(database))
         self.receiver = Receiver(forward_keys, lambda: self.node.incarnation, self.node.now)
 
     def new_id(self, kind: str) -> Callable[[], str]:
@@ -222,6 +226,7 @@ class ClusterParts:
     async def _leave(self, door: NodeDoor) -> None:
         """End the lease; before the listener closes, others learn of it, and what they have sent is answered."""
         others = self.node.others()
+        await self.places.end()
         await self.node.step_down()
         if others:
             await asyncio.sleep(LINGER)
@@ -252,7 +257,8 @@ class ClusterParts:
 
 def _movable(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
     """Return an upstream with its paths relative to the folder of gateway.yaml, which may differ between nodes."""
-    command = tuple(os.path.relpath(part, folder) if part.startswith(f"{folder}/") else part for part in upstream.command)
+    inside = f"{folder}/"
+    command = tuple(os.path.relpath(part, folder) if part.startswith(inside) else part for part in upstream.command)
     cwd = Path(os.path.relpath(upstream.cwd, folder)) if upstream.cwd is not None else None
     return replace(upstream, command=command, cwd=cwd)
 

@@ -40,11 +40,13 @@ from gateway.doors.access import Site
 from gateway.doors.admin import Stage
 from gateway.doors.assets import read_built
 from gateway.doors.bridge.bridge import send_body
+from gateway.doors.bridge.offers import DownloadDoor, LinkDoor, OfferRates
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.client_limits import InFlight
 from gateway.doors.dedicated import DedicatedDoor, WithFrames
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Listener
+from gateway.doors.live_views import ViewsDoor
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.revocation import Revocations
 from gateway.doors.sandbox import SandboxDoor
@@ -219,12 +221,19 @@ class Components:
             end_former=self.cluster.forwards.end_former if self.cluster is not None else None,
             other_taints=self.cluster.taints if self.cluster is not None else None,
         )
+        self.views_door = ViewsDoor(
+            self.views, admits, self._stop_view, self.cluster.views if self.cluster is not None else None
+        )
+        elsewhere, offers = self.cluster.views if self.cluster is not None else None, OfferRates()
+        self.links = LinkDoor(self.views, self.recorder, offers, elsewhere)
+        self.downloads = DownloadDoor(self.views, self.recorder, offers, elsewhere)
         self.events = Events(
             self.journal,
             self.approvals,
             self.approving.grants,
             self.approving.door,
             self.views,
+            self.views_door,
             self.notices,
             lambda: [asdict(app.card) for app in self.apps.values()],
             admits,
@@ -301,6 +310,7 @@ class Components:
             file=str(config.path),
             face=self.build_face,
             states=self.cluster.states if self.cluster is not None else None,
+            places=self.cluster.places if self.cluster is not None else None,
         )
         self.metrics.look(self.upstreams.look)
         merged_upstreams = self.merged_upstreams = MergedUpstreams(lambda: self.upstreams.proxies, admits)
@@ -351,7 +361,10 @@ class Components:
             cluster=self.cluster,
         )
         self.views.has_streams = self.streams.has_view
-        stops = (self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop)
+        stops = (
+            self.events.drain, self.views.drain, self.approvals.stop, self.accounts.absences.stop,
+            self.upstreams.hand_over,
+        )  # fmt: skip
         self.drain = GatewayDrain(self.health, self.calls, stops, self.faces, self._announce_stop)
 
     def faces(self) -> tuple[McpMount, ...]:
@@ -456,8 +469,10 @@ class Components:
             "sessions": self.mcp_sessions.count,
             "streams": self.streams.count,
             "calls": self.calls.count,
+            "upstreams": cluster.places.count,
         }
         cluster.node.lapsed.add(stop_owned)
+        cluster.node.renewed.add(self.connections.reaper.extend)
         cluster.node.joined.add(self.shared.rewrite_views)
         cluster.node.lost_views.add(drop)
         return NodeDoor(
@@ -477,6 +492,10 @@ class Components:
                 request, self.bodies, id, principal, partial(self.views.precedence.rest, principal.id)
             ),
             take_document=self.dedicated_door.take,
+            serve_upstream=self.upstreams.serve_node,
+            list_views=self.views_door.here,
+            close_view=self.views_door.close_here,
+            offers={"links": self.links.respond, "downloads": self.downloads.respond},
         )
 
     def _announce_stop(self) -> None:

@@ -29,7 +29,6 @@ from gateway.doors.admin import MetricsDoor, admin_application
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
 from gateway.doors.bridge.event_streams import EventStreams
-from gateway.doors.bridge.offers import DownloadDoor, LinkDoor, OfferRates
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import Peers, Unread
 from gateway.doors.console import ConsoleDoor, Logout
@@ -241,7 +240,6 @@ class Doors:
 
     def _build_console(self, tickets: Tickets) -> ConsoleDoor:
         parts = self._parts
-        rates = OfferRates()
         allowed = partial(may_connect, parts.apps, parts.upstreams, parts.entitlements)
         return ConsoleDoor(
             folder=parts.build_files.folder / "console",
@@ -257,8 +255,9 @@ class Doors:
             events=parts.events,
             database=parts.records,
             notices=parts.notices,
-            links=LinkDoor(parts.views, parts.recorder, rates),
-            downloads=DownloadDoor(parts.views, parts.recorder, rates),
+            links=parts.links,
+            downloads=parts.downloads,
+            views=parts.views_door,
             live=parts.live,
             logout=logout_handler(self._authentication.login, parts.accounts.jars, parts.events, self._bridge),
             connections=AccountsDoor(parts.accounts.connecting, parts.recorder, audience, allowed),

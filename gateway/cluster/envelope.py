@@ -201,6 +201,12 @@ class Receiver:
         return known
 
 
+def check_streamed(envelope: Envelope) -> None:
+    """Raise `BadEnvelope` unless it was signed for a streamed body."""
+    if envelope.body != STREAM:
+        raise BadEnvelope("its body is not a stream")
+
+
 def check_body(envelope: Envelope, body: bytes) -> None:
     """Raise `BadEnvelope` if this is not the body that was signed."""
     if envelope.body != body_digest(body):

@@ -32,6 +32,18 @@ BODIES: Final = "/bodies"
 DOCUMENTS: Final = "/documents"
 """The path of requests for a page that waits for its frame."""
 
+VIEWS: Final = "/views"
+"""The path of the question which views a person may see; the answer is JSON."""
+
+OFFERS: Final = "/offers/"
+"""The path of a person's answers about links and downloads of a view, before their kind."""
+
+CLOSED: Final = "/views/close"
+"""The path of a person's wish to close a view."""
+
+UPSTREAMS: Final = "/upstreams"
+"""The path of connections to the process of a shared upstream, whose name is the mount."""
+
 OWNER: Final = "webmcp-gateway-owner"
 """The header field with the owner that the answer `not-owner` names; empty if there is none."""
 

@@ -57,6 +57,8 @@ class ClusterNode:
         """Is called before each renewal, such as to `announce` a changed configuration."""
         self.lapsed = Watchers[[]]()
         self.joined = Watchers[[]]()
+        self.renewed = Watchers[[float]]()
+        """Is notified of each renewal: the time on this node's clock until which the lease then holds."""
         self.lost_views = Watchers[[str]]()
         self.gone = Watchers[[str]]()
         self._living: set[str] = set()
@@ -215,6 +217,7 @@ class ClusterNode:
             self._tell_lapse()
             return
         self.lease.renewed(began)
+        self.renewed.notify(began + STOP_AFTER)
         for view in renewal.lost_views:
             self.lost_views.notify(view)
 

@@ -10,7 +10,7 @@ from gateway.cluster.node import difference
 from gateway.model import Json
 from gateway.ports.nodes import Announcement, NodeRow, NodeState
 
-OWNED = ("views", "sessions", "streams", "calls")
+OWNED = ("views", "sessions", "streams", "calls", "upstreams")
 """The kinds of live objects that a node counts, in the order in which they are shown."""
 
 

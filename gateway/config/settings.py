@@ -253,6 +253,11 @@ SETTINGS: Final = (
     Setting(
         "upstreams.<name>.env", "{}", "Its variables: values, ${env:NAME} or ${file:path}; few others are inherited."
     ),
+    Setting(
+        "upstreams.<name>.replicas",
+        "one",
+        "With several nodes: `one` command for all of them, or `each` node its own. It is for a command alone.",
+    ),
     Setting("upstreams.<name>.url", "", "An MCP server by Streamable HTTP, in either era of the protocol."),
     Setting("upstreams.<name>.sse", "", "An MCP server by the older HTTP with SSE (2024-11-05)."),
     Setting("upstreams.<name>.websocket", "", "An MCP server by WebSocket: ws:// or wss://."),

@@ -51,6 +51,13 @@ class UpstreamKind(StrEnum):
     INSIDE = "server"
 
 
+class Replicas(StrEnum):
+    """The number of processes of a command if the gateway has several nodes."""
+
+    ONE = "one"
+    EACH = "each"
+
+
 REMOTE = frozenset({UpstreamKind.URL, UpstreamKind.SSE, UpstreamKind.WEBSOCKET})
 """The transports with a URL."""
 
@@ -64,7 +71,7 @@ class UpstreamSettings:
     the group of upstreams whose apps may share `/mcp`. `allow` are the permissions of `ALLOWED` for its apps. `start`
     is in seconds to the end of the handshake, `timeout` in seconds of silence, `message` in bytes of one message.
     `calls` is the limit in flight on one connection, `connections` that of connections. `access` None: every caller
-    may use it.
+    may use it. `replicas` is `ONE` for a command that all nodes share.
     """
 
     name: str
@@ -90,6 +97,7 @@ class UpstreamSettings:
     calls: int = 256
     connections: int = 16
     access: AccessRule | None = None
+    replicas: Replicas = Replicas.EACH
 
     def includes(self, tool: str) -> bool:
         """Return whether `include` and `exclude` admit the tool `tool`."""
@@ -108,7 +116,7 @@ def read_upstream(
     access: Callable[[], AccessRule | None],
 ) -> UpstreamSettings:
     """Read the upstream `name`; `policy` loads its policy file, `access` reads who may use it."""
-    for key in (*UpstreamKind, "cwd", "env", "policy", "include"):
+    for key in (*UpstreamKind, "cwd", "env", "policy", "include", "replicas"):
         section.get(key)  # known keys whatever other errors there are
     kinds = [kind for kind in UpstreamKind if kind in section]
     if len(kinds) != 1:
@@ -141,6 +149,7 @@ def read_upstream(
         calls=section.integer("calls", 256, minimum=1),
         connections=section.integer("connections", 16, minimum=1),
         access=access(),
+        replicas=_replicas(section, kind),
     )
 
 
@@ -246,6 +255,19 @@ def _cwd(section: Section, kind: UpstreamKind, folder: Path) -> Path | None:
     if not place.is_dir():
         section.problem(f"there is no folder {place}", "cwd")
     return place if kind is UpstreamKind.COMMAND else None
+
+
+def _replicas(section: Section, kind: UpstreamKind) -> Replicas:
+    if "replicas" not in section:
+        return Replicas.ONE if kind is UpstreamKind.COMMAND else Replicas.EACH
+    if kind is not UpstreamKind.COMMAND:
+        section.problem("is for a command alone: each node connects to any other upstream by itself", "replicas")
+    text = section.text("replicas")
+    if text not in set(Replicas):
+        if text:  # else another mistake is reported
+            section.problem(f"write {Replicas.ONE}, one process for all nodes, or {Replicas.EACH}", "replicas")
+        return Replicas.ONE
+    return Replicas(text)
 
 
 def _env(section: Section, kind: UpstreamKind, folder: Path, environ: Mapping[str, str]) -> Mapping[str, Secret]:

@@ -26,7 +26,9 @@ from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.host_pages import HOST
+from gateway.doors.live_views import ViewsDoor
 from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refusal_response, state_refusal
+from gateway.errors import Refusal
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.records import Filter, Records, StoredRecord
@@ -100,6 +102,7 @@ class ConsoleDoor:
         notices: Notices,
         links: LinkDoor,
         downloads: DownloadDoor,
+        views: ViewsDoor,
         live: bool,
         logout: Logout,
         connections: AccountsDoor,
@@ -129,6 +132,7 @@ class ConsoleDoor:
         self._notices = notices
         self._links = links
         self._downloads = downloads
+        self._views = views
         self._live = live
         self._logout = logout
         self._connections = connections
@@ -149,6 +153,7 @@ class ConsoleDoor:
                 web.get("/api/audit", self._audit),
                 web.get("/api/apps/{id}/advice", self._advise),
                 web.get("/api/nodes", self._list_nodes),
+                web.post("/api/views/{id}/close", self._changing(self._close_view)),
                 *self._approvals.routes(self._changing),
                 *self._keys_door.routes(self._changing),
                 web.post("/api/logout", self._changing(self._log_out)),
@@ -261,6 +266,14 @@ class ConsoleDoor:
         if self._nodes is None:
             return refusal_response(404, "not-found", "This gateway is one process.")
         return fresh(await self._nodes())
+
+    async def _close_view(self, request: web.Request) -> web.Response:
+        """Close a view that the caller may see, at whichever node it is."""
+        try:
+            closed = await self._views.close(request[PRINCIPAL], request.match_info["id"])
+        except Refusal as refusal:
+            return refusal_response(refusal.status, refusal.reason, refusal.detail)
+        return fresh({}) if closed else refusal_response(404, "unknown-view", "There is no such view any more.")
 
     async def _visible_records(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[StoredRecord]:
         """Return the records that the caller may see; without `audit:read`, their own among the newest ones."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -14,14 +13,14 @@ from gateway.bounds import Area, Bound, Shares
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.config import Notice, NoticeKind, Notices
 from gateway.doors.approvals import ApprovalDoor
-from gateway.doors.authorization import Lines, sees_view
+from gateway.doors.authorization import Lines
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.live_views import EVERY, ViewsDoor
 from gateway.doors.responses import refusal_response
 from gateway.event_stream import UNBUFFERED
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
 from gateway.ports.approvals import Approvals, Grants
-from gateway.ports.views import LiveView
 from gateway.stores.journal import FOLLOWER_LINES, Follower, Journal
 from gateway.views.registry import Views
 
@@ -63,6 +62,7 @@ class Events:
         grants: Grants,
         door: ApprovalDoor,
         views: Views,
+        views_door: ViewsDoor,
         notices: Notices,
         apps: Callable[[], list[Json]],
         admits: Admits = admit_all,
@@ -74,6 +74,7 @@ class Events:
         self._grants = grants
         self._door = door
         self._views = views
+        self._views_door = views_door
         self._notices = notices
         self._open: set[_Changes] = set()
         self._places = Shares(EACH, IN_ALL)
@@ -137,16 +138,32 @@ class Events:
         while not changes.ended and (expires is None or time.time() < expires):
             if (learning := self._views.learn(changes.principal)) is not None:  # its views at other processes
                 await learning
+            if (others := await self._views_door.read_elsewhere(changes.principal)) != changes.others:
+                changes.others = others
+                changes.mark("views")
             for what in changes.take():
-                await stream.write(_event(what, plain_json(self._whole(what, changes.principal))))
-            try:
-                async with asyncio.timeout(HEARTBEAT):
-                    await changes.wake.wait()
-            except TimeoutError:
-                self._approvals.sweep()
-                await stream.write(b": alive\n\n")
+                await stream.write(_event(what, plain_json(self._whole(what, changes))))
+            if await self._wait(changes):
+                continue
+            self._approvals.sweep()
+            await stream.write(b": alive\n\n")
 
-    def _whole(self, what: str, principal: Principal) -> list[Json]:
+    async def _wait(self, changes: _Changes) -> bool:
+        """Wait for a change, or until other nodes are asked again; return False when a heartbeat is due."""
+        silent = self._views_door.elsewhere is None
+        try:
+            async with asyncio.timeout(HEARTBEAT if silent else EVERY):
+                await changes.wake.wait()
+        except TimeoutError:
+            changes.waited += HEARTBEAT if silent else EVERY
+            if changes.waited < HEARTBEAT:
+                return True
+            changes.waited = 0.0
+            return False
+        return True
+
+    def _whole(self, what: str, changes: _Changes) -> list[Json]:
+        principal = changes.principal
         if what == "approvals":
             return self._door.open_questions(principal)
         if what == "grants":
@@ -155,7 +172,7 @@ class Events:
             return [app for app in self._apps() if isinstance(app, dict) and self._offers(str(app["id"]), principal)]
         if what == "problems":
             return problems(self._notices, principal, self._admits)
-        return [_view_json(view) for view in self._views.live_for(partial(sees_view, principal, admits=self._admits))]
+        return self._views_door.all(principal, changes.others)
 
     def _offers(self, app: str, principal: Principal) -> bool:
         return principal.may("bridge", app) and self._admits(principal, app)
@@ -183,6 +200,10 @@ class _Changes:
         self.lines = lines
         self.wake = asyncio.Event()
         self.ended = False
+        self.others: list[dict[str, Any]] = []
+        """The views of other nodes as these listed them last."""
+        self.waited = 0.0
+        """Seconds since the last heartbeat."""
         self._kinds = {"approvals", "grants", "problems", "views"}
 
     def mark(self, what: str) -> None:
@@ -230,22 +251,3 @@ def notice_json(notice: Notice) -> dict[str, Json]:
     problem = notice.problem
     place: dict[str, Json] = {"file": problem.file, "line": problem.line, "column": problem.column}
     return {"kind": notice.kind, **place, "message": problem.message}
-
-
-def _view_json(view: LiveView) -> dict[str, Json]:
-    return {
-        "id": view.id,
-        "app": view.app,
-        "opened": view.opened_at,
-        "tools": [
-            {
-                "name": tool.name,
-                "page_name": tool.page_name,
-                "title": tool.title,
-                "description": tool.description,
-                "input_schema": dict(tool.input_schema),
-                "annotations": dict(tool.annotations),
-            }
-            for tool in view.tools
-        ],
-    }

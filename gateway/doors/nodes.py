@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.cluster.envelope import HEADER, BadEnvelope, Envelope, Receiver, check_body
+from gateway.cluster.envelope import HEADER, BadEnvelope, Envelope, Receiver, check_body, check_streamed
 from gateway.cluster.forwards import Forwards
 from gateway.cluster.ids import ObjectKind
 from gateway.cluster.messages import (
     BODIES,
     CALLS,
+    CLOSED,
     DOCUMENTS,
     FORMER,
     LARGEST,
     MOVED,
     NOT_OWNER,
+    OFFERS,
     OWNER,
     PING,
     TAINTS,
+    UPSTREAMS,
+    VIEWS,
     Broken,
     Pong,
     RemoteCall,
@@ -44,6 +48,7 @@ from gateway.cluster.taints import ClusterTaints
 from gateway.doors.revocation import Revocations
 from gateway.errors import Refusal
 from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.mcp.elsewhere import LocalCatalog, named_object, run_here
 from gateway.model import Principal, Visit
 from gateway.ports.views import StoredTaint
@@ -64,6 +69,13 @@ class Mount(Protocol):
     ) -> web.StreamResponse | None: ...
 
 
+Begin = Callable[[], Awaitable[Callable[[bytes], Awaitable[None]]]]
+"""Begins an answer, and returns the function that writes it."""
+
+ServeUpstream = Callable[[str, AsyncIterator[bytes], Begin], Awaitable[int | None]]
+"""Serves the process of an upstream by its name to the node that sends the chunks; returns the status of a refusal."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDoor:
     """The handlers of requests of other nodes.
@@ -72,7 +84,9 @@ class NodeDoor:
     ends one and returns its taint; `end_former` ends the one that a proof names, of a caller and app. `admits` returns
     whether a caller may use the app or upstream of that name. `known_taints` are those that other nodes are told.
     `send_body` sends a body that waits for a caller, `take_document` returns a page by its secret and its host.
-    `redis` returns why Redis cannot be used.
+    `redis` returns why Redis cannot be used. `serve_upstream` serves the process of a shared upstream.
+    `list_views` returns the views here that a person may see, `close_view` closes one of these.
+    `offers` answer a person's requests about links and downloads of a view here, by their kind.
     """
 
     node: ClusterNode
@@ -89,6 +103,10 @@ class NodeDoor:
     redis: Callable[[], str | None]
     send_body: Callable[[web.Request, str, Principal], Awaitable[web.StreamResponse | None]]
     take_document: Callable[[str, str], tuple[str, str] | None]
+    serve_upstream: ServeUpstream
+    list_views: Callable[[Principal], list[dict[str, Any]]]
+    close_view: Callable[[Principal, str], bool]
+    offers: Mapping[str, Callable[[object, Principal], Awaitable[web.Response]]]
     running: set[asyncio.Task[object]] = field(default_factory=set)
     """The tasks of requests that are not answered yet, but for streams without an end."""
 
@@ -102,6 +120,10 @@ class NodeDoor:
         app.router.add_post(TAINTS, self._taints)
         app.router.add_post(BODIES, self._body)
         app.router.add_post(DOCUMENTS, self._document)
+        app.router.add_post(UPSTREAMS, self._upstream)
+        app.router.add_post(VIEWS, self._list_views)
+        app.router.add_post(CLOSED, self._close_view)
+        app.router.add_post(f"{OFFERS}{{kind}}", self._offer)
         for path in ("/mcp", "/mcp/{name}"):
             app.router.add_route("*", path, self._session)
         return app
@@ -110,7 +132,7 @@ class NodeDoor:
     async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Keep the task of a request in `running`."""
         task = asyncio.current_task()
-        if request.method == "GET" or task is None:
+        if request.method == "GET" or request.path == UPSTREAMS or task is None:
             return await handler(request)
         self.running.add(task)
         try:
@@ -214,6 +236,51 @@ class NodeDoor:
             return web.Response(status=404)
         return web.Response(body=encode_texts(*page), content_type="application/msgpack")
 
+    async def _upstream(self, request: web.Request) -> web.StreamResponse:
+        """Carry messages between the other node and the process of a shared upstream that runs here."""
+        envelope = self._read(request, None)
+        if envelope is None:
+            return web.Response(status=403)
+        if self.node.left or not self.node.lease.holds:
+            return web.Response(status=NOT_OWNER, headers={OWNER: ""})
+        answer = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+
+        async def begin() -> Callable[[bytes], Awaitable[None]]:
+            await answer.prepare(request)
+            return answer.write
+
+        status = await self.serve_upstream(envelope.mount, request.content.iter_any(), begin)
+        return web.Response(status=status) if status is not None else answer
+
+    async def _list_views(self, request: web.Request) -> web.Response:
+        """Return the views here that a person may see."""
+        envelope = self._read(request, await request.read())
+        if envelope is None or not self.revocations.accepts(principal := envelope.caller.principal()):
+            return web.Response(status=403)
+        return web.Response(text=plain_json(self.list_views(principal)), content_type="application/json")
+
+    async def _close_view(self, request: web.Request) -> web.Response:
+        """Close a view that a person may see."""
+        body = await request.read()
+        envelope = self._read(request, body)
+        if envelope is None or not self.revocations.accepts(principal := envelope.caller.principal()):
+            return web.Response(status=403)
+        return web.Response(status=204 if self.close_view(principal, body.decode("utf-8", "replace")) else 404)
+
+    async def _offer(self, request: web.Request) -> web.Response:
+        """Answer a person's request about a link or a download of a view here."""
+        body = await request.read()
+        envelope, answer = self._read(request, body), self.offers.get(request.match_info["kind"])
+        if envelope is None or answer is None:
+            return web.Response(status=403)
+        principal = envelope.caller.principal()
+        if not principal.may("bridge") or not self.revocations.accepts(principal):
+            return web.Response(status=403)
+        try:
+            return await answer(parse_json(body.decode("utf-8", "surrogatepass")), principal)
+        except ValueError:
+            return web.Response(status=403)
+
     async def _session(self, request: web.Request) -> web.StreamResponse:
         """Answer a request for a session of a client that this node runs."""
         body = await request.read()
@@ -240,13 +307,16 @@ class NodeDoor:
             return web.Response(status=403)
         return envelope, principal, mount
 
-    def _read(self, request: web.Request, body: bytes) -> Envelope | None:
-        """Return the envelope of a request; None if it is refused."""
+    def _read(self, request: web.Request, body: bytes | None) -> Envelope | None:
+        """Return the envelope of a request; None if it is refused. `body` is None for a streamed one."""
         try:
             envelope = self.receiver.open(
                 request.headers.get(HEADER, ""), request.method, request.path_qs, request.headers
             )
-            check_body(envelope, body)
+            if body is None:
+                check_streamed(envelope)
+            else:
+                check_body(envelope, body)
         except BadEnvelope as error:
             log.warning("a request of another node is refused: %s", error)
             return None

@@ -125,6 +125,18 @@ class ViewOwners(Protocol):
         ...
 
 
+class UpstreamOwners(Protocol):
+    """The nodes that run the processes of shared upstreams. Methods raise OSError."""
+
+    async def claim(self, upstream: str, incarnation: str) -> str:
+        """Make this node the owner, unless the node that is lives; return the owner."""
+        ...
+
+    async def release(self, upstream: str, incarnation: str) -> None:
+        """Leave the upstream to any other node, if this one is the owner."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
     """The head of another node's answer, and the chunks of its body."""

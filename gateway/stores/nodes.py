@@ -12,7 +12,7 @@ from gateway.crypto import SigningKeys
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json, sorted_json
 from gateway.ports.nodes import Announcement, NameTaken, NodeRow, Renewal, ViewOwner
-from gateway.stores.schema import NODES, VIEW_OWNERS
+from gateway.stores.schema import NODES, UPSTREAM_OWNERS, VIEW_OWNERS
 from gateway.stores.sql import Database, as_whole, insert, whole
 
 ENDS_AFTER: Final = 10.0
@@ -185,3 +185,35 @@ class DatabaseViewOwners:
         await connection.execute(insert(connection, VIEW_OWNERS).values(row).on_conflict_do_nothing())
         query = select(VIEW_OWNERS).where(VIEW_OWNERS.c.view == view).with_for_update()
         return (await connection.execute(query)).one()
+
+
+class DatabaseUpstreamOwners:
+    """The port `UpstreamOwners`. A claim lasts as long as the owner's lease, whose end its processes do not outlive."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @as_whole
+    async def claim(self, upstream: str, incarnation: str) -> str:
+        """Make this node the owner, unless the node that is lives; return the owner."""
+        table = UPSTREAM_OWNERS.c
+        async with self._database.connect() as connection:
+            mine = {"upstream": upstream, "owner": incarnation}
+            await connection.execute(insert(connection, UPSTREAM_OWNERS).values(mine).on_conflict_do_nothing())
+            query = select(table.owner).where(table.upstream == upstream).with_for_update()
+            owner = str((await connection.execute(query)).scalar_one())
+            lives = select(NODES.c.name).where(NODES.c.incarnation == owner, NOW - NODES.c.renewed < ENDS_AFTER)
+            if owner != incarnation and (await connection.execute(lives)).first() is None:
+                change = update(UPSTREAM_OWNERS).where(table.upstream == upstream).values(owner=incarnation)
+                await connection.execute(change)
+                owner = incarnation
+            await connection.commit()
+        return owner
+
+    @as_whole
+    async def release(self, upstream: str, incarnation: str) -> None:
+        """Leave the upstream to any other node, if this one is the owner."""
+        mine = (UPSTREAM_OWNERS.c.upstream == upstream, UPSTREAM_OWNERS.c.owner == incarnation)
+        async with self._database.connect() as connection:
+            await connection.execute(delete(UPSTREAM_OWNERS).where(*mine))
+            await connection.commit()

@@ -409,6 +409,14 @@ VIEW_OWNERS: Final = Table(
 more, whose key is the view with the node. A notice is deleted when that node has received it.
 """
 
+UPSTREAM_OWNERS: Final = Table(
+    "upstream_owners",
+    METADATA,
+    Column("upstream", String, primary_key=True),
+    Column("owner", String, nullable=False),
+)
+"""The nodes that run the processes of upstreams of which there is one for all nodes."""
+
 COOKIE_JARS: Final = Table(
     "cookie_jars",
     METADATA,
@@ -536,6 +544,7 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(NODES, VIEW_OWNERS),
     _add(NODES.c.owns),
     _create(COOKIE_JARS),
+    _create(UPSTREAM_OWNERS),
 )
 """The migration from each version n to n + 1, beginning with an empty database.
 

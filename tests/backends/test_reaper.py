@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.reaper import Reaper
+from gateway.backends.reaper import Reaper, lease_clock
 from tests.cli.test_serve import process, ready, wait_exit, write
 from tests.world import free_port
 
@@ -103,3 +103,28 @@ async def test_what_was_forgotten_is_left_alone(tmp_path: Path) -> None:
     with suppress(ProcessLookupError):
         os.killpg(pids[0], signal.SIGKILL)
     started.wait(30)
+
+
+async def test_a_leased_process_ends_with_the_lease(tmp_path: Path) -> None:
+    """An extended lease keeps it; the end of the lease kills it with its child, and no other process."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    reaper = Reaper()
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        reaper.extend(lease_clock() + 3600)
+        for name, leased in (("leased.json", True), ("free.json", False)):
+            command = [sys.executable, str(tmp_path / "stubborn.py"), str(tmp_path / name)]
+            started.append(subprocess.Popen(command, start_new_session=True))
+            reaper.watch(started[-1].pid, leased=leased)
+        kept, others = [await read_pids(tmp_path / name) for name in ("leased.json", "free.json")]
+        reaper.extend(lease_clock() + 1800)
+        await asyncio.sleep(0.5)
+        assert all(map(is_running, [*kept, *others]))
+        reaper.extend(lease_clock())
+        await wait_gone(kept)
+        assert all(map(is_running, others))
+    finally:
+        reaper.close()
+        for one in started:
+            one.kill()
+            one.wait()

@@ -9,7 +9,7 @@ import hmac
 import json
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -213,9 +213,11 @@ class Cluster:
         reading = asyncio.create_task(self._read(node, started))
         self._reading.append(reading)
         if wait:
-            async with asyncio.timeout(90):
-                await started.wait()
-            assert process.returncode is None, "".join(node.lines)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(300):
+                    await started.wait()
+            ready = started.is_set() and process.returncode is None
+            assert ready, f"{name} did not start: {''.join(node.lines)}"
         return node
 
     _reading: list[asyncio.Task[None]] = field(default_factory=list)

@@ -22,7 +22,7 @@ CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}
 
 _writing = threading.Lock()
 _waiting: dict[str, tuple[threading.Event, dict[str, Any]]] = {}
-_count = 0
+_calls: list[str] = []
 
 
 def write(message: dict[str, Any]) -> None:
@@ -34,7 +34,6 @@ def write(message: dict[str, Any]) -> None:
 
 def run_tool(name: str, arguments: dict[str, Any], token: Any) -> dict[str, Any]:
     """Return the structured result of a tool."""
-    global _count
     if name == "ask":
         id = f"question-{os.urandom(4).hex()}"
         answered, box = _waiting[id] = (threading.Event(), {})
@@ -51,8 +50,8 @@ def run_tool(name: str, arguments: dict[str, Any], token: Any) -> dict[str, Any]
         write({"method": "notifications/tools/list_changed"})
         for uri in _followed:
             write({"method": "notifications/resources/updated", "params": {"uri": uri}})
-    _count += 1
-    return {"pid": os.getpid(), "count": _count}
+    _calls.append(name)
+    return {"pid": os.getpid(), "count": len(_calls)}
 
 
 _followed: set[str] = set()

@@ -12,11 +12,28 @@ from typing import Any
 import aiohttp
 from msgspec.structs import replace
 
-from gateway.cluster.envelope import HEADER, Envelope, ForwardedCaller, body_digest, fields_digest, seal
+from gateway.cluster.envelope import HEADER, STREAM, Envelope, ForwardedCaller, body_digest, fields_digest, seal
 from gateway.cluster.ids import ObjectIds, ObjectKind
-from gateway.cluster.messages import CALLS, NOT_OWNER, OWNER, RemoteCall, encode_call
+from gateway.cluster.messages import (
+    BODIES,
+    CALLS,
+    DOCUMENTS,
+    FORMER,
+    MOVED,
+    NOT_OWNER,
+    OWNER,
+    PING,
+    TAINTS,
+    UPSTREAMS,
+    AboutTaint,
+    RemoteCall,
+    encode_call,
+    encode_texts,
+    write_about,
+)
 from gateway.crypto import SigningKeys
 from gateway.model import LOCAL, Secret
+from gateway.ports.views import TaintGroup
 from gateway.stores.nodes import DatabaseNodes
 from gateway.stores.sealing import GivenKeys, KeyRing
 from gateway.stores.sql import Database
@@ -53,7 +70,7 @@ async def test_attacks_on_the_listener(tmp_path: Path, database: str) -> None:
             connector=aiohttp.UnixConnector(str(path)), skip_auto_headers=("accept",)
         ) as raw:
 
-            def made(body: bytes, **changes: Any) -> Envelope:
+            def made(body: bytes, /, **changes: Any) -> Envelope:
                 envelope = Envelope(
                     sender="an-attacker", receiver=receiver, mount="page", method="POST", target=CALLS,
                     caller=ForwardedCaller.of(LOCAL), authenticated=time.time(), capabilities=("app",),
@@ -99,6 +116,40 @@ async def test_attacks_on_the_listener(tmp_path: Path, database: str) -> None:
             assert nodes.arrived == ["GET /api/attack"]
             assert (await send(body, good))[0] == 403
             assert nodes.arrived == ["GET /api/attack"]
+
+            about = AboutTaint((LOCAL.id, "page"), TaintGroup.LAUNCHED, None)
+            for target, body, status in (
+                (TAINTS, write_about(about), 204),
+                (FORMER, page.proof().encode(), 204),
+                (BODIES, b"no-such-body", 404),
+                (DOCUMENTS, encode_texts("no-such-page", "page.example"), 404),
+                (MOVED, page.view.encode(), 409),
+                (PING, b"", 200),
+                (UPSTREAMS, b"", 404),
+            ):
+                streamed = {"body": STREAM} if target == UPSTREAMS else {}
+                refused = {
+                    "unsigned": await send(body, "", target),
+                    "forged": await send(body, seal(made(body, target=target, **streamed), foreign), target),
+                    "redirected": await send(
+                        body, seal(made(body, target=target, receiver="b" * 12, **streamed), FORWARD), target
+                    ),
+                    "stale": await send(
+                        body, seal(made(body, target=target, time=time.time() - 60, **streamed), FORWARD), target
+                    ),
+                    "late": await send(
+                        body, seal(made(body, target=target, deadline=time.time() - 1, **streamed), FORWARD), target
+                    ),
+                    "altered": await send(body + b"x", seal(made(body, target=target), FORWARD), target),
+                    "streamed, or not": await send(
+                        body, seal(made(body, target=target, **({} if streamed else {"body": STREAM})), FORWARD), target
+                    ),
+                    "for another path": await send(body, seal(made(body, **streamed), FORWARD), target),
+                }
+                assert {name: one for name, (one, _) in refused.items() if one != 403} == {}, target
+                good = seal(made(body, target=target, **streamed), FORWARD)
+                assert (await send(body, good, target))[0] == status, target
+                assert (await send(body, good, target))[0] == 403, target
 
             ids = ObjectIds(RING.derive("cluster ids"), lambda: "elsewhere-12", lambda size: b"r" * size)
             strange = ids.new(ObjectKind.VIEW)

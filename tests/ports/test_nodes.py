@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from gateway.crypto import SigningKeys
 from gateway.ports.nodes import Announcement, NameTaken, NodeStore, ViewOwner
-from gateway.stores.nodes import DatabaseNodes, DatabaseViewOwners
+from gateway.stores.nodes import DatabaseNodes, DatabaseUpstreamOwners, DatabaseViewOwners
 from gateway.stores.sql import Database
 from tests.cluster.virtual import MemoryNodes, Time
 from tests.postgresql import postgresql, programs
@@ -46,6 +46,7 @@ async def database(url: str) -> AsyncIterator[Database]:
         async with opened.connect() as connection:
             await connection.execute(text("DELETE FROM nodes"))
             await connection.execute(text("DELETE FROM view_owners"))
+            await connection.execute(text("DELETE FROM upstream_owners"))
             await connection.commit()
 
 
@@ -159,3 +160,22 @@ async def test_many_take_a_view_at_once(database: Database) -> None:
     found = await owners.find("view")
     assert found is not None
     assert found.epoch == 8
+
+
+async def test_one_living_node_owns_an_upstream(database: Database) -> None:
+    """The first claim holds until that node's lease has ended, or it releases the upstream; claims may coincide."""
+    nodes, owners = DatabaseNodes(database, KEYS), DatabaseUpstreamOwners(database)
+    for announced in (A, B):
+        await nodes.join(announced)
+    names = [one.incarnation for one in (A, B) for _ in range(4)]
+    claimed = await asyncio.gather(*(owners.claim("budget", name) for name in names))
+    assert len(set(claimed)) == 1
+    first = claimed[0]
+    other = next(one.incarnation for one in (A, B) if one.incarnation != first)
+    await owners.release("budget", other)
+    assert await owners.claim("budget", other) == first
+    await owners.release("budget", first)
+    assert await owners.claim("budget", other) == other
+    await nodes.leave(other)
+    assert await owners.claim("budget", first) == first
+    assert await owners.claim("another", other) == other

@@ -76,6 +76,11 @@ export class Api {
     return (await (await this.send("api/nodes", {})).json()) as Nodes;
   }
 
+  /** Close a view, at whichever node it is. */
+  async closeView(view: string): Promise<void> {
+    await this.postJson(`api/views/${encodeURIComponent(view)}/close`, {});
+  }
+
   async connections(): Promise<Accounts> {
     return (await (await this.send("api/connections", {})).json()) as Accounts;
   }

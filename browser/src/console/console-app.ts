@@ -105,7 +105,7 @@ export class ConsoleApp extends LitElement {
       ${store.state && store.link === "lost" ? this.banner(store) : nothing}
       ${store.notices.length ? html`<gateway-problems .problems=${store.notices}></gateway-problems>` : nothing}
       <div class="quiet" role="alert">${this.news}</div>
-      ${route.page === "nodes" ? html`<gateway-nodes .api=${store.api}></gateway-nodes>` : route.page === "advice" ? this.advice(store, route.app) : route.page === "connections" ? this.connections(store, route) : route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noAppPage(store)}`;
+      ${route.page === "nodes" ? html`<gateway-nodes .api=${store.api} .views=${store.liveViews}></gateway-nodes>` : route.page === "advice" ? this.advice(store, route.app) : route.page === "connections" ? this.connections(store, route) : route.page === "approval" ? this.approval(store, route.id) : app ? this.main(store, app) : this.noAppPage(store)}`;
   }
 
   private main(store: Store, app: AppInfo): TemplateResult {

@@ -1,15 +1,15 @@
-/** The nodes of a gateway of several: leases, versions, what each owns, what differs, and which one answered. */
+/** The nodes of a gateway of several: leases, versions, what each owns, what differs, which one answered, and the views of all. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import type { Api } from "./api";
 import { visibleLine } from "./format";
 import { base, buttons, narrowPage } from "./styles";
-import type { GatewayNode, Nodes } from "./types";
+import type { GatewayNode, LiveView, Nodes } from "./types";
 
 /** Milliseconds between two readings: a lease is renewed every 2 s. */
 const EVERY = 4000;
 
-const OWNED = ["views", "sessions", "streams", "calls"] as const;
+const OWNED = ["views", "sessions", "streams", "calls", "upstreams"] as const;
 
 @customElement("gateway-nodes")
 export class NodesPage extends LitElement {
@@ -31,7 +31,7 @@ export class NodesPage extends LitElement {
       }
       th,
       td {
-        padding: 9px 14px;
+        padding: 9px 10px;
         text-align: left;
         vertical-align: top;
         border-top: 1px solid var(--line);
@@ -63,6 +63,7 @@ export class NodesPage extends LitElement {
   ];
 
   @property({ attribute: false }) api!: Api;
+  @property({ attribute: false }) views: readonly LiveView[] = [];
 
   @state() private found: Nodes | undefined;
   @state() private problem = "";
@@ -85,8 +86,51 @@ export class NodesPage extends LitElement {
       <h1>Nodes of this gateway</h1>
       <p class="bad" role="alert">${this.problem}</p>
       ${found ? this.table(found) : this.problem ? nothing : html`<p role="status" class="muted">Asking the nodes…</p>`}
+      ${this.views.length > 0 ? this.viewTable() : nothing}
       <a class="button bare" href="#/">Back to the apps</a>
     </main>`;
+  }
+
+  private viewTable(): TemplateResult {
+    return html`<h2>Open views</h2>
+      <section class="card">
+        <table data-testid="views">
+          <thead>
+            <tr>
+              <th scope="col">App</th>
+              <th scope="col">Node</th>
+              <th scope="col">Opened</th>
+              <th scope="col">Tools</th>
+              <th scope="col"></th>
+            </tr>
+          </thead>
+          <tbody>
+            ${this.views.map((view) => this.viewRow(view))}
+          </tbody>
+        </table>
+      </section>`;
+  }
+
+  private viewRow(view: LiveView): TemplateResult {
+    const { tools } = view;
+    return html`<tr>
+      <th scope="row" title=${view.id}>${view.app}</th>
+      <td>${view.node ?? ""}</td>
+      <td>${new Date(view.opened * 1000).toLocaleTimeString()}</td>
+      <td>
+        ${tools.length === 0 ? "none" : html`<details><summary>${tools.length}</summary>${tools.map((tool) => html`<p><code>${visibleLine(tool.page_name)}</code> ${visibleLine(tool.description)}</p>`)}</details>`}
+      </td>
+      <td><button class="button" aria-label="Close the view of ${view.app} at ${view.node ?? "this node"}" @click=${() => void this.close(view)}>Close</button></td>
+    </tr>`;
+  }
+
+  private async close(view: LiveView): Promise<void> {
+    try {
+      await this.api.closeView(view.id);
+      this.problem = "";
+    } catch (error) {
+      this.problem = error instanceof Error ? error.message : String(error);
+    }
   }
 
   private table({ here, nodes, differing, redis }: Nodes): TemplateResult {

@@ -124,6 +124,8 @@ export interface LiveView {
   app: string;
   opened: number;
   tools: ViewTool[];
+  /** The name of the node that has it; missing for a gateway of one process. */
+  node?: string | null;
 }
 
 /** One line of the record; an exchange has an intent and an outcome with the same `id`. `time` is in seconds. */

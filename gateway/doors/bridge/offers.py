@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import fresh, json_of, refusal_response
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.record import Record, Recorder
+from gateway.jsontext.writing import plain_json
 from gateway.model import Door, Effect, Json, Principal
 from gateway.policy import decide_link
 from gateway.ports.approvals import ApprovalState
@@ -90,24 +91,63 @@ class OfferRates:
             raise Refusal(Reason.RATE_LIMITED, detail)
 
 
-class LinkDoor:
-    """Decides on links. A view has one question at a time, which is stored here until its answer."""
+class OffersElsewhere(Protocol):
+    """The offers of views at other nodes: `gateway.cluster.views`."""
 
-    def __init__(self, views: Views, recorder: Recorder, rates: OfferRates) -> None:
+    async def offer(self, kind: str, view: str, body: bytes, principal: Principal) -> tuple[int, bytes] | None:
+        """Return status and JSON of the node that has a view; None if that is this one, or none. Raises `Refusal`."""
+        ...
+
+
+async def _answer_elsewhere(
+    elsewhere: OffersElsewhere | None, kind: str, view: str, body: object, principal: Principal
+) -> web.Response | None:
+    """Return the answer of the node that has a view; None if that is this one, or none."""
+    if elsewhere is None:
+        return None
+    try:
+        answer = await elsewhere.offer(kind, view, plain_json(body).encode("utf-8", "surrogatepass"), principal)
+    except Refusal as refusal:
+        return refusal_response(refusal.status, refusal.reason, refusal.detail)
+    if answer is None:
+        return None
+    headers = {"cache-control": "no-store"}
+    return web.Response(status=answer[0], body=answer[1], content_type="application/json", headers=headers)
+
+
+class LinkDoor:
+    """Decides on links. A view has one question at a time, which is stored here until its answer.
+
+    `elsewhere` is None for a gateway of one process.
+    """
+
+    def __init__(
+        self, views: Views, recorder: Recorder, rates: OfferRates, elsewhere: OffersElsewhere | None = None
+    ) -> None:
         self._views = views
         self._recorder = recorder
         self._rates = rates
+        self._elsewhere = elsewhere
         self._open: dict[str, _OpenOffer] = {}
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle `{view, url}`, then `{view, url, answered}` if the first decision was `ask`. Raises ValueError."""
-        wish = _wish(await json_of(request))
+        body = await json_of(request)
+        if (wish := _wish(body)) is not None:
+            answer = await _answer_elsewhere(self._elsewhere, "links", wish.view, body, request[PRINCIPAL])
+            if answer is not None:
+                return answer
+        return await self.respond(body, request[PRINCIPAL])
+
+    async def respond(self, body: object, principal: Principal) -> web.Response:
+        """Return the answer to a request about a view of this node."""
+        wish = _wish(body)
         if wish is None:
             return refusal_response(
                 400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out."
             )
         try:
-            answer = await self.decide(wish, request[PRINCIPAL])
+            answer = await self.decide(wish, principal)
         except Refusal as refusal:
             return refusal_response(STATUS[refusal.reason], refusal.reason, refusal.detail)
         return fresh(answer)
@@ -199,21 +239,36 @@ class DownloadOffer:
 
 
 class DownloadDoor:
-    """Records the offer and the answer, before the console saves anything."""
+    """Records the offer and the answer, before the console saves anything.
 
-    def __init__(self, views: Views, recorder: Recorder, rates: OfferRates) -> None:
+    `elsewhere` is None for a gateway of one process.
+    """
+
+    def __init__(
+        self, views: Views, recorder: Recorder, rates: OfferRates, elsewhere: OffersElsewhere | None = None
+    ) -> None:
         self._views = views
         self._recorder = recorder
         self._rates = rates
+        self._elsewhere = elsewhere
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle `{view, files: [{name, size}], answered}`. Raises ValueError."""
-        offer = _offer(await json_of(request))
+        body = await json_of(request)
+        if (offer := _offer(body)) is not None:
+            answer = await _answer_elsewhere(self._elsewhere, "downloads", offer.view, body, request[PRINCIPAL])
+            if answer is not None:
+                return answer
+        return await self.respond(body, request[PRINCIPAL])
+
+    async def respond(self, body: object, principal: Principal) -> web.Response:
+        """Return the answer to a request about a view of this node."""
+        offer = _offer(body)
         if offer is None:
             expected = f"view: a text; files: 1 to {_MOST} of name and size; answered: true or false."
             return refusal_response(400, "bad-request", expected)
         try:
-            await self._record(offer, request[PRINCIPAL])
+            await self._record(offer, principal)
         except Refusal as refusal:
             return refusal_response(STATUS[refusal.reason], refusal.reason, refusal.detail)
         return web.json_response({"recorded": True}, headers={"cache-control": "no-store"})

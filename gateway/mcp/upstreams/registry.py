@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from gateway.backends.connect import Connections
 from gateway.bounds import Shares
 from gateway.config import Notice, NoticeKind, Notices, same_connection, same_upstream
 from gateway.config import UpstreamSettings as Spec
-from gateway.errors import Problem
+from gateway.errors import Problem, Refusal
 from gateway.exchange.authenticate import Authenticator, MissingAccounts
 from gateway.exchange.record import Recorder
 from gateway.exchange.tool_calls import ToolCalls
@@ -34,6 +36,11 @@ from gateway.model import Caller, Door, Initiator, Principal
 from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
 
+if TYPE_CHECKING:
+    from gateway.cluster.places import UpstreamPlaces
+
+Begin = Callable[[], Awaitable[Callable[[bytes], Awaitable[None]]]]
+
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="upstreams")
 """The principal of the gateway's own requests to upstreams."""
 
@@ -54,7 +61,8 @@ class Upstreams:
     `face` makes the mount of one, behind its proxy; `tasks` is entered while they run. `asking` defines which clients
     may send their person to a page; `room` limits the bytes of their calls. `shown_in` finds, for an upstream, the view
     in a host page of the gateway that shows one of its apps. `revocation` watches over calls that continue without a
-    connection. `states` names this node in what clients send back; it is None for a gateway of one process.
+    connection. `states` names this node in what clients send back, `places` decide which node runs
+    a shared one; both are None for a gateway of one process.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class Upstreams:
         file: str,
         face: Callable[[str, Proxy], McpMount],
         states: RequestStates | None = None,
+        places: UpstreamPlaces | None = None,
     ) -> None:
         self._connections = connections
         self._authenticator = authenticator
@@ -91,6 +100,7 @@ class Upstreams:
         self._room = room
         self._shown_in = shown_in
         self._states = states
+        self._places = places
         self._services = CallServices(calls, authenticator, absences, RepeatedCalls(), self._spec, revocation)
         self.mounts: dict[str, MountedUpstream] = {name: self._mount(spec) for name, spec in specs.items()}
 
@@ -213,6 +223,33 @@ class Upstreams:
             if one.upstream.spec.credential in names:
                 one.upstream.credential_changed()
 
+    def hand_over(self) -> None:
+        """Let other nodes run the shared ones: the calls in flight are still answered here."""
+        for name, one in self.mounts.items():
+            if self._places is not None and one.upstream.is_shared:
+                self._places.begin_handing_over(name)
+                one.upstream.renew("this process of the gateway stops")
+
+    async def serve_node(self, name: str, chunks: AsyncIterator[bytes], begin: Begin) -> int | None:
+        """Serve a shared upstream to another node; return the status of a refusal, None if it was served.
+
+        `begin` begins the answer, and returns the function that writes it.
+        """
+        one = self.mounts.get(name)
+        if self._places is None or one is None or not one.upstream.is_shared:
+            return HTTPStatus.NOT_FOUND
+        if self._places.handing_over:
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        try:
+            if await self._places.owner(name) is not None:
+                return HTTPStatus.MISDIRECTED_REQUEST
+        except Refusal:
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        from gateway.mcp.upstreams.for_nodes import NodeService  # noqa: PLC0415  here, so that only nodes load it
+
+        await NodeService(one.proxy, await begin(), self._connections.in_turn).run(chunks)
+        return None
+
     async def close(self) -> None:
         """End all connections concurrently: a slow or failing one keeps no other open."""
         ending = [_close(one) for one in self.mounts.values()]
@@ -260,6 +297,7 @@ class Upstreams:
             tasks=self._tasks,
             echoed=on_echo,
             fingerprints=fingerprints,
+            places=self._places,
         )
         proxy = Proxy(
             upstream,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gateway.backends.connect import Connections
 from gateway.bounds import Area, Bound
 from gateway.config import UpstreamSettings as Spec
-from gateway.config.upstreams import REMOTE, UpstreamKind
+from gateway.config.upstreams import REMOTE, Replicas, UpstreamKind
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, InjectedFields
 from gateway.mcp.upstreams.calls.client import UpstreamClient
@@ -25,6 +25,7 @@ from gateway.mcp.upstreams.transport.http import OlderSse, StreamableHttp
 from gateway.mcp.upstreams.transport.link import Link, LinkSession, LinkState
 from gateway.mcp.upstreams.transport.process import Process
 from gateway.mcp.upstreams.transport.requests import Credentials
+from gateway.mcp.upstreams.transport.shared import SharedProcess, UpstreamPlacement
 from gateway.mcp.upstreams.transport.websocket import WebSocket
 from gateway.model import Headers, Principal
 
@@ -77,7 +78,8 @@ class JoinedLink:
 class Upstream:
     """The connections to the upstream of `spec`.
     `on_echo` is called with the principal for whom the upstream echoed an injected secret, now masked, and whether that
-    is the first time on a connection. `fingerprints` creates those of its offer.
+    is the first time on a connection. `fingerprints` creates those of its offer. `places` are None for a gateway of one
+    process.
     """
 
     def __init__(
@@ -89,8 +91,10 @@ class Upstream:
         tasks: asyncio.TaskGroup,
         echoed: Callable[[Principal, bool], None],
         fingerprints: Callable[[Principal | None], Fingerprints],
+        places: UpstreamPlacement | None = None,
     ) -> None:
         self.spec = spec
+        self._places = places if spec.replicas is Replicas.ONE else None
         self.offers = Offers(spec.name, fingerprints)
         self.closed = False
         self._connections = connections
@@ -152,9 +156,9 @@ class Upstream:
         return joined_link, await joined_link.link.session()
 
     @contextmanager
-    def turn(self, principal: Principal) -> Iterator[None]:
-        """Count a call of `principal` in flight. Raises `Refusal` (`rate-limited`) beyond its limit."""
-        most, calls, id = max(1, self.spec.calls // SHARE), self._calls, principal.id
+    def turn(self, id: str) -> Iterator[None]:
+        """Count a call of the principal `id` in flight. Raises `Refusal` (`rate-limited`) beyond its limit."""
+        most, calls = max(1, self.spec.calls // SHARE), self._calls
         before = calls.get(id, 0)
         if before >= most:
             _CALLS.report(id)
@@ -183,8 +187,7 @@ class Upstream:
         Other requests take the new one.
         """
         if self.spec.kind in REMOTE:
-            for joined_link in set(self._links.values()):
-                joined_link.link.renew("its credential changed")
+            self.renew("its credential changed")
 
     def tools_changed(self, principal: Principal | None = None) -> None:
         """Notify the followers, or those of `principal`, that they are offered other tools."""
@@ -193,6 +196,16 @@ class Upstream:
                 joined_link.feed.pass_on(KINDS["toolsListChanged"], {})
             else:
                 joined_link.feed.tell_owner(principal.id, KINDS["toolsListChanged"])
+
+    @property
+    def is_shared(self) -> bool:
+        """True if one node runs it for all."""
+        return self._places is not None
+
+    def renew(self, why: str) -> None:
+        """Let new connections take the place of the open ones, on which the calls in flight are still answered."""
+        for joined_link in set(self._links.values()):
+            joined_link.link.renew(why)
 
     async def close(self) -> None:
         """End every connection, and notify followers that everything may have changed."""
@@ -259,11 +272,20 @@ class Upstream:
         spec, limit, in_turn = self.spec, self.spec.message, self._connections.in_turn
         match spec.kind:
             case UpstreamKind.COMMAND:
-                env = {name: value.reveal() for name, value in spec.env.items()}
-                reaper = self._connections.reaper
-                return Process(
-                    spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn, reaper=reaper
+                start = partial(
+                    Process,
+                    spec.name,
+                    spec.command,
+                    env={name: value.reveal() for name, value in spec.env.items()},
+                    cwd=spec.cwd,
+                    limit=limit,
+                    in_turn=in_turn,
+                    reaper=self._connections.reaper,
+                    leased=self._places is not None,
                 )
+                if self._places is None:
+                    return start()
+                return SharedProcess(spec.name, self._places, start, in_turn=in_turn, limit=limit)
             case UpstreamKind.INSIDE:
                 from gateway.mcp.upstreams.transport.in_process import (  # noqa: PLC0415  it loads the high-level server
                     InProcess,

@@ -129,6 +129,10 @@ class _NoStorage:
         return True
 
 
+async def _no_upstream(*_: object) -> int:
+    return 404
+
+
 async def _no_body(request: web.Request, id: str, principal: Principal) -> None:
     """Find no body: pages of a simulation send none."""
 
@@ -246,6 +250,10 @@ class SimulatedNode:
             redis=lambda: None,
             send_body=_no_body,
             take_document=lambda _once, _host: None,
+            serve_upstream=_no_upstream,
+            list_views=lambda _principal: [],
+            close_view=lambda _principal, _view: False,
+            offers={},
         )
         node.lapsed.add(self._stop_owned)
         node.lost_views.add(self._drop)

@@ -114,6 +114,7 @@ class Client:
     """A client `one`, which answers requests of the kinds that it `takes`."""
 
     who = "one"
+    owner = "person"
 
     def __init__(self, *takes: str) -> None:
         self._takes = takes

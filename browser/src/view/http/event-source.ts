@@ -30,7 +30,7 @@ function isEventStream({ status, headers }: Response): boolean {
 }
 
 export function createEventSource({ fetch, native, resolve, turn, ...timers }: EventSourceDependencies): typeof EventSource {
-  /** How many addresses in a row could not be reached: the policy of a frame that another server serves may block all. */
+  /** The number of addresses in a row that could not be reached: the policy of a frame that another server serves may block all. */
   let unreached = 0;
 
   class EventSource extends EventTarget {

@@ -83,6 +83,11 @@ class UpstreamClient(Struct, frozen=True):
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     @property
+    def owner(self) -> str:
+        """The id of the principal."""
+        return self.principal.id
+
+    @property
     def key(self) -> str:
         """The capabilities as a text, equal for clients with the same ones."""
         return sorted_json(self.capabilities)

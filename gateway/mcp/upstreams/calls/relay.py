@@ -79,6 +79,10 @@ class _ParkingAsker:
     open: dict[str, tuple[str, Message, asyncio.Future[Message]]] = field(default_factory=dict)
     count: int = 0
 
+    @property
+    def owner(self) -> str:
+        return self.asked_of.owner
+
     def takes(self, method: str) -> bool:
         return self.asked_of.takes(method)
 
@@ -127,7 +131,7 @@ class UpstreamRelay:
     async def forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
         """Return the upstream's result, in the client's era. Raises the upstream's `MCPError`, and `Refusal`."""
         try:
-            with self._upstream.turn(client.principal):
+            with self._upstream.turn(client.owner):
                 result = await self._forward(client, method, params)
         except UpstreamLost as lost:
             if lost.refusal is not None:

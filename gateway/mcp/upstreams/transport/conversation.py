@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, cast, runtime_checkable
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -107,6 +107,11 @@ class Asker(Protocol):
         """An id shared by all requests of one client; "" without a client."""
         ...
 
+    @property
+    def owner(self) -> str:
+        """The id of its principal, with which its requests are counted."""
+        ...
+
     def takes(self, method: str) -> bool:
         """Return whether the client can answer a request of this kind."""
         ...
@@ -135,6 +140,15 @@ class Carrier(Protocol):
 
     async def run(self, receive: Receive) -> None:
         """Receive until the upstream ends. Raises only `UpstreamLost`, if it ends with an error."""
+        ...
+
+
+@runtime_checkable
+class Attached(Protocol):
+    """A carrier to another node, where the requests of several conversations meet at one upstream."""
+
+    def attach(self, conversation: UpstreamConversation) -> None:
+        """Note the conversation that it carries, which knows who is behind each request."""
         ...
 
 
@@ -188,9 +202,15 @@ class UpstreamConversation:
         self._running: asyncio.Task[None] | None = None
         self.flooded = False
         self.answers = 0
+        self.at_once = False
+        """True if another node has the upstream now: a new conversation may begin at once."""
+        self.superseded = False
+        """True once it accepts no more requests, though it had not ended."""
         self.refusal: Refusal | None = None
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if isinstance(carrier, Attached):
+            carrier.attach(self)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -209,6 +229,24 @@ class UpstreamConversation:
     def in_flight(self) -> int:
         """Requests that wait for an answer."""
         return len(self._calls)
+
+    def asker(self, id: int) -> Asker | None:
+        """Return the client behind a request in flight."""
+        call = self._calls.get(id)
+        return call.asker if call is not None else None
+
+    def fail(self, id: int, error: UpstreamLost) -> None:
+        """Fail a request in flight."""
+        call = self._calls.get(id)
+        if call is not None and not call.answer.done():
+            call.answer.set_exception(error)
+
+    def hand_over(self, why: str, *, unsent: bool = False) -> None:
+        """Accept no more requests: a new conversation begins at once, in which those in flight go on if `unsent`."""
+        self.at_once = True
+        for id in list(self._calls) if unsent else ():
+            self.fail(id, SessionEnded(why))
+        self.supersede(why)
 
     async def request(
         self,
@@ -260,6 +298,7 @@ class UpstreamConversation:
     def supersede(self, why: str) -> None:
         """Accept no more requests, since another conversation has to begin. Those in flight may still be answered."""
         if not self.over.done():
+            self.superseded = True
             self.over.set_result(why)
         for call in self._calls.values():
             if call.timeout is None and not call.answer.done():  # a request without a timeout would never end

@@ -210,7 +210,9 @@ class Link:
                 self._on_reconnect(session)
                 why = await asyncio.shield(conversation.over)
                 # A server that at once forgets a new session would otherwise cause endless new ones.
-                anew = not conversation.end.done() and (conversation.answers > answers or self._renewing)
+                anew = not conversation.end.done() and (
+                    conversation.answers > answers or self._renewing or conversation.at_once
+                )
                 self._renewing = False
                 ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
                 await conversation.drain()

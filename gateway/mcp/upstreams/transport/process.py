@@ -42,7 +42,7 @@ SAID = 1024
 class Process:
     """Runs `command` and exchanges messages with it. `limit` is the bytes of one message.
     Its other output goes to the log and into error messages, with the values of `env` masked. With `reaper` it ends
-    also if the gateway is killed.
+    also if the gateway is killed, and if it is `leased`, with the lease of this node.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Process:
         limit: int,
         in_turn: RoundRobin,
         reaper: Reaper | None = None,
+        leased: bool = False,
     ) -> None:
         self._name = name
         self._command = tuple(command)
@@ -64,6 +65,8 @@ class Process:
         self._limit = limit
         self._in_turn = in_turn
         self._reaper = reaper
+        self._leased = leased
+        self._killed = False
         self._process: asyncio.subprocess.Process | None = None
         self._start = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -87,6 +90,12 @@ class Process:
             raise UpstreamLost("the process does not read its input") from error
         except (OSError, RuntimeError) as error:
             raise UpstreamLost(await self._why("the process closed its input")) from error
+
+    def kill(self) -> None:
+        """Kill it now, with its children: its time is over."""
+        self._killed = True
+        if self._process is not None and self._process.returncode is None:
+            _kill(self._process)
 
     async def _why(self, otherwise: str) -> str:
         """Return the reason of its end, if it ends now."""
@@ -118,7 +127,9 @@ class Process:
         finally:
             self._start.set()
         if self._reaper is not None:
-            self._reaper.watch(process.pid)
+            self._reaper.watch(process.pid, leased=self._leased)
+        if self._killed:
+            _kill(process)
         listening, watching = asyncio.ensure_future(self._listen(process)), asyncio.ensure_future(_watch(process))
         try:
             await self._read(process, receive)
