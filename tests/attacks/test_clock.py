@@ -17,7 +17,7 @@ import pytest
 from gateway.errors import Reason
 from tests.attacks.calls import Answer, AttackedDoor
 from tests.attacks.doors import DOORS
-from tests.attacks.world import SECRET, AttackWorld, running_world
+from tests.attacks.world import KEYS, SECRET, AttackWorld, running_world
 from tests.leaks.watch import environment
 from tests.world import local_client
 
@@ -71,31 +71,38 @@ async def clocked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clo
         middle = datetime.now(UTC).replace(day=15, hour=12, minute=0).timestamp()
         clocked = Clocked(world, folder / "offset", middle - time.time())
         clocked.jump(0)
-        serve = ("serve", "--config", str(folder / "gateway.yaml"))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            SERVE,
-            str(clocked.file),
-            *serve,
-            env={**environment(), "SECRET": SECRET},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        processes = [
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                SERVE,
+                str(clocked.file),
+                "serve",
+                "--config",
+                str(node.folder / "gateway.yaml"),
+                env={**environment(), "SECRET": SECRET, **KEYS},
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            for node in world.nodes
+        ]
         try:
-            await ready(world)
+            for node in world.nodes:
+                await ready(world, node.server.port)
             yield clocked
         finally:
-            process.terminate()
-            await process.wait()
+            for process in processes:
+                process.terminate()
+                await process.wait()
 
 
-async def ready(world: AttackWorld) -> None:
-    """Wait until the gateway is ready."""
+async def ready(world: AttackWorld, port: int) -> None:
+    """Wait until the gateway at a port is ready."""
+    headers = {"host": world.hosts["plain"]}
     async with local_client() as client, asyncio.timeout(60):
         while True:
             try:
-                async with client.get(f"http://{world.hosts['plain']}/readyz") as answer:
+                async with client.get(f"http://127.0.0.1:{port}/readyz", headers=headers) as answer:
                     if answer.status == 200:
                         return
             except OSError:

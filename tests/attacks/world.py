@@ -164,7 +164,7 @@ class AttackedNode:
         return [json.loads(line) for line in lines.splitlines()]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class AttackWorld:
     """The attacked gateway and its backends, with everything that they received and logged.
 
