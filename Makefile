@@ -53,9 +53,10 @@ $(VENV)/.installed: $(VENV)/.locked pyproject.toml hatch_build.py browser/packag
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# An installation that is newer than all sources has just built them.
 $(VENV)/.built: $(VENV)/.installed $(BROWSER_SOURCES)
-	@echo "Building the browser part"
-	@npm --prefix browser run --silent build
+	@if [ -n "$$(find $(BROWSER_SOURCES) -newer $(VENV)/.installed -print -quit)" ]; then \
+	  echo "Building the browser part"; npm --prefix browser run --silent build; fi
 	@touch $@
 
 demo: $(VENV)/.built
