@@ -279,3 +279,13 @@ def test_a_server_that_is_not_a_url_is_left_out(tmp_path: Path) -> None:
     added, left_out = learn(str(file), *BACKEND)
     assert "POST /cart" in added
     assert ("the server http://[", 1) in left_out
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "[" * 201 + "]" * 201])
+def test_a_description_that_is_nested_too_deep_is_refused(tmp_path: Path, text: str) -> None:
+    """Before it is composed on the stack, which would end the process."""
+    file = tmp_path / "openapi.yaml"
+    file.write_text(text, "utf-8")
+    done = run(str(file))
+    assert done.exit_code == 2, done.exception
+    assert re.search(r"openapi.yaml:1:\d+: nested deeper than 200 levels", done.output)

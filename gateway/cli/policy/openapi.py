@@ -38,14 +38,27 @@ def read_document(path: Path) -> Node:
         raise DocumentError([Problem(file, 1, 1, f"cannot be read: {error.strerror or error}")]) from error
     try:
         # A tab in JSON occurs only between values, where it means nothing; YAML refuses it.
-        root = yaml.compose(data.decode().replace("\t", " "), Loader=yaml.CSafeLoader)
+        text = data.decode().replace("\t", " ")
+        _check_depth(text, file)
+        root = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise DocumentError([Problem(file, line, column, f"not YAML: {error.problem or error.context}")]) from error
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise DocumentError([Problem(file, 1, 1, f"not YAML: {str(error).splitlines()[0]}")]) from error
-    return _NodeReader(file).node(root, 0) if root is not None else Node(None, file, 1, 1)
+    return _NodeReader(file).node(root) if root is not None else Node(None, file, 1, 1)
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Raise DocumentError for a document that is nested too deep: PyYAML composes it on the stack, in C."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            mark = event.start_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            raise DocumentError([Problem(file, line, column, f"nested deeper than {MAX_DEPTH} levels")])
 
 
 class _NodeReader:
@@ -55,18 +68,16 @@ class _NodeReader:
         self._file = file
         self._seen: set[int] = set()
 
-    def node(self, raw: yaml.Node, depth: int) -> Node:
+    def node(self, raw: yaml.Node) -> Node:
         """Convert one value and its content."""
         line, column = raw.start_mark.line + 1, raw.start_mark.column + 1
         if isinstance(raw, yaml.ScalarNode):
             return Node(_scalar(raw), self._file, line, column)
-        if depth > MAX_DEPTH:
-            raise DocumentError([Problem(self._file, line, column, f"nested deeper than {MAX_DEPTH} levels")])
         if id(raw) in self._seen:
             raise DocumentError([Problem(self._file, line, column, "used by an alias: write the value out")])
         self._seen.add(id(raw))
         if isinstance(raw, yaml.SequenceNode):
-            return Node(tuple(self.node(one, depth + 1) for one in raw.value), self._file, line, column)
+            return Node(tuple(self.node(one) for one in raw.value), self._file, line, column)
         values: dict[str, Node] = {}
         keys: dict[str, tuple[int, int]] = {}
         for key, value in raw.value:
@@ -74,7 +85,7 @@ class _NodeReader:
             if name in keys:
                 raise DocumentError([Problem(self._file, *place, f'duplicate key "{name[:80]}"')])
             keys[name] = place
-            values[name] = self.node(value, depth + 1)
+            values[name] = self.node(value)
         return Node(values, self._file, line, column, keys)
 
 
