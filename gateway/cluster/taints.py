@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Container, Coroutine
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from gateway.ports.nodes import NodeRow
 from gateway.ports.views import StoredTaint, TaintGroup, TaintKey
 
 KNOWN: Final = 65_536
-"""Principals and apps whose taint other nodes are known to have; beyond that, all are told anew."""
+"""Principals and apps of which other nodes were told; beyond that, all are told anew."""
 
 PATIENCE: Final = ADOPT_AFTER + 2.0
 """Seconds that a call waits for a node that does not answer."""
@@ -39,22 +39,25 @@ class ClusterTaints:
         self._forwards = forwards
         self._told: dict[tuple[TaintKey, TaintGroup], set[str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        node.gone.add(self._forget)
         self._ending: dict[TaintKey, object] = {}
         """The latest work that lets other nodes know of an end; a later one of the same key takes its place."""
 
     async def tell(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
         """Taint the views of a group at other nodes; wait for one that does not answer until its lease has ended.
 
-        Raises `Refusal` if it does not answer, and renews its lease.
+        Each node is told of each call: a person may have acted in one of its views just before. Raises `Refusal` if it
+        does not answer, and renews its lease.
         """
-        about = AboutTaint(key, group, (taint.evidence, taint.call))
+        about, knowing = AboutTaint(key, group, (taint.evidence, taint.call)), set[str]()
         try:
             async with asyncio.timeout(PATIENCE):
-                while untold := self._untold(key, group):
+                while untold := self._others(knowing):
                     nodes = self._told.setdefault((key, group), set())  # `note_ended` may replace it meanwhile
                     answers = await asyncio.gather(*(self._send(row, about) for row in untold))
                     for row, took_note in zip(untold, answers, strict=True):
                         if took_note:
+                            knowing.add(row.announced.incarnation)
                             nodes.add(row.announced.incarnation)
                     if not all(answers):
                         await asyncio.sleep(PAUSE)
@@ -63,12 +66,14 @@ class ClusterTaints:
             raise Refusal(Reason.STATE_UNAVAILABLE, detail, headers=[("retry-after", "2")]) from None
 
     def tell_soon(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
-        """Do the same in the background."""
-        if self._untold(key, group):
+        """Do the same in the background, unless all nodes have been told since the latest end."""
+        if len(self._told) > KNOWN:
+            self._told.clear()
+        if self._others(self._told.get((key, group), ())):
             self._spawn(self._tell_or_log(key, group, taint))
 
     def ended(self, key: TaintKey, after: Callable[[], Awaitable[object]]) -> None:
-        """Let other nodes know that a person acted in a view: they tell this one of the next call.
+        """Let other nodes know that a person acted in a view: they store again what their own views have.
 
         That is in the background, once `after` has ended, such as the removal from the database of what others put
         back if they have such a view, too; and again until each has answered, or its lease has ended.
@@ -77,15 +82,28 @@ class ClusterTaints:
         self._spawn(self._end(key, after))
 
     def note_ended(self, key: TaintKey) -> None:
-        """Note that views of this key at another node may be untainted now, so that it is told of the next call."""
+        """Note that views of this key at another node may be untainted now, so that it is told of the next report."""
         for group in TaintGroup:
             self._told.pop((key, group), None)
 
-    def _untold(self, key: TaintKey, group: TaintGroup) -> list[NodeRow]:
-        if len(self._told) > KNOWN:
-            self._told.clear()
-        known_by = self._told.get((key, group), ())
+    async def close(self) -> None:
+        """End the work in the background, before this node leaves; what it tells others has a moment."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=TOLD_WITHIN)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def _others(self, known_by: Container[str]) -> list[NodeRow]:
+        """Return the other nodes, but for those that are told already."""
         return [row for row in self._node.others() if row.signed and row.announced.incarnation not in known_by]
+
+    def _forget(self, incarnation: str) -> None:
+        """Forget what a node that has ended was told."""
+        for known, nodes in list(self._told.items()):
+            nodes.discard(incarnation)
+            if not nodes:
+                del self._told[known]
 
     async def _tell_or_log(self, key: TaintKey, group: TaintGroup, taint: StoredTaint) -> None:
         try:
@@ -99,10 +117,9 @@ class ClusterTaints:
         self._ending[key] = this
         knowing, pause = set[str](), PAUSE
         try:
-            # A node that does not know of it would let a model's next call into its page without telling this one.
+            # A node that does not know of it would not store again what its own views have.
             while self._ending.get(key) is this:
-                living = [row for row in self._node.others() if row.signed]
-                unaware = [row for row in living if row.announced.incarnation not in knowing]
+                unaware = self._others(knowing)
                 answers = await asyncio.gather(*(self._send(row, about) for row in unaware))
                 knowing.update(row.announced.incarnation for row, noted in zip(unaware, answers, strict=True) if noted)
                 if all(answers):

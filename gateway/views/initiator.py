@@ -224,8 +224,10 @@ class Taints:
         """Return the principals and apps that are tainted, or may be."""
         return ANY if self._full else {*self._live(), *self._by_key, *self._calls}
 
-    def leave(self, key: TaintKey, taint: Taint) -> None:
-        """Keep the taint of a view that closes."""
+    def leave(self, key: TaintKey, taint: Taint, *, new: bool = False) -> None:
+        """Keep the taint of a view that closes; a `new` one is stored again if other processes have removed it."""
+        if new:
+            self._stored.pop(key, None)
         if key in self._by_key or len(self._by_key) < MOST:
             self._by_key[key] = taint
         elif not self._full:

@@ -17,6 +17,7 @@ from gateway.cluster.node import ClusterNode
 from gateway.cluster.taints import ClusterTaints
 from gateway.ports.nodes import Announcement, NodeAnswer, NodeRow
 from gateway.ports.views import StoredTaint, TaintGroup
+from gateway.watchers import Watchers
 
 KEY = ("anna", "crm")
 TAINT = StoredTaint("model-call", "c1")
@@ -30,7 +31,8 @@ class Link:
         self.broken = broken
         self.heard: list[bool] = []
         self.during: Callable[[], None] = lambda: None
-        node = SimpleNamespace(others=lambda: [OTHER])
+        self.gone = Watchers[[str]]()
+        node = SimpleNamespace(others=lambda: [OTHER], gone=self.gone)
         self.taints = ClusterTaints(cast(ClusterNode, node), cast(Forwards, self))
 
     @asynccontextmanager
@@ -59,6 +61,24 @@ async def test_the_end_of_a_taint_is_told_until_the_other_node_knows(monkeypatch
     assert stored.is_set()
     await asyncio.sleep(0.1)
     assert link.heard == [False]
+
+
+async def test_each_call_is_told_and_a_report_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person may act at the other node between two calls; nothing is kept of a node that has ended, or at a stop."""
+    monkeypatch.setattr(taints, "TOLD_WITHIN", 0.05)
+    link = Link()
+    for _ in range(2):
+        await link.taints.tell(KEY, TaintGroup.LAUNCHED, TAINT)
+    link.taints.tell_soon(KEY, TaintGroup.LAUNCHED, TAINT)
+    await link.taints.close()
+    assert link.heard == [True, True]
+    link.gone.notify("i2")
+    assert not link.taints._told
+    link.taints.tell_soon(KEY, TaintGroup.LAUNCHED, TAINT)
+    link.broken = 1000
+    link.taints.ended(KEY, asyncio.Event().wait)
+    await link.taints.close()
+    assert not link.taints._tasks
 
 
 async def test_an_end_that_is_heard_while_a_taint_is_told_is_not_lost() -> None:
