@@ -5,7 +5,9 @@ GatewayError
 ├── StartError       the gateway cannot start as it is configured
 ├── Unidentified     the caller is not authenticated
 ├── Refusal          an exchange or a tool call ends, with a reason for its caller
-│   └── GrantEnded   a person's grant is no longer valid: they must connect again
+│   ├── GrantEnded   a person's grant is no longer valid: they must connect again
+│   ├── OwnerGone    the process that had a live object has ended, and has not received the request
+│   └── ViewMoves    a model's call has not run, because its view moves to another process
 └── MuxError         a frame that breaks the bridge protocol; ends that connection
 
 OSError
@@ -215,6 +217,16 @@ class OwnerGone(Refusal):
 
     def __init__(self) -> None:
         super().__init__(Reason.CONNECTION_LOST, "The process of the gateway that had this is gone. Try again.")
+
+
+class ViewMoves(Refusal):
+    """A model's call has not run, because its view moves to another process of the gateway: it may be sent there."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.CONNECTION_LOST,
+            "This view moves from one process of the gateway to another. The tool has not run. Try again in a moment.",
+        )
 
 
 class MuxError(GatewayError):

@@ -9,7 +9,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
@@ -25,7 +25,7 @@ from gateway.cluster.envelope import Receiver
 from gateway.cluster.forwards import Forwards
 from gateway.cluster.handovers import Handovers
 from gateway.cluster.ids import ObjectIds, ObjectKind
-from gateway.cluster.lease import RENEW_EVERY, steady
+from gateway.cluster.lease import LEFT_FOR, steady
 from gateway.cluster.node import ClusterNode
 from gateway.cluster.places import UpstreamPlaces
 from gateway.cluster.report import count_states, differences, node_json, state_of, what_differs
@@ -34,7 +34,7 @@ from gateway.cluster.views import NodeViews
 from gateway.config import ClusterSettings, Config, UpstreamSettings
 from gateway.doors.nodes import NodeDoor
 from gateway.errors import Refusal, StartError
-from gateway.exchange.drain import CUT_WITHIN
+from gateway.exchange.drain import CUT_WITHIN, RunningCalls
 from gateway.mcp.elsewhere import NodeStates, OtherNodes
 from gateway.model import Json, Secret
 from gateway.policy import Policy
@@ -48,9 +48,6 @@ from gateway.views.registry import Views
 
 KEEPALIVE: Final = 75.0
 """Seconds for which the listener keeps an idle connection: longer than the other node does."""
-
-LINGER: Final = RENEW_EVERY + 0.5
-"""Seconds for which a node that has left tells others so: by then each of them has read it in the database."""
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +93,9 @@ class ClusterParts:
         self.taints = ClusterTaints(self.node, self.forwards)
         self.views = NodeViews(self.node, self.forwards)
         self.places = UpstreamPlaces(self.node, self.forwards, DatabaseUpstreamOwners(database))
+        self._renewing: asyncio.Task[None]
+        self.hand_over: Callable[[], Awaitable[None]]
+        """Ends what runs here, and gives other nodes what they can go on with, before the lease ends."""
         self.receiver = Receiver(forward_keys, lambda: self.node.incarnation, self.node.now)
 
     def new_id(self, kind: str) -> Callable[[], str]:
@@ -110,9 +110,9 @@ class ClusterParts:
         """Return what other nodes hold for callers that reach this one."""
         return Handovers(self.forwards, hints, lambda: self.node.incarnation)
 
-    def other_nodes(self, views: Views, sessions: McpSessions) -> OtherNodes:
+    def other_nodes(self, views: Views, sessions: McpSessions, running: RunningCalls) -> OtherNodes:
         """Return the other nodes as mounts see them."""
-        return OtherNodes(self.forwards, views, sessions, self.states)
+        return OtherNodes(self.forwards, views, sessions, self.states, running)
 
     def watch(self, metrics: Metrics) -> None:
         """Count in `metrics` what this node does with others, and set its gauges before each scrape."""
@@ -208,8 +208,19 @@ class ClusterParts:
         return hmac.digest(self._digest_key, repr(_plain(agreed)).encode(), hashlib.sha256).hex()[:32]
 
     @asynccontextmanager
-    async def running(self, tasks: asyncio.TaskGroup, door: NodeDoor) -> AsyncIterator[None]:
-        """Serve other nodes, and renew the lease, within the block; the node has joined before."""
+    async def joined(self) -> AsyncIterator[None]:
+        """Join, and renew the lease within the block, also while the rest of the gateway starts and ends."""
+        await self.node.join()
+        async with asyncio.TaskGroup() as tasks:
+            self._renewing = tasks.create_task(self.node.run())
+            try:
+                yield
+            finally:
+                self._renewing.cancel()
+
+    @asynccontextmanager
+    async def running(self, door: NodeDoor) -> AsyncIterator[None]:
+        """Serve other nodes within the block; the node has joined before."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._connections)
             runner = web.AppRunner(
@@ -220,16 +231,19 @@ class ClusterParts:
             stack.push_async_callback(runner.cleanup)
             await self._listen(runner)
             stack.push_async_callback(self._leave, door)
-            stack.callback(tasks.create_task(self.node.run()).cancel)
             yield
 
     async def _leave(self, door: NodeDoor) -> None:
-        """End the lease; before the listener closes, others learn of it, and what they have sent is answered."""
+        """End what runs here, then the lease; others learn of it, and what they have sent is answered."""
         others = self.node.others()
+        await self.hand_over()
         await self.places.end()
+        await self.taints.close()
+        self._renewing.cancel()
+        await asyncio.wait([self._renewing])
         await self.node.step_down()
         if others:
-            await asyncio.sleep(LINGER)
+            await asyncio.sleep(LEFT_FOR)
             with suppress(TimeoutError):
                 async with asyncio.timeout(CUT_WITHIN):
                     while door.running:

@@ -54,7 +54,7 @@ from gateway.errors import DocumentError, Problem
 from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
-from gateway.exchange.drain import RunningCalls
+from gateway.exchange.drain import CUT_WITHIN, RunningCalls
 from gateway.exchange.limit import Limiter
 from gateway.exchange.page_tokens import PageTokens
 from gateway.exchange.pipeline import Exchange
@@ -238,7 +238,13 @@ class Components:
             lambda: [asdict(app.card) for app in self.apps.values()],
             admits,
         )
-        self.forwarder = Forwarder(self.views, calls, page_tokens.redactor, new_id("call"))
+        self.forwarder = Forwarder(
+            self.views,
+            calls,
+            page_tokens.redactor,
+            new_id("call"),
+            self.one_time if self.cluster is not None else None,
+        )
         self.storage = StorageTool(self.accounts.storage)
         self.mcp_sessions = DatabaseMcpSessions(
             self.database,
@@ -372,6 +378,8 @@ class Components:
         return (self.everything, *(app.face for app in self.apps.values()), *self.upstreams.faces.values())
 
     def build_face(self, app: str | None, before: MountMiddleware | None = None) -> McpMount:
+        cluster = self.cluster
+        nodes = cluster.other_nodes(self.views, self.mcp_sessions, self.calls) if cluster is not None else None
         return McpMount(
             app,
             before=before,
@@ -391,7 +399,7 @@ class Components:
             room=self.bodies.room,
             body_limit=lambda: message_limit(self.apps.largest_request(app)),
             admits=self.entitlements.admits,
-            nodes=self.cluster.other_nodes(self.views, self.mcp_sessions) if self.cluster is not None else None,
+            nodes=nodes,
         )
 
     async def lifetime(self, _: web.Application) -> AsyncIterator[None]:
@@ -406,7 +414,7 @@ class Components:
             await stack.enter_async_context(self.journal)
             await stack.enter_async_context(self.database)
             if self.cluster is not None:
-                await self.cluster.node.join()
+                await stack.enter_async_context(self.cluster.joined())
             await stack.enter_async_context(self.shared.run())
             await stack.enter_async_context(self.connections)
             await stack.enter_async_context(self.recording.filling())
@@ -430,7 +438,7 @@ class Components:
             stack.callback(tasks.create_task(self.mcp_sessions.run()).cancel)
             stack.push_async_callback(self.mcp_sessions.flush)
             if self.cluster is not None:
-                await stack.enter_async_context(self.cluster.running(tasks, self._node_door(self.cluster)))
+                await stack.enter_async_context(self.cluster.running(self._node_door(self.cluster)))
             self.upstreams.start()
             stack.callback(tasks.create_task(self.upstreams.keep()).cancel)
             stack.callback(tasks.create_task(self.reloader.run()).cancel)
@@ -448,7 +456,7 @@ class Components:
                 face.lapse()
 
         def lose(id: str) -> StoredTaint | None:
-            if (view := self.views.get(id)) is None:
+            if (view := self.views.note_gone(id)) is None:
                 return None
             taint = view.taint.stored()
             self._stop_view(view)
@@ -475,6 +483,13 @@ class Components:
         cluster.node.renewed.add(self.connections.reaper.extend)
         cluster.node.joined.add(self.shared.rewrite_views)
         cluster.node.lost_views.add(drop)
+
+        async def hand_over() -> None:
+            self.views.note_left()
+            await self.calls.end(CUT_WITHIN)
+            await self.forwarder.later.hand_over()
+
+        cluster.hand_over = hand_over
         return NodeDoor(
             cluster.node,
             cluster.receiver,

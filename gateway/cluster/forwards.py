@@ -8,7 +8,7 @@ import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import count
 from typing import Final, Protocol
@@ -17,6 +17,7 @@ import msgspec
 
 from gateway.cluster.envelope import HEADER, STREAM, Envelope, ForwardedCaller, body_digest, fields_digest, seal
 from gateway.cluster.ids import ObjectIds, ObjectKind
+from gateway.cluster.lease import LEFT_FOR
 from gateway.cluster.messages import (
     FORMER,
     LARGEST_TAINT,
@@ -30,10 +31,10 @@ from gateway.cluster.messages import (
 )
 from gateway.cluster.node import LOOK_AGAIN, ClusterNode
 from gateway.crypto import SigningKeys
-from gateway.errors import OwnerGone, Reason, Refusal
+from gateway.errors import OwnerGone, Reason, Refusal, ViewMoves
 from gateway.model import Principal
 from gateway.ports.nodes import NodeAnswer, NodeRow, ViewOwners
-from gateway.ports.views import MovedView
+from gateway.ports.views import MOVES_WITHIN, MovedView
 from gateway.watchers import Watchers
 
 KNOWN_OWNERS: Final = 65_536
@@ -41,6 +42,9 @@ KNOWN_OWNERS: Final = 65_536
 
 TOLD_WITHIN: Final = 1.0
 """Seconds in which the former owner of a view must have ended it, before the page's attachment is answered."""
+
+ANSWERED_WITHIN: Final = 5.0
+"""Seconds in which a node that drained has answered what it received before its lease ended, as in `exchange.drain`."""
 
 RELOADED_WITHIN: Final = 2.0
 """Seconds that calls wait for a node whose configuration begins to differ: both may be reading the same files anew."""
@@ -96,6 +100,23 @@ class ForwardedRequest:
     capabilities: tuple[str, ...] = ()
     client: str = ""
     trace: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Whether the answer to a request has `begun`, and whether the node or the way to it `failed` since."""
+
+    begun: bool = False
+    failed: bool = False
+
+    async def read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the chunks of the answer, and note their failure."""
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except Exception:
+            self.failed = True
+            raise
 
 
 class Forwards:
@@ -183,6 +204,25 @@ class Forwards:
         self.taken.notify(view)
         return await self._tell_former(former, view) if former is not None else MovedView(known=False)
 
+    async def check_stays(self, view: str) -> None:
+        """Raise `ViewMoves` if the node that had a view has just ended: its page attaches again, at another one.
+
+        Raises `Refusal` (`state-unavailable`).
+        """
+        owner = await self.read_owner(view)
+        if owner is not None and self._node.has_just_ended(owner, MOVES_WITHIN):
+            raise ViewMoves
+
+    async def is_leaving(self, incarnation: str) -> bool:
+        """Return whether another node drains, or has just ended."""
+        if any(row.draining and row.announced.incarnation == incarnation for row in self._node.others()):
+            return True
+        try:
+            lives = await self._node.lives_now(incarnation)
+        except OSError:
+            return False
+        return not lives and self._node.has_just_ended(incarnation, MOVES_WITHIN)
+
     async def _tell_former(self, former: NodeRow, view: str) -> MovedView:
         """Tell the former owner of a view that it has moved; without an answer, it notices with its next renewal."""
         body = view.encode()
@@ -198,18 +238,18 @@ class Forwards:
     async def end_former(self, principal: Principal, app: str, former: str) -> None:
         """End the view that `former` proves at another node, because its page has attached as another view here.
 
-        Its taint stays with its node, as that of a closed view. Raises `Refusal` (`state-unavailable`).
+        Its taint stays with its node, as that of a closed view. Where the node cannot be told, such as one with another
+        version, the former view ends as a silent one.
         """
-        row = await self.owner_of_view(former.partition(".")[0])
-        if row is None:
-            return
         headers = {"content-type": "text/plain", "host": "node"}
         notice = ForwardedRequest(principal, app, "POST", FORMER, former.encode(), headers)
         try:
-            async with asyncio.timeout(TOLD_WITHIN), self.send_once(row, notice):
-                pass
+            async with asyncio.timeout(TOLD_WITHIN):
+                if (row := await self.owner_of_view(former.partition(".")[0])) is not None:
+                    async with self.send_once(row, notice):
+                        pass
         except (Refusal, OSError) as error:
-            log.info("the node %s was not told of a page that attached again: %s", row.announced.name, error)
+            log.warning("the node of a page's former view was not told that it attached again: %s", error)
 
     async def ping(self, row: NodeRow) -> Pong:
         """Return the answer of another node to the question whether it can be reached. Raises OSError, `Refusal`."""
@@ -233,10 +273,11 @@ class Forwards:
         """Yield the answer of another node to a request for an object that it has.
 
         If it is `not-owner`, a request for a `view` is sent once more, to the owner that the answer names. Raises
-        `Refusal` (`connection-lost`).
+        `Refusal` (`connection-lost`); an error of the block itself is raised as it is.
         """
+        attempt = _Attempt()
         try:
-            async with self._once(row, request) as answer:
+            async with self._once(row, request, attempt) as answer:
                 if answer.status != NOT_OWNER or not answer.has(OWNER):
                     yield answer
                     return
@@ -251,12 +292,15 @@ class Forwards:
             if view is None or other is None or named == row.announced.incarnation:
                 raise _lost("The process of the gateway that had this is gone, or has it no more.")
             self._remember(view, named)
-            async with self._once(other, request) as answer:
+            attempt = _Attempt()
+            async with self._once(other, request, attempt) as answer:
                 if answer.status == NOT_OWNER:
                     self.forget(view)
                     raise _lost("This moves from one process of the gateway to another. Try again.")
                 yield answer
         except OSError as error:
+            if attempt.begun and not attempt.failed:
+                raise
             if view is not None:
                 self.forget(view)
             raise await self._failed(error, row) from error
@@ -283,8 +327,11 @@ class Forwards:
             raise await self._failed(error, row) from error
 
     @asynccontextmanager
-    async def _once(self, row: NodeRow, request: ForwardedRequest) -> AsyncIterator[NodeAnswer]:
+    async def _once(
+        self, row: NodeRow, request: ForwardedRequest, attempt: _Attempt | None = None
+    ) -> AsyncIterator[NodeAnswer]:
         self._node.check()
+        attempt = attempt or _Attempt()
         receiver, now = row.announced.incarnation, self._node.now()
         number = self._numbers.setdefault(receiver, count(1).__next__)()
         body = request.body
@@ -316,12 +363,14 @@ class Forwards:
                 async with self._transport.request(address, request.method, request.target, headers, body) as answer:
                     outcome = _outcome(answer)
                     self.forwarded.notify(outcome, self._node.now() - began)
-                    yield answer
+                    attempt.begun = True
+                    yield replace(answer, chunks=attempt.read(answer.chunks))
             except OSError:
                 outcome = outcome or self._note_without_answer("unreachable", began)
                 raise
             finally:
                 ends.discard(limit)
+                attempt.failed = attempt.failed or limit.expired()
                 if not outcome:  # the caller left, or the lease of the other node ended
                     self._note_without_answer("ended", began)
 
@@ -377,11 +426,14 @@ class Forwards:
             return True
 
     def _end_waiting(self, incarnation: str) -> None:
-        """End the requests to a node whose lease has ended."""
+        """End the requests to a node whose lease has ended; one that drained answers what it has first."""
         self._numbers.pop(incarnation, None)
+        row = next((row for row in self._node.rows() if row.announced.incarnation == incarnation), None)
+        drained = row is not None and row.draining
+        until = asyncio.get_running_loop().time() + LEFT_FOR + ANSWERED_WITHIN if drained else 0
         for limit in self._waiting.pop(incarnation, ()):
             if not limit.expired():
-                limit.reschedule(0)
+                limit.reschedule(until)
 
     def _remember(self, view: str, incarnation: str) -> None:
         self._known[view] = incarnation

@@ -19,6 +19,10 @@ The three seconds between are more than the difference of two clocks can grow in
 """
 
 
+LEFT_FOR: Final = RENEW_EVERY + 0.5
+"""Seconds for which a node that has left tells others so: by then each of them has read it in the database."""
+
+
 def steady() -> float:
     """Return the seconds of a clock that nobody sets, and that goes on while the system sleeps, where it has one."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

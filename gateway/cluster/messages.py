@@ -98,7 +98,7 @@ class Values(Struct, frozen=True, tag="values"):
 
 
 class Refused(Struct, frozen=True, tag="refusal"):
-    """A refusal."""
+    """A refusal; `moves` says that it is `ViewMoves`."""
 
     reason: str
     detail: str
@@ -106,6 +106,7 @@ class Refused(Struct, frozen=True, tag="refusal"):
     status: int
     connect_url: str | None
     words: str
+    moves: bool = False
 
 
 class Failed(Struct, frozen=True, tag="error"):

@@ -180,6 +180,13 @@ class ClusterNode:
             row = self._rows.get(incarnation)
         return row if row is not None and self._lives(row) and incarnation != self.incarnation else None
 
+    def has_just_ended(self, incarnation: str, seconds: float) -> bool:
+        """Return whether the lease of another node ended within so many seconds, as of the latest reading."""
+        row = self._rows.get(incarnation)
+        if row is None or incarnation == self.incarnation:
+            return False
+        return 0 <= row.age + (self._clock() - self._read_at) - ADOPT_AFTER < seconds
+
     async def read_again(self, incarnation: str) -> NodeRow | None:
         """Return the other node with this incarnation as `find` does, read anew unless that was done just now."""
         if self._clock() - self._read_at >= LOOK_AGAIN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from gateway.errors import Reason, Refusal
 
@@ -72,13 +73,13 @@ class RunningCalls:
         """Count the current task among the running calls within the block."""
         return _RunningCall(self)
 
-    def begin_call(self) -> asyncio.Task[object]:
-        """Count the current task, and return it."""
-        task = _current()
+    def begin_call(self, other: asyncio.Task[Any] | None = None) -> asyncio.Task[Any]:
+        """Count the current task, or another one, and return it."""
+        task = other or _current()
         self._calls[task] = self._calls.get(task, 0) + 1
         return task
 
-    def end_call(self, task: asyncio.Task[object]) -> None:
+    def end_call(self, task: asyncio.Task[Any]) -> None:
         """Count the task no more."""
         left = self._calls[task] - 1
         if left:

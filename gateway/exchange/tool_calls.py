@@ -139,7 +139,7 @@ class ToolCalls:
     ) -> None:
         self._check = check
         self._admits = admits
-        self._running = running or RunningCalls()
+        self.running = running or RunningCalls()
         self._step = step
         self._limiter = limiter
         self._recorder = recorder
@@ -154,9 +154,9 @@ class ToolCalls:
         record = self._recorder.start("tool", call.caller, safe=False)
         record.note(method="tools/call", tool=call.name[:200], **call.fields)
         if tell is None and deliver is None:
-            with self._running.call():
+            with self.running.call():
                 return await self._close_on_error(call, record, self._run_admitted(call, record))
-        with self._running.call(), self._notify(tell, record.id), self._absences.telling(record.id, tell):
+        with self.running.call(), self._notify(tell, record.id), self._absences.telling(record.id, tell):
             result = await self._close_on_error(call, record, self._admit(call, record, tell))
             if result is not None:
                 return result
@@ -247,7 +247,7 @@ class ToolCalls:
     async def _close_on_error(self, call: ToolCall[T], record: Record, steps: Coroutine[Any, Any, S]) -> S | T:
         """Return the result of `steps`; close the entry if they end in another way."""
         try:
-            with self._running.refusing_cuts:
+            with self.running.refusing_cuts:
                 try:
                     return await steps
                 except asyncio.CancelledError:

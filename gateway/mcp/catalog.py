@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.contract import parse_arguments, result
-from gateway.errors import OwnerGone, Reason, Refusal
+from gateway.errors import OwnerGone, Reason, Refusal, ViewMoves
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, CALLER_WAIT
 from gateway.exchange.sockets import read_messages
 from gateway.mcp import own_tools
@@ -144,10 +144,15 @@ class Catalog:
         return [entry.tool for entry in self._own.values() if "app" in entry.visibility]
 
     async def call_tool(self, name: str, arguments: Arguments, client: MountClient) -> types.CallToolResult:
-        """Return the result of a call; refusals are results too. Raises `MCPError` for an unknown tool."""
+        """Return the result of a call; refusals are results too.
+
+        Raises `MCPError` for an unknown tool; for a call of another node `ViewMoves`.
+        """
         try:
             return await self._call(name, arguments, client)
         except Refusal as refusal:
+            if client.forwarded and isinstance(refusal, ViewMoves):
+                raise  # the other node sends the call after its view
             return of_refusal(await self._explain(refusal, arguments, client))
         except MCPError:
             raise
@@ -190,32 +195,43 @@ class Catalog:
                 )
                 response = await self._exchange.refuse(refusal, self._unknown_caller(client), "", "")
                 return await self._answer(response, client, arguments)
-            if self._nodes is not None and name not in TOOLS_APART:
-                there = await self._nodes.find(name, arguments, client)
-                if there is not None:
-                    with suppress(OwnerGone):
-                        return await there.result(self._app, name, arguments, client)
+            if self._nodes is None or client.forwarded or name in TOOLS_APART:
+                return await entry.run(arguments, client)
+            find = partial(self._nodes.find, name, arguments, client)
+            if name == define.CALL_VIEW_TOOL:
+                here = partial(entry.run, arguments, client)
+                return await self._nodes.run(find, here, self._app, name, arguments, client)
+            if (there := await find()) is not None:
+                with suppress(OwnerGone):
+                    return await there.result(self._app, name, arguments, client)
             return await entry.run(arguments, client)
         # The tool of a closed view still belongs to the app: the forwarder's refusal explains the remedy.
         if any(name.startswith(f"{app}_") and self._admits(client.principal, app) for app in self._apps):
-            if (there := await self._having_tool(name, client)) is not None:
-                with suppress(OwnerGone):
-                    return await there.result(self._app, name, arguments, client)
-            return of_page(
-                await self._forwarder.call(client.principal, name, arguments, app=self._app, tell=client.tell)
+            run = partial(self._call_page_tool, name, arguments, client)
+            if self._nodes is None or client.forwarded:
+                return await run()
+            return await self._nodes.run(
+                partial(self._having_tool, name, client), run, self._app, name, arguments, client
             )
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
+
+    async def _call_page_tool(self, name: str, arguments: Arguments, client: MountClient) -> types.CallToolResult:
+        """Return the result of a page's tool with the model's name `name`, whose view is here."""
+        return of_page(await self._forwarder.call(client.principal, name, arguments, app=self._app, tell=client.tell))
 
     async def _having_tool(self, name: str, client: MountClient) -> Elsewhere | None:
         """Return the other node with the only view that offers a page's tool; None leaves it to this one.
 
-        Raises `Refusal` if several views of the app are open, and one is at another node.
+        Raises `Refusal` if several views of the app are open, and one is at another node; `ViewMoves` if one that has
+        offered it moves.
         """
         if self._nodes is None or client.forwarded or client.principal.shared:
             return None
         views = self._views.live(client.principal, self._app)
-        offering = [view for view in views if any(tool.name == name for tool in view.tools)]
+        offering = [view for view in views if _offers(view, name)]
         if not offering:
+            vanished = [view for view in self._views.vanished(client.principal, self._app) if _offers(view, name)]
+            await self._nodes.check_stay(vanished, views)
             return None
         there = await self._nodes.having_view(offering[0].id)
         same_app = [view for view in views if view.app == offering[0].app]
@@ -469,6 +485,11 @@ def _gesture_age(arguments: Arguments) -> float | None:
     """Return the seconds since the person's gesture, from the view's milliseconds; None unless a valid whole number."""
     age = arguments.get("_gesture")
     return age / 1000 if type(age) is int and 0 <= age <= LONGEST_GESTURE * 1000 else None
+
+
+def _offers(view: LiveView, name: str) -> bool:
+    """Return whether a view offers a tool, by the model's name of it."""
+    return any(tool.name == name for tool in view.tools)
 
 
 def _view(view: LiveView) -> dict[str, Json]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -34,18 +36,21 @@ from gateway.cluster.messages import (
     encode_call,
     messages,
 )
+from gateway.cluster.node import LOOK_AGAIN
 from gateway.contract import UploadedBody
-from gateway.errors import Reason, Refusal
+from gateway.errors import OwnerGone, Reason, Refusal, ViewMoves
+from gateway.exchange.drain import RunningCalls
 from gateway.exchange.streams import PREFIX, SOCKET
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.mcp.asgi import Ending
 from gateway.mcp.mount_interfaces import MountClient
 from gateway.mcp.own_tools import POLL, RESULT
+from gateway.mcp.tools import CALL_VIEW_TOOL
 from gateway.model import Door, Json, Principal, Response, Tell
 from gateway.ports.nodes import NodeAnswer, NodeRow
 from gateway.ports.sessions import McpSessions
-from gateway.ports.views import LiveView
+from gateway.ports.views import MOVES_WITHIN, LiveView
 from gateway.traces import CLIENT, current
 from gateway.views.view import split
 
@@ -62,7 +67,7 @@ def named_object(name: str, arguments: Arguments) -> tuple[ObjectKind, str] | No
     if isinstance(proof, str):
         parts = split(proof)
         return (ObjectKind.VIEW, parts[0]) if parts is not None else None
-    if name == "call_view_tool":
+    if name == CALL_VIEW_TOOL:
         for key, kind in (("call", ObjectKind.CALL), ("view", ObjectKind.VIEW)):
             if isinstance(id := arguments.get(key), str):
                 return kind, id
@@ -142,6 +147,7 @@ class OtherNodes:
     views: LocalViews
     sessions: McpSessions
     states: NodeStates
+    running: RunningCalls
     _known: OrderedDict[tuple[str, str, str], str] = field(default_factory=OrderedDict)
 
     async def session_owner(self, id: str, principal: Principal, mount: str) -> NodeRow | None:
@@ -209,7 +215,10 @@ class OtherNodes:
         self._known.pop((id, principal.id, mount), None)
 
     async def find(self, name: str, arguments: Arguments, client: MountClient) -> Elsewhere | None:
-        """Return the owner of what a call names, if it is another node. Raises `Refusal` (`state-unavailable`)."""
+        """Return the owner of what a call names, if it is another node.
+
+        Raises `Refusal` (`state-unavailable`); `ViewMoves` for a model's call whose view has just lost its node.
+        """
         if client.forwarded or client.caller is not None:
             return None
         named = named_object(name, arguments)
@@ -217,9 +226,44 @@ class OtherNodes:
             return None
         kind, id = named
         if kind is ObjectKind.VIEW:
-            return await self.having_view(id)
+            there = await self.having_view(id)
+            if there is None and name == CALL_VIEW_TOOL and not self.views.has(id):
+                await self.forwards.check_stays(id)
+            return there
         row = await self.forwards.owner_of(kind, id)
         return Elsewhere(self.forwards, row, None) if row is not None else None
+
+    async def run(
+        self,
+        find: Callable[[], Awaitable[Elsewhere | None]],
+        here: Callable[[], Awaitable[types.CallToolResult]],
+        mount: str | None,
+        name: str,
+        arguments: Arguments,
+        client: MountClient,
+    ) -> types.CallToolResult:
+        """Return the result of a model's call at the node that `find` returns, or `here`.
+
+        If its view moves, a call that has not run is sent after it, for `MOVES_WITHIN` seconds. Raises `Refusal`.
+        """
+        end = time.monotonic() + MOVES_WITHIN
+        with self.running.call(), self.running.refusing_cuts:
+            while True:
+                try:
+                    there = await find()
+                    return await (here() if there is None else there.result(mount, name, arguments, client))
+                except (OwnerGone, ViewMoves):
+                    if time.monotonic() >= end:
+                        raise
+                await asyncio.sleep(LOOK_AGAIN)
+
+    async def check_stay(self, vanished: Sequence[LiveView], live: Sequence[LiveView]) -> None:
+        """Raise `ViewMoves` if a view that has just vanished moves, rather than was closed."""
+        owners = {view.id: view.owner for view in live}
+        for view in vanished:
+            moved = owners.get(view.id, view.owner) != view.owner
+            if moved or not view.owner or await self.forwards.is_leaving(view.owner):
+                raise ViewMoves
 
     def has(self, view: LiveView) -> bool:
         """Return whether a view is at this node."""
@@ -362,12 +406,15 @@ async def run_here(catalog: LocalCatalog, call: RemoteCall, principal: Principal
             refusal.status,
             refusal.connect_url,
             refusal.words,
+            isinstance(refusal, ViewMoves),
         )
     except MCPError as error:
         return Failed(error.error.code, error.error.message, _written(error.error.data))
 
 
 def _refusal(message: Refused) -> Refusal:
+    if message.moves:
+        return ViewMoves()
     return Refusal(
         Reason(message.reason),
         message.detail,

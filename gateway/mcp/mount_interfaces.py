@@ -97,6 +97,8 @@ class Views(Protocol):
 
     def live(self, principal: Principal, app: str | None) -> tuple[LiveView, ...]: ...
 
+    def vanished(self, principal: Principal, app: str | None) -> list[LiveView]: ...
+
     def reachable(self, principal: Principal, app: str | None) -> list[tuple[Principal, LiveView]]: ...
 
     async def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView: ...
@@ -137,7 +139,7 @@ class Views(Protocol):
 
 
 class Forwarder(Protocol):
-    """Calls into a page: `gateway.views.forward.Forwarder`. It reports refusals in the result."""
+    """Calls into a page: `gateway.views.forward.Forwarder`. It reports refusals in the result, but for `ViewMoves`."""
 
     async def call(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import mcp_types as types
 from pydantic import ValidationError
@@ -15,6 +15,9 @@ from gateway.model import ViewTool
 
 UI_EXTENSION = "io.modelcontextprotocol/ui"
 APP_MIME_TYPE = "text/html;profile=mcp-app"
+
+CALL_VIEW_TOOL: Final = "call_view_tool"
+"""The tool with which a model calls a tool of a page."""
 
 APP_ONLY: dict[str, Any] = {"ui": {"visibility": ["app"]}}
 _MODEL_ONLY: dict[str, Any] = {"ui": {"visibility": ["model"]}}
@@ -158,7 +161,7 @@ def call_view_tool() -> types.Tool:
         "call": {"type": "string", "description": "Alone: the call whose answer was not there yet, to collect it."},
     }
     return types.Tool(
-        name="call_view_tool",
+        name=CALL_VIEW_TOOL,
         title="Call a tool of a view",
         description="Calls a tool that the page in an open view offers: give view, tool and arguments. If the answer "
         "says that the call still runs, collect it with call alone.",

@@ -320,9 +320,12 @@ class PageTools:
         if method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict):
             raise MCPError(types.INVALID_PARAMS, "A page has tools: `name` is a string, `arguments` is an object.")
         with continue_trace(meta):
-            result = await self._forwarder.call(
-                caller.principal, name, arguments, app=caller.app, view=caller.view, door=Door.BRIDGE
-            )
+            try:
+                result = await self._forwarder.call(
+                    caller.principal, name, arguments, app=caller.app, view=caller.view, door=Door.BRIDGE
+                )
+            except Refusal as refusal:  # the view moves to another process
+                return results.of_refusal(refusal)
         return results.of_page(result)
 
     async def follow(self, speaker: Speaker) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from gateway.model import Principal, Secret, ViewTool
+
+MOVES_WITHIN: Final = 20.0
+"""Seconds for which a model's call waits for a view that moves: a page notices with its next poll, which is as long."""
 
 TaintKey: TypeAlias = tuple[str, str]
 """The id of a principal, and the app."""
@@ -152,6 +155,10 @@ class ViewDirectory(Protocol):
 
     def all(self) -> Iterable[tuple[Principal, LiveView]]:
         """Return the live views of all principals, oldest first."""
+        ...
+
+    def vanished(self, principal: Principal) -> list[LiveView]:
+        """Return views that other processes had until a moment ago, and their tools, as they were last."""
         ...
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:

@@ -16,14 +16,17 @@ import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
 from gateway.bounds import Area, Bound, size
-from gateway.errors import Reason, Refusal
+from gateway.callers.entitlements import Admits, admit_all
+from gateway.errors import Reason, Refusal, ViewMoves
 from gateway.exchange.approval_step import digest_of
+from gateway.exchange.drain import RunningCalls
 from gateway.exchange.record import Record
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.jsontext.sizes import text_size
 from gateway.jsontext.writing import sorted_json
 from gateway.model import Caller, Door, Initiator, Json, Principal, Tell, ViewTool
 from gateway.policy import Decision, decide_tool
+from gateway.ports.sessions import OneTimeValues
 from gateway.traces import Trace, continue_trace
 from gateway.views.registry import Views
 from gateway.views.relay import Relay
@@ -109,23 +112,30 @@ class PageToolCall:
         While the call runs, the view's requests count as caused by it.
         """
         if self.view.calls is None:
-            raise _closed_refusal()
+            raise self._not_run()
         rule = self.views.rules(self.view.app).policy.tools.get(self.name)
         seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
+        started = False
         try:
             await self.views.taints.begin_call(self.view, id)
             async with self._deadline(seconds) as begin:
 
                 def on_start() -> None:
+                    nonlocal started
+                    started = True
                     self.views.taints.start_call(self.view, id)
                     begin()
 
                 if self.view.calls is None:  # its taint was stored meanwhile
-                    raise _closed_refusal()
+                    raise self._not_run()
                 with continue_trace(dict(trace.headers()) if trace is not None else None):
                     result = await self.view.calls.call(self.tool, self.arguments, on_start)
         except TimeoutError as error:
             raise _unanswered_refusal(f"not within {seconds:g} seconds") from error
+        except Refusal as refusal:
+            if self.view.gone_on and not started:
+                raise ViewMoves from refusal
+            raise
         except MCPError as error:
             message = error.error.message
             raise _unanswered_refusal(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
@@ -139,8 +149,13 @@ class PageToolCall:
         """Return 500 for an error of the page."""
         return 500 if result.is_error else 200
 
+    def _not_run(self) -> Refusal:
+        return ViewMoves() if self.view.gone_on else _closed_refusal()
+
     def refusal_result(self, refusal: Refusal, id: str) -> mcp.CallToolResult:
-        """Return a refusal in words for the model."""
+        """Return a refusal in words for the model. Raises `ViewMoves`: the call is sent to where its view is now."""
+        if isinstance(refusal, ViewMoves):
+            raise refusal
         return refusal_result(refusal, id)
 
     def failure(self, error: Exception) -> str | None:
@@ -171,7 +186,8 @@ class PageToolCall:
 class Forwarder:
     """Runs model calls in live views; `calls` takes their steps, and `redact` masks secrets in results.
 
-    `new_id` makes the ids of calls whose results are collected later.
+    `new_id` makes the ids of calls whose results are collected later; what is left of these when the process ends goes
+    to other processes by `other_results`.
     """
 
     def __init__(
@@ -180,11 +196,12 @@ class Forwarder:
         calls: ToolCalls,
         redact: Redact = lambda _: None,
         new_id: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+        other_results: OneTimeValues | None = None,
     ) -> None:
         self._redact = redact
         self._views = views
         self._calls = calls
-        self._later = BackgroundCalls(views.spawn, new_id)
+        self.later = BackgroundCalls(views.spawn, new_id, calls.running, other_results, self._may_use)
 
     async def call(
         self,
@@ -200,10 +217,15 @@ class Forwarder:
         """Run the tool with the model's name `name`, or, in the given view, with the page's name `name`.
 
         Every refusal and failure is a result with `isError` and advice. `tell` notifies the client of each question to
-        a person that the call leads to; such a call waits until the question is over.
+        a person that the call leads to; such a call waits until the question is over. Raises `ViewMoves` if the call
+        has not run, because its view moves to another process.
         """
         try:
             target, tool = await self._tool(principal, name, app, view)
+            if await self._views.goes_on(target):
+                raise ViewMoves
+        except ViewMoves:
+            raise
         except Refusal as refusal:
             return refusal_result(refusal)
         caller = Caller(principal, target.app, door, Initiator.MODEL, "model-call", target.id)
@@ -214,17 +236,17 @@ class Forwarder:
 
         def deliver(running: Coroutine[Any, Any, mcp.CallToolResult]) -> Awaitable[mcp.CallToolResult]:
             asks = partial(self._calls.asks_about, target.id)
-            admits = partial(self._views.admits, principal, target.app)
-            return self._later.run(
-                principal, relay, running, asks, typed=tool.output_schema is not None, admitted=admits
-            )
+            return self.later.run(principal, relay, running, asks, typed=tool.output_schema is not None, app=target.app)
 
         return await self._calls.call(call, tell, deliver=deliver)
+
+    def _may_use(self, principal: Principal, app: str) -> bool:
+        return self._views.admits(principal, app)
 
     async def collect(self, principal: Principal, call: str) -> mcp.CallToolResult:
         """Return the result of a call that still ran when it was answered; failures as in `call`."""
         try:
-            return await self._later.collect(principal, call)
+            return await self.later.collect(principal, call)
         except Refusal as refusal:
             return refusal_result(refusal)
 
@@ -253,12 +275,16 @@ class Forwarder:
     ) -> tuple[View, ViewTool]:
         if handle is not None:
             view = self._views.reach(handle, principal)
+            if view is None and self._views.arrives(handle):
+                raise ViewMoves
             if await self._views.launches.is_awaited(handle, principal, app):
                 words = "has not come up yet. Try again in a moment; list_view_tools shows it then."
                 raise Refusal(Reason.CONNECTION_LOST, f"The page of view {handle!r} {words}")
             if view is None or app not in (None, view.app):
                 raise Refusal(Reason.CONNECTION_LOST, f"No view {handle!r} is open. Call list_view_tools to see those.")
             tools_offered = [tool for tool in view.tools if name in (tool.page_name, tool.name)]
+            if not tools_offered and self._views.lists_soon(view):
+                raise ViewMoves
             if not tools_offered:
                 names = ", ".join(tool.page_name for tool in view.tools) or "none at present"
                 raise Refusal(Reason.BAD_REQUEST, f"This view has no tool {name!r}. It has: {names}.")
@@ -349,6 +375,14 @@ KEPT = 600.0
 MOST_KEPT = 64
 """Calls of one principal that may continue in the background, or wait to be collected."""
 
+LARGEST_HANDED_OVER = 4 * 1024 * 1024
+"""Bytes of the largest result that other processes get when this one ends."""
+
+MOST_HANDED_OVER = 16_384
+"""Such results of all principals."""
+
+_HANDED = "result of a call"
+
 KEPT_BYTES = 64 * 1024 * 1024
 """Bytes of the results that wait for one principal to collect them, the last one apart."""
 
@@ -374,20 +408,30 @@ class _KeptCall:
     relay: Relay
     task: asyncio.Task[mcp.CallToolResult]
     asks: Callable[[], bool]
-    admitted: Callable[[], bool]
+    app: str
     bytes: int = 0
 
 
 class BackgroundCalls:
-    """The background calls of all principals; `spawn` runs each of them, for as long as the views live."""
+    """The background calls of all principals; `spawn` runs each of them, for as long as the views live.
+
+    They are among the `running` calls, for which a drain waits. `other_results` takes the results that nobody has
+    collected when the process ends, for others. `admits` returns whether a principal may still use an app.
+    """
 
     def __init__(
         self,
         spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]],
         new_id: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+        running: RunningCalls | None = None,
+        other_results: OneTimeValues | None = None,
+        admits: Admits = admit_all,
     ) -> None:
+        self._admits = admits
         self._spawn = spawn
         self._new_id = new_id
+        self._running = running or RunningCalls()
+        self._other_results = other_results
         self._calls: dict[str, _KeptCall] = {}
 
     async def run(
@@ -398,16 +442,16 @@ class BackgroundCalls:
         asks: Callable[[], bool],
         *,
         typed: bool = False,
-        admitted: Callable[[], bool] = lambda: True,
+        app: str = "",
     ) -> mcp.CallToolResult:
         """Return the result of `work`, or, if the view is quiet or slow, how to collect it. Cancelling this cancels it.
 
         `asks` tells whether a person is asked about a request of the view. For a `typed` tool, which has an output
-        schema, the collect message is an error: clients accept no other result that does not fit the schema. `admitted`
-        tells whether the principal may still use the app.
+        schema, the collect message is an error: clients accept no other result that does not fit the schema. `app` is
+        that of the view.
         """
         task = self._spawn(work)
-        call = _KeptCall(principal, relay, task, asks, admitted)
+        call = _KeptCall(principal, relay, task, asks, app)
         try:
             if await _wait_finished(call):
                 return task.result()
@@ -423,7 +467,9 @@ class BackgroundCalls:
         Cancelling this does not cancel the call.
         """
         call = self._calls.get(id)
-        if call is None or call.principal != principal or not call.admitted():
+        if call is None and (result := await self._take(principal, id)) is not None:
+            return result
+        if call is None or call.principal != principal or not self._admits(principal, call.app):
             raise Refusal(
                 Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
             )
@@ -434,6 +480,40 @@ class BackgroundCalls:
             raise Refusal(Reason.CANCELLED, "This call was cancelled. It may have run: look at the view's state.")
         return call.task.result()
 
+    async def hand_over(self) -> None:
+        """Give the results that wait to be collected to other processes."""
+        for id, call in list(self._calls.items()):
+            if self._other_results is None or not call.task.done() or call.task.cancelled() or call.task.exception():
+                continue
+            text = call.task.result().model_dump_json(by_alias=True, exclude_none=True)
+            if len(text) > LARGEST_HANDED_OVER:
+                words = "The tool has run, but its result was too large to be kept while the gateway was restarted."
+                text = refusal_result(Refusal(Reason.RESPONSE_TOO_LARGE, words)).model_dump_json(by_alias=True)
+            owner = call.principal.id
+            try:
+                await self._other_results.put(
+                    _HANDED,
+                    f"{id} {owner}",
+                    f"{call.app} {text}",
+                    owner=owner,
+                    life=KEPT,
+                    each=MOST_KEPT,
+                    most=MOST_HANDED_OVER,
+                )
+            except OSError as error:
+                log.warning("the result of a call is lost with this process: %s", error)
+
+    async def _take(self, principal: Principal, id: str) -> mcp.CallToolResult | None:
+        """Return the result of a call of a process that has ended; None if there is none. Raises `Refusal`."""
+        if self._other_results is None:
+            return None
+        try:
+            text = await self._other_results.take(_HANDED, f"{id} {principal.id}")
+        except OSError as error:
+            raise Refusal(Reason.STATE_UNAVAILABLE, "Results cannot be looked up now. Try again.") from error
+        app, _, result = (text or "").partition(" ")
+        return mcp.CallToolResult.model_validate_json(result) if result and self._admits(principal, app) else None
+
     def _keep(self, call: _KeptCall) -> mcp.CallToolResult:
         mine = [id for id, other in self._calls.items() if other.principal == call.principal]
         for id in mine[: max(0, len(mine) - MOST_KEPT + 1)]:
@@ -441,11 +521,13 @@ class BackgroundCalls:
             self._calls.pop(id).task.cancel()
         id = self._new_id()
         self._calls[id] = call
+        self._running.begin_call(call.task)
         call.task.add_done_callback(lambda _: self._end(id, call))
         return _running_result(id, call)
 
     def _end(self, id: str, call: _KeptCall) -> None:
         """Keep the result of a call that has ended for a while."""
+        self._running.end_call(call.task)
         loop = call.task.get_loop()
         loop.call_later(KEPT, self._calls.pop, id, None)
         if not call.task.cancelled() and call.task.exception() is None:

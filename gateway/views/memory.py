@@ -138,10 +138,14 @@ class Launches:
     async def is_awaited(self, view: str, principal: Principal, app: str | None) -> bool:
         """Return whether a value was issued to this principal for `view`, and no page has attached with it yet."""
         launch = self._mine(view, principal)
-        if launch is not None:
-            return not launch.attached and app in (None, launch.app) and launch.expires > self._clock()
-        stored = await self._try(self._store.of_view(view, principal.id)) if self._store is not None else None
-        return stored is not None and not stored.attached and app in (None, stored.app)
+        awaited = launch is not None and not launch.attached and launch.expires > self._clock()
+        awaited = awaited and launch is not None and app in (None, launch.app)
+        if self._store is None or (launch is not None and not (awaited and self._shared)):
+            return awaited
+        stored = await self._try(self._store.of_view(view, principal.id))  # a page may have attached at another process
+        if stored is None:
+            return awaited
+        return not stored.attached and app in (None, stored.app)
 
     async def is_chosen(self, principal: Principal, app: str) -> bool:
         """Return whether a model chose the content of a view of `app` that no page has attached as yet.
@@ -265,6 +269,10 @@ class MemoryDirectory:
     def all(self) -> Iterable[tuple[Principal, LiveView]]:
         """Return the live views of all principals, oldest first."""
         return tuple(self._all.values())
+
+    def vanished(self, _: Principal) -> list[LiveView]:
+        """Return nothing: there are no other processes."""
+        return []
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` after each change of a principal's views or tools."""

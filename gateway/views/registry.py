@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,6 +21,7 @@ from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.ports.views import (
+    MOVES_WITHIN,
     LaunchValues,
     LiveView,
     MovedView,
@@ -64,6 +66,15 @@ IDLE = 1800.0
 
 LISTING = 10.0
 """Seconds within which a page over MCP that has tools lists them after it attached."""
+
+ATTACHING = 60.0
+"""Seconds within which the page of a view that this process has taken over attaches, or attaches once more."""
+
+LEAVING = 5.0
+"""Seconds for which a model's call waits in a drain until the page of its view is at another process."""
+
+LOOK = 0.05
+"""Seconds between two looks whether it is."""
 
 QUIET = 300.0
 """Seconds of silence after which such a view may be evicted for another: hosts do not report that a page is gone."""
@@ -114,7 +125,13 @@ class Views:
         self._successions = Successions(clock)
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._draining = False
+        self._draining = self._left = False
+        self._taken: OrderedDict[str, float] = OrderedDict()
+        """When this process made itself the owner of views, the latest; without those that others have taken since."""
+        self._gone: deque[tuple[float, Principal, LiveView]] = deque()
+        """The views that have moved to another process just now, and when."""
+        self._moved: set[str] = set()
+        """Those that were at another process, and are not here yet."""
         self._came_late: set[str] = set()
         """Views whose pages have attached in a drain, as in a session of this process: they are not sent on again."""
         self.has_streams: Callable[[str], bool] = lambda _: False
@@ -172,12 +189,14 @@ class Views:
             apps = {one for one in self.apps if app in (None, one) and self.admits(principal, one)}
             waiting = await self.launches.find(launch, principal, apps)
             taint = await self.take_over(waiting.view)  # first: an attachment that fails must supersede no page
+            self._check_owned(waiting.view)
             number = await self.launches.attach(launch)
             self.taints.doubt(principal, waiting, taint)
             if former and not self.end_former(principal, waiting.app, former) and self._end_former is not None:
                 await self._end_former(principal, waiting.app, former)
             chosen = waiting.chosen or await self.launches.is_chosen(principal, waiting.app)
             await self.taints.learn(principal, waiting.app)
+            self._check_owned(waiting.view)
             if waiting.view in self._views:
                 if self._views[waiting.view].attached > number:
                     raise Refusal(Reason.VIEW_UNPROVEN, "Another page has attached as this view meanwhile.")
@@ -195,7 +214,55 @@ class Views:
 
         Return its state if it was at another process.
         """
-        return await self._take(view) if self._take is not None else None
+        if self._take is None:
+            return None
+        now = self._clock()
+        while self._taken and next(iter(self._taken.values())) < now - ATTACHING:
+            self._moved.discard(self._taken.popitem(last=False)[0])
+        self._taken[view] = now
+        self._taken.move_to_end(view)
+        moved = await self._take(view)
+        if moved is not None:
+            self._moved.add(view)
+        return moved
+
+    def note_gone(self, id: str) -> View | None:
+        """Note that a view is at another process now, whose page may be about to come here; return it if it is here."""
+        self._taken.pop(id, None)
+        self._moved.discard(id)
+        if (view := self._views.get(id)) is not None:
+            view.gone_on = True
+            now = self._clock()
+            while self._gone and self._gone[0][0] < now - MOVES_WITHIN:
+                self._gone.popleft()
+            self._gone.append((now, view.principal, self._live_view(view, view.tools)))
+        return view
+
+    def _check_owned(self, view: str) -> None:
+        """Raise `Refusal` if another process has made itself the owner of a view that is about to come here."""
+        if self._take is not None and view not in self._taken:
+            raise Refusal(Reason.VIEW_UNPROVEN, "Another page has attached as this view meanwhile.")
+
+    def arrives(self, view: str) -> bool:
+        """Return whether this process has made itself the owner of a view just now, whose page is not here yet."""
+        return view not in self._views and self._taken.get(view, float("-inf")) > self._clock() - LISTING
+
+    def lists_soon(self, view: View) -> bool:
+        """Return whether a view came from another process, and its page has not listed its tools here yet."""
+        return view.arrived and view.tool_list is None and self.may_offer_more(view)
+
+    async def goes_on(self, view: View) -> bool:
+        """Return whether a model's call must follow a view to another process, where its page attaches in a drain."""
+        end = self._clock() + LEAVING  # then it runs a long call, or sleeps
+        while (  # noqa: ASYNC110  # views have no event of their end, and this waits in a drain alone
+            not self._left and self._may_leave(view) and self.is_open(view) and self._clock() < end
+        ):
+            await asyncio.sleep(LOOK)
+        return self._left or not self.is_open(view)
+
+    def note_left(self) -> None:
+        """Let no further call of a model into the views: other processes take them over now."""
+        self._left = True
 
     def end_former(self, principal: Principal, app: str, former: str) -> bool:
         """Close the view that `former` proves, or names if it is unproven; return False if it is at no page here."""
@@ -227,10 +294,11 @@ class Views:
     def move_bridged(self, principal: Principal, app: str, id: str, moved: MovedView | None = None) -> View | None:
         """Add a view of our host page that was open in another process, with the taint that it had there.
 
-        It is tainted if that process did not say so: a model may have called it. None if a view with this id lives.
+        It is tainted if that process did not say so: a model may have called it. None if a view with this id lives, or
+        has been taken over by another process meanwhile.
         Raises `Refusal` if there are too many. The caller has called `taints.learn`.
         """
-        if id in self._views:
+        if id in self._views or (self._take is not None and id not in self._taken):
             return None
         view = self._add(self._new_view(id, principal, app))
         if moved is None or not moved.known:
@@ -284,6 +352,7 @@ class Views:
         """Close the view that `proof` proves, or, not `for_good`, note that its page is unloaded. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if for_good:
+            self._taken.pop(view.id, None)
             self.close(view)
         elif view.relay is not None:
             view.relay.leave()
@@ -382,11 +451,15 @@ class Views:
 
         A view with a model's call, or with streams, stays until these have ended.
         """
-        if not self._draining or self._take is None or view.bridged or view.id in self._came_late:
-            return
-        if (view.relay is None or not view.relay.busy) and not self.has_streams(view.id):
+        if self._may_leave(view) and (view.relay is None or not view.relay.busy):
             detail = "This process of the gateway stops: attach this view again, and repeat the call."
             raise Refusal(Reason.VIEW_MOVED, detail)
+
+    def _may_leave(self, view: View) -> bool:
+        """Return whether the page of a view is to attach at another process in a drain, once it runs no call."""
+        if not self._draining or self._take is None or view.bridged or view.id in self._came_late:
+            return False
+        return not self.has_streams(view.id)
 
     async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal:
         """Return the refusal of a call with `proof`: `view-moved` if the view of an earlier process makes it.
@@ -433,6 +506,12 @@ class Views:
             mine = self._directory.of(principal, app)
             return tuple([self._view_for(view, principal) for view in mine if self.admits(principal, view.app)])
         return tuple(view for _, view in self._directory.all() if app in (None, view.app))
+
+    def vanished(self, principal: Principal, app: str | None = None) -> list[LiveView]:
+        """Return the views of `principal` that were open until a moment ago, here or at another process."""
+        since = self._clock() - MOVES_WITHIN
+        gone = [view for at, owner, view in self._gone if at > since and owner == principal]
+        return [view for view in (*gone, *self._directory.vanished(principal)) if app in (None, view.app)]
 
     def live_for(self, is_wanted: Callable[[Principal, str], bool]) -> tuple[LiveView, ...]:
         """Return the live views of the principals and apps for which `is_wanted` returns True, oldest first."""
@@ -535,6 +614,8 @@ class Views:
         for other in mine:
             if other.app == view.app and other.relay is not None:
                 other.relay.doubt()
+        view.arrived = view.id in self._moved
+        self._moved.discard(view.id)
         self._views[view.id] = view
         self._of.setdefault(view.principal.id, {})[view.id] = view
         if not view.bridged:
@@ -590,5 +671,7 @@ class Views:
     def _publish(self, view: View) -> None:
         """Show the current state of a live view in the directory."""
         if self._views.get(view.id) is view:
-            title = self.rules(view.app).title
-            self._directory.put(view.principal, LiveView(view.id, view.app, title, view.opened_at, view.tools))
+            self._directory.put(view.principal, self._live_view(view, view.tools))
+
+    def _live_view(self, view: View, tools: tuple[ViewTool, ...]) -> LiveView:
+        return LiveView(view.id, view.app, self.rules(view.app).title, view.opened_at, tools)

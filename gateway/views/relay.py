@@ -20,6 +20,9 @@ from gateway.views.tools import result_of
 LONGEST_POLL = 20.0
 """Seconds that a poll waits for a call."""
 
+BUSY_POLL = 1.0
+"""The same in a drain, while a call of the page runs."""
+
 QUIET = 2.0
 """Seconds without activity of the view after which a model's call does not wait for it any longer."""
 
@@ -208,8 +211,8 @@ class Relay:
         self._release(overtaken=True)
         self._events = [event for event in self._events if event.number > after]
         overtaken = False
-        if not self._events and wait > 0 and not self._draining:
-            overtaken = await self._wait(min(wait, LONGEST_POLL))
+        if not self._events and wait > 0 and (not self._draining or self.busy):
+            overtaken = await self._wait(min(wait, BUSY_POLL if self._draining else LONGEST_POLL))
         return PollAnswer((), True) if overtaken else PollAnswer(self._take())
 
     def answer(self, id: str, result: Mapping[str, Any]) -> None:
@@ -232,7 +235,7 @@ class Relay:
             self._release(overtaken=False)
 
     def drain(self) -> None:
-        """Drain: no poll waits any longer."""
+        """Drain: polls wait no longer than the calls of the page run."""
         self._draining = True
         self._release(overtaken=False)
 
@@ -267,6 +270,8 @@ class Relay:
         self._events = [event for event in self._events if event.call in self._calls or event.number in stops]
         if call.taken and (not call.answer.done() or call.answer.cancelled()):
             self._tell(RelayEvent(self._next(), id))
+        elif self._draining and not self.busy:
+            self._release(overtaken=False)
 
     def _end_all(self) -> None:
         self._release(overtaken=True)

@@ -145,7 +145,8 @@ class View:
     one after `registry.IDLE` seconds of silence. `tool_list` are its tools as its page lists them (None before it has),
     `tools` those that its policy offers. `tell` notifies a view in our host page of the model's call that opens its
     app. `came_from` is the taint of the closed view that it replaces. `attached` is the number of its attachment.
-    `dedicated` views of an app and principal have one origin, so that their pages can script each other.
+    `dedicated` views of an app and principal have one origin, so that their pages can script each other. One has
+    `arrived` if it was at another process before, and `gone_on` if it is at another one now.
     """
 
     id: str
@@ -159,6 +160,8 @@ class View:
     since: float = 0.0
     opened_at: float = field(default_factory=time.time)
     dedicated: bool = False
+    arrived: bool = False
+    gone_on: bool = False
     key: ViewKey = field(default_factory=ViewKey)
     taint: Taint = field(default_factory=Taint)
     came_from: Taint | None = None
@@ -233,7 +236,7 @@ class SharedTaints:
     def _leave(self, key: TaintKey, taint: StoredTaint) -> None:
         """Taint the views that open from now on, as if this were the taint of a closed one."""
         if self.taints.before(key) is None:
-            self.taints.leave(key, Taint(call=taint.call, ended_at=self._clock(), tainted=taint.evidence))
+            self.taints.leave(key, Taint(call=taint.call, ended_at=self._clock(), tainted=taint.evidence), new=True)
 
     def start_call(self, view: View, id: str) -> None:
         """Taint `view` before its page may begin with a model's call."""
@@ -266,7 +269,7 @@ class SharedTaints:
         key = principal.id, app
         for view in self._launched_views(principal, app):
             view.taint.model_reported(self._clock())
-        self.taints.leave(key, Taint(tainted=REPORTED.evidence, ended_at=self._clock()))
+        self.taints.leave(key, Taint(tainted=REPORTED.evidence, ended_at=self._clock()), new=True)
         if self._others is not None:
             await self.taints.flush(ended=False)
             await self._others.tell(key, TaintGroup.LAUNCHED, REPORTED)

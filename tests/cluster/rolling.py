@@ -120,7 +120,7 @@ class ModelsCalls:
         """Run the page, and make the calls one after the other."""
         async with self._place.client() as http:
             door = Door(self._place.mcp, {})
-            served = _Served(http, door)
+            served = ServedPage(http, door)
             await served.begin()
             serving = asyncio.create_task(served.run())
 
@@ -145,32 +145,32 @@ class ModelsCalls:
                 await asyncio.gather(serving, return_exceptions=True)
 
 
-class _Served:
-    """A page over MCP that offers a tool; `ran` are the runs of each call by its number."""
+class ServedPage:
+    """A page over MCP that offers a tool at a door; `ran` are the runs of each call by its number."""
 
     def __init__(self, http: aiohttp.ClientSession, door: Door) -> None:
         self._http = http
         self._door = door
-        self._launch = ""
+        self.launch = ""
         self.page: Page
         self.ran: dict[str, list[str]] = {}
         self.refused: list[str] = []
         """What its polls and attachments were answered with, but for answers and `view-moved`."""
 
-    async def begin(self) -> None:
-        """Open the view."""
-        opened = await self._door.call(self._http, "open_page")
-        self._launch = opened["_meta"]["webmcp-gateway/launch"]
-        await self._attach()
+    async def begin(self, at: Door | None = None) -> None:
+        """Open the view, at another door if one is given."""
+        opened = await (at or self._door).call(self._http, "open_page")
+        self.launch = opened["_meta"]["webmcp-gateway/launch"]
+        await self._attach(at or self._door)
 
     async def run(self) -> None:
         """Run calls, as the runtime of views does."""
         while True:
             try:
                 polled = await self.page.call("webmcp_poll", after=self.page.after, wait=5000)
-                if "structuredContent" not in polled:
+                if polled.get("isError") or "structuredContent" not in polled:
                     if "view-moved" in json.dumps(polled):
-                        await self._attach()
+                        await self._attach(self._door)
                     else:
                         self.refused.append(json.dumps(polled)[:300])
                         await asyncio.sleep(0.2)
@@ -187,6 +187,7 @@ class _Served:
                 self.refused.append(repr(error)[:300])
                 await asyncio.sleep(0.2)
 
-    async def _attach(self) -> None:
-        self.page = await Page.attach(self._http, self._door, self._launch)
+    async def _attach(self, at: Door) -> None:
+        self.page = await Page.attach(self._http, at, self.launch)
+        self.page.at = self._door
         await self.page.offer("add")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -138,9 +139,13 @@ async def test_large_bodies_travel_by_another_node_than_the_bridge(tmp_path: Pat
                 assert (got.status, len(await got.read()) > 300_000) == (status, status == 200)
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["living", "killed"])
-async def test_a_host_page_connects_at_the_other_node(tmp_path: Path, database: str, killed: bool) -> None:
-    """Its view moves there with its id: clean if the former node says so, else a model may have called it."""
+@pytest.mark.parametrize("how", ["living", "draining", "killed"])
+async def test_a_host_page_connects_at_the_other_node(tmp_path: Path, database: str, how: str) -> None:
+    """Its view moves there with its id: clean if the former node says so, else a model may have called it.
+
+    A node that drains closes its WebSocket when it has ended: nobody can ask it any more.
+    """
+    killed = how != "living"
     policy = ECHO.replace("methods: [GET, POST]", "methods: [GET], when: 'initiator != \"model\"'")
     async with cluster(tmp_path, database, "a", "b") as nodes, client() as http, page_at(nodes, http, "a") as page:
         for name in "ab":
@@ -150,7 +155,13 @@ async def test_a_host_page_connects_at_the_other_node(tmp_path: Path, database: 
                 await asyncio.sleep(0.1)
         assert (await page.fetch("/api/items"))["status"] == 200
         if killed:
-            nodes["a"].process.kill()
+            nodes["a"].process.send_signal(signal.SIGTERM if how == "draining" else signal.SIGKILL)
+        if how == "draining":
+            assert page.socket is not None
+            async with asyncio.timeout(90):
+                while not (await page.socket.receive()).type.name.startswith("CLOS"):
+                    pass
+                assert await nodes["a"].process.wait() == 0
         async with page_at(nodes, http, "b") as other:
             resumed = await other.exchange({"resume": {"view": page.view, "token": page.token}}, "resume")
             assert resumed["view"] == page.view, resumed

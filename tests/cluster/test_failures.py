@@ -158,3 +158,9 @@ async def test_two_versions_serve_beside_each_other(tmp_path: Path, database: st
         moved = await Page.attach(http, c, launch)  # a page that attaches where it is sent is served there
         assert (await moved.fetch("/api/moved"))["status"] == 200
         assert nodes.arrived == [f"GET /api/{name}" for name in ("x", "own", "moved")]
+        former = await Page.open(http, a)  # a node of another version cannot be told of it
+        opened = await c.call(http, "open_page")
+        launch = opened["_meta"]["webmcp-gateway/launch"]
+        values = await c.call(http, "webmcp_attach", launch=launch, former=former.proof())
+        assert values["structuredContent"]["proven"] is True
+        assert "was not told that it attached again" in "".join(c.lines)

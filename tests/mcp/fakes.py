@@ -129,6 +129,10 @@ class FakeViews:
         tools = self.tools(principal, app)
         return (LiveView("view-1", "cart", "Cart", 1.0, tools),) if tools else ()
 
+    def vanished(self, principal: Principal, app: str | None) -> list[LiveView]:
+        """Return nothing: no view moves."""
+        return []
+
     def reachable(self, principal: Principal, app: str | None) -> list[tuple[Principal, LiveView]]:
         return [(principal, view) for view in self.live(principal, app)]
 

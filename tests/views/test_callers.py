@@ -145,14 +145,15 @@ class Quiet:
 
 async def test_a_result_that_waits_is_gone_with_the_access() -> None:
     """The result of a call that ran before is not collected any more."""
-    calls, admitted, go = BackgroundCalls(asyncio.ensure_future), [True], asyncio.Event()
+    admitted, go = [True], asyncio.Event()
+    calls = BackgroundCalls(asyncio.ensure_future, admits=lambda _principal, _app: admitted[0])
 
     async def work() -> CallToolResult:
         await go.wait()
         return CallToolResult(content=[])
 
     relay: Any = Quiet()
-    later = await calls.run(ANN, relay, work(), lambda: False, admitted=lambda: admitted[0])
+    later = await calls.run(ANN, relay, work(), lambda: False)
     assert later.structured_content is not None
     go.set()
     admitted[0] = False

@@ -22,7 +22,7 @@ from gateway.bounds import Area, Bound
 from gateway.crypto import SigningKeys
 from gateway.errors import RedisUnavailable
 from gateway.model import Principal, ViewTool
-from gateway.ports.views import LiveView, ViewDirectory
+from gateway.ports.views import MOVES_WITHIN, LiveView, ViewDirectory
 from gateway.stores.redis.connection import BATCH, PREFIX, TIMEOUT, Redis, Reply, Script
 from gateway.stores.redis.members import Members
 from gateway.stores.redis.rates import short
@@ -90,7 +90,8 @@ if ARGV[5] == '1' then
 end
 for at = 6, #ARGV, 2 do
   if ARGV[at + 1] == '' then
-    redis.call('HDEL', KEYS[1], ARGV[at])
+    local found = redis.call('HGET', KEYS[1], ARGV[at])
+    if found and string.match(found, '^%d+:([^:]*):') == node then redis.call('HDEL', KEYS[1], ARGV[at]) end
   else
     redis.call('HSET', KEYS[1], ARGV[at], version .. ':' .. ARGV[at + 1])
   end
@@ -107,7 +108,7 @@ end
 
 KEYS: its views, a hash by id with the version in `#`; the processes that follow it. ARGV: this process, the name of the
 principal, the prefix of channels, the life in milliseconds, 1 if all other views of this process are to be deleted,
-then for each view its id and its content, or "" for one that is gone.
+then for each view its id and its content, or "" for one that is gone: it may be at another process by now.
 """
 
 _READ: Final = Script(
@@ -160,6 +161,8 @@ class _FollowedPrincipal:
     version: str = ""
     views: Mapping[str, tuple[str, LiveView]] = field(default_factory=dict)
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
+    vanished: dict[str, tuple[float, LiveView]] = field(default_factory=dict)
+    """The views that are gone, or have no tools any more, as they were before, and since when."""
 
 
 @dataclass(slots=True)
@@ -233,6 +236,12 @@ class RedisDirectory:
         others = [(one.principal, view) for one in self._followed.values() for view in self._alive(one)]
         return tuple(sorted((*mine, *others), key=lambda pair: pair[1].opened_at)) if others else mine
 
+    def vanished(self, principal: Principal) -> list[LiveView]:
+        """Return views that other processes had until a moment ago, and their tools, as they were last."""
+        followed, since = self._follow(principal), self._clock() - MOVES_WITHIN
+        ended = [view for node, view in followed.views.values() if node not in self._members.nodes]
+        return [*(view for at, view in followed.vanished.values() if at > since), *ended]
+
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` after each change of a principal's views or tools."""
         return self._watchers.add(callback)
@@ -284,6 +293,11 @@ class RedisDirectory:
             view = before.get(id) if not content else self._verify(followed.principal, id, content)
             if view is not None and view[0] != self._members.node:
                 views[id] = view
+        now = self._clock()
+        followed.vanished = {id: one for id, one in followed.vanished.items() if one[0] > now - MOVES_WITHIN}
+        for id, (_, former) in before.items():
+            if former.tools and (id not in views or not views[id][1].tools):
+                followed.vanished[id] = now, former
         followed.version, followed.views = version, views
         if views != before:
             self._watchers.notify(followed.principal)

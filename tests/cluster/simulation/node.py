@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.assembly.cluster import LINGER
 from gateway.backends.node_connections import NodeConnections
 from gateway.cluster.envelope import Receiver
 from gateway.cluster.forwards import Forwards
 from gateway.cluster.ids import ObjectIds, ObjectKind
-from gateway.cluster.lease import steady
+from gateway.cluster.lease import LEFT_FOR, steady
 from gateway.cluster.node import ClusterNode
 from gateway.cluster.taints import ClusterTaints
 from gateway.doors.nodes import NodeDoor
@@ -189,7 +188,7 @@ class SimulatedNode:
         self.answers = ApprovalAnswers(self.approvals, self.grants, recorder)
         step = ApprovalStep(self.approvals, self.grants, "http://console.test/approvals/")
         limiter = Limiter(MemoryRates(), DatabaseQuotas(database))
-        calls = ToolCalls(step, limiter=limiter, recorder=recorder, check=node.check)
+        calls = ToolCalls(step, limiter=limiter, recorder=recorder, running=self.calls, check=node.check)
         self.streams = Streams(new_id=new_id(ObjectKind.STREAM))
         app = ExchangeApp(POLICY, {"api": self._backend})
         exchange = Exchange(
@@ -233,7 +232,7 @@ class SimulatedNode:
             origins=[],
             principal=lambda request: principal_of(request.headers.get("x-user", "")),
             fast_path=False,
-            nodes=OtherNodes(self.forwards, self.views, self.sessions, NodeStates(ids)),
+            nodes=OtherNodes(self.forwards, self.views, self.sessions, NodeStates(ids), self.calls),
         )
         self.door = NodeDoor(
             node,
@@ -297,9 +296,11 @@ class SimulatedNode:
     async def _leave(self) -> None:
         """Leave as `gateway.assembly.cluster` does: what others send meanwhile is answered."""
         others, self.left = self.node.others(), self.loop.now
+        self.views.note_left()
+        await self.calls.end(CUT_WITHIN)
         await self.node.step_down()
         if others:
-            await asyncio.sleep(LINGER)
+            await asyncio.sleep(LEFT_FOR)
             with suppress(TimeoutError):
                 async with asyncio.timeout(CUT_WITHIN):
                     while self.door.running:
@@ -321,7 +322,7 @@ class SimulatedNode:
         self.mount.lapse()
 
     def _lose(self, id: str) -> StoredTaint | None:
-        if (view := self.views.get(id)) is None:
+        if (view := self.views.note_gone(id)) is None:
             return None
         taint = view.taint.stored()
         self._stop_view(view)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gateway.assembly.cluster import LINGER
+from gateway.cluster.lease import LEFT_FOR
 from gateway.errors import Reason, Refusal
 from gateway.exchange.drain import CUT_WITHIN
 from gateway.model import Outbound, Response
@@ -31,7 +31,7 @@ before the approval is used, and a slow database may delay what follows."""
 LENGTHS: Final = (4.0, 16.0, 4.0, 8.0, 4.0, 25.0, 4.0, 8.0)
 """Virtual seconds of runs before everything is healed: many short ones, and such in which leases end."""
 
-LEFT: Final = LINGER + CUT_WITHIN
+LEFT: Final = LEFT_FOR + CUT_WITHIN
 """Seconds in which a node that has left, and still answers, ends what had begun before."""
 
 STOPPED: Final = 60.0
