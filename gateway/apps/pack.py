@@ -229,7 +229,7 @@ _PLAIN_FETCH: Final = re.compile(
 _RESOLVED: Final = re.compile(
     r"\.(?:pathname|baseURI|documentURI|formAction)\b|\bdocument\.URL\b|\.(?:href|action)\b(?!\s*=(?!=))"
 )
-"""Where a script may read a URL that a browser resolves against the address of the page."""
+"""Matches the places where a script may read a URL that a browser resolves against the address of the page."""
 
 _ALLOWS = {"Worker(": "blob-workers", "WebAssembly": "wasm"}
 """The permissions that our host gives to pages that contain these strings."""
