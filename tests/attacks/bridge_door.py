@@ -15,12 +15,16 @@ from typing import Any
 import aiohttp
 import pytest
 
+import tests.world
 from gateway import mux
 from gateway.doors.bridge import bridge
 from gateway.model import Channel
 from tests.attacks.calls import WAIT, Answer, Place, arguments_text, of_call
 from tests.attacks.world import APP, CSRF
 from tests.world import local_client
+
+MOVES = 8
+"""Calls after which a view moves to the other node, if there are two."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,8 @@ class BridgeDoor:
     resource: str = ""
     token: str = ""
     calls: int = 0
+    moves: bool = False
+    """Whether the view moves to the other node every few calls, if there are two: its streams end then."""
 
     @property
     def origin(self) -> str:
@@ -72,7 +78,23 @@ class BridgeDoor:
         assert isinstance(opened, mux.Opened)
         self.view, self.resource, self.token = opened.view, opened.resource, opened.resume
 
+    async def move(self) -> None:
+        """Close the connection, and resume the view on another one, which leads to the other node."""
+        assert self.socket is not None
+        await self.socket.close()
+        self.connection = mux.ClientConnection()
+        self.socket = await self.connect()
+        self.connection.send(mux.Hello(await self.ticket()))
+        self.connection.send(mux.Resume(self.view, self.token))
+        await self._flush()
+        resumed = await self._next(lambda event: isinstance(event, mux.Resume | mux.ErrorFrame))
+        assert isinstance(resumed, mux.Resume), resumed
+        self.token = resumed.token
+
     async def ask(self, case: dict[str, Any]) -> Answer:
+        connected = self.socket is not None and not self.socket.closed
+        if connected and self.moves and tests.world.ONE_REQUEST_EACH and self.calls % MOVES == MOVES - 1:
+            await self.move()
         text = arguments_text(case)
         if "text" in case:
             return await self._say_verbatim(text)

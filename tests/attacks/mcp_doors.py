@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 
+import tests.world
 from gateway.cli.attack.cases import answer_in
 from tests.attacks.calls import (
     LEGACY,
@@ -32,6 +33,9 @@ from tests.attacks.calls import (
 from tests.attacks.world import APP
 from tests.leaks.watch import environment
 from tests.world import local_client
+
+ONE_REQUEST_EACH = "import gateway.backends.connect as connect; connect.KEEP_ALIVE_SECONDS = 0.0; "
+"""Python code that gives each request of the process a connection of its own, for a balancer of connections."""
 
 
 @dataclass(slots=True)
@@ -168,7 +172,7 @@ async def stdio_door(world: Place) -> AsyncIterator[StdioDoor]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        "from gateway.cli import main; main()",
+        (ONE_REQUEST_EACH if tests.world.ONE_REQUEST_EACH else "") + "from gateway.cli import main; main()",
         "stdio",
         "--url",
         f"http://localhost:{world.port}/mcp/{APP}",
