@@ -302,3 +302,15 @@ async def test_a_page_finds_its_own_location_at_the_top(host: Host, tmp_path: Pa
     assert seen[:3] == ["https://cart.invalid/", "/", False]
     await host.page.wait_for_function("window.said === 'to the host'")
     assert "about:blank" not in host.page.url
+
+
+async def test_the_runtime_keeps_the_browsers_classes(host: Host, tmp_path: Path) -> None:
+    """A page may replace them by polyfills, which lack what is newer than they are."""
+    polyfills = (
+        "const Native = Promise; self.Promise = function (run) { const made = new Native(run);"
+        " return { then: (...given) => made.then(...given) }; };"
+        " self.Map = self.Set = self.WeakMap = function () { throw new Error('polyfill'); };"
+        " void fetch('/api/cart');"
+    )
+    await show_html(host, pack_html(tmp_path, f"<!doctype html><body><script>{polyfills}</script></body>"))
+    await host.until("host.calls('http_request').some(({ url }) => url === '/api/cart')")
