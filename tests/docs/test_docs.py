@@ -59,7 +59,6 @@ PROGRAMS = {
     "pip": "Makefile",
     ".venv/bin/npx": "tests/interop/test_published.py",
     "helm": "tests/deploy",
-    "echo": "tests/deploy/test_files.py",
     "kubectl": "tests/deploy",
     "rm": "tests/deploy",
     "docker": "tests/deploy",
