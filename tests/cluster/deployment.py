@@ -96,7 +96,7 @@ class Deployment:
         started = asyncio.Event()
         self._reading.append(asyncio.create_task(self._read(node, started)))
         if wait:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(300):
                 await started.wait()
             assert process.returncode is None, "".join(node.lines)
         return node

@@ -1,4 +1,4 @@
-"""Nodes that are killed or stopped within a request or a move, and versions that differ: what must hold then.
+"""Nodes that are killed or stopped, stores that are down, clocks and versions that differ: what must hold then.
 
 Each call ends with an answer or a clear error, no side effect happens twice, and nobody gets what a policy denies.
 """
@@ -14,16 +14,25 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import asyncpg  # type: ignore[import-untyped]  # it has no types
 import pytest
 from aiohttp import web
 
 from tests.cli.test_serve import COMMAND
 from tests.cluster.cluster import Cluster, Node, Page, client, cluster
-from tests.cluster.test_shared_state import ASKS, until
+from tests.cluster.deployment import deployment
+from tests.cluster.machines import Machines
+from tests.cluster.test_shared_state import ASKS, Console, until
+from tests.cluster.test_tls import settings
+from tests.postgresql import PostgreSQL
+from tests.redis_server import RedisServer
 from tests.world import serving
 
 STOPPED: Final = 15.0
 """Seconds for which a process is stopped: longer than its lease."""
+
+FAKETIME: Final = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
+"""The library that changes a process's clock; scripts/proxies installs it."""
 
 HOWS: Final = ["killed", "stopped"]
 
@@ -47,6 +56,71 @@ async def ended(call: asyncio.Task[Any]) -> str:
             return json.dumps(await call)
         except (aiohttp.ClientError, ValueError) as error:
             return repr(error)
+
+
+@asynccontextmanager
+async def asking(folder: Path, database: str) -> AsyncIterator[tuple[Cluster, aiohttp.ClientSession, Page]]:
+    """Yield three nodes, and a page at node `a` whose tool `add` asks a person."""
+    async with cluster(folder, database, "a", "b", "c") as nodes, client() as http:
+        for name in "abc":
+            (nodes[name].folder / "policy.yaml").write_text(ASKS.format(backend=nodes.backend))
+        await until(lambda: all("policy.yaml is in effect" in "".join(one.lines) for one in nodes.nodes.values()))
+        page = await Page.open(http, nodes["a"])
+        await page.offer("add")
+        yield nodes, http, page
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("role", "step", "how"),
+    [
+        *((role, step, "killed") for role in ("owner", "edge", "console") for step in ("asked", "answered")),
+        ("owner", "asked", "stopped"),
+        ("owner", "answered", "stopped"),
+        ("edge", "asked", "stopped"),
+    ],
+)
+async def test_a_node_fails_within_an_approval(tmp_path: Path, database: str, role: str, step: str, how: str) -> None:
+    """The view is at a, the call came to b, the console is at c: the page runs the call once at most."""
+    async with asking(tmp_path, database) as (nodes, http, page):
+        ran: list[Any] = []
+
+        async def serve() -> None:
+            while True:
+                with suppress(aiohttp.ClientError, KeyError, TimeoutError, ValueError):
+                    ran.append((await page.serve_one())["arguments"])
+                await asyncio.sleep(0.2)
+
+        arguments = {"view": page.view, "tool": "add", "arguments": {"n": 1}}
+        console = Console(http, nodes["c"])
+        serving_page = asyncio.create_task(serve())
+        calling = asyncio.create_task(nodes["b"].call(http, "call_view_tool", app=False, **arguments))
+        question = await console.question()
+        struck = nodes[{"owner": "a", "edge": "b", "console": "c"}[role]]
+        if step == "asked":
+            waking = await strike(struck, how)
+            answering = asyncio.create_task(console.answer(question["id"]))
+        else:
+            answering = asyncio.create_task(console.answer(question["id"]))
+            await asyncio.sleep(0.01)
+            waking = await strike(struck, how)
+        with suppress(aiohttp.ClientError):
+            async with asyncio.timeout(90):
+                await answering
+        if role == "console" and how == "killed":
+            other = Console(http, nodes["b"])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5):  # it may have been answered before the node was killed
+                    await other.answer((await other.question())["id"])
+        await ended(calling)
+        await waking
+        await asyncio.sleep(3)
+        serving_page.cancel()
+        assert len(ran) <= 1
+        survivor = Console(http, nodes["c" if role != "console" else "b"])
+        async with asyncio.timeout(60):
+            while (await survivor.send("GET", "/api/approvals"))[1]["approvals"]:
+                await asyncio.sleep(0.2)
 
 
 @asynccontextmanager
@@ -113,6 +187,153 @@ async def test_a_view_moves_away_from_a_node_that_fails(tmp_path: Path, database
                 assert (await old.fetch("/api/old", nodes[name]))["status"] != 200
         assert (await new.fetch("/api/new", nodes["c"]))["status"] == 200
         assert set(nodes.arrived) == {"GET /api/new"}
+
+
+@pytest.mark.cluster
+async def test_a_node_that_is_cut_off_acts_for_nobody(
+    tmp_path: Path, places: Machines, database: str, redis: RedisServer
+) -> None:
+    """A request in the node's hands is not sent once its lease has ended; its view moves; then it joins again."""
+    if not places.separate:
+        pytest.skip("no network namespaces can be made here, and loopback cannot be cut")
+    arrived: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        arrived.append(request.path)
+        return web.json_response({})
+
+    backend = web.Application()
+    backend.router.add_route("*", "/{path:.*}", handle)
+    async with (
+        serving(backend) as port,
+        places.exposed(port),
+        client() as http,
+        deployment(tmp_path, places, database, redis, settings(tmp_path, port)) as nodes,
+    ):
+        a, b, c = (nodes[name] for name in "abc")
+        launch = (await a.call(http, "open_page"))["_meta"]["webmcp-gateway/launch"]
+        page = await Page.attach(http, a, launch)
+        assert (await page.fetch("/api/before", b))["status"] == 200
+        places.cut("a")
+        try:
+            said = await ended(asyncio.create_task(page.call("http_request", b, url="/api/while")))
+            assert "connection-lost" in said
+            moved = await Page.attach(http, c, launch)
+            assert (await moved.fetch("/api/moved", b))["status"] == 200
+        finally:
+            places.join("a")
+        async with asyncio.timeout(90):
+            while (await a.ready(http)) != 200:
+                await asyncio.sleep(0.5)
+        assert (await moved.fetch("/api/moved", a))["status"] == 200
+        assert "connection-lost" not in await ended(asyncio.create_task(page.call("http_request", a, url="/api/old")))
+        assert set(arrived) == {"/api/before", "/api/moved"}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("fault", ["paused", "restarted", "stale"])
+async def test_redis_fails(tmp_path: Path, database: str, redis: RedisServer, fault: str) -> None:
+    """Requests and calls by handle go on without it; after it is back the model finds the page at the other node."""
+    async with cluster(tmp_path, database, "a", "b", redis=redis.url) as nodes, client() as http:
+        page = await Page.open(http, nodes["a"])
+        await page.offer("add")
+        if fault == "paused":
+            redis.freeze()
+        elif fault == "restarted":
+            redis.stop()
+        else:
+            redis.ask("FLUSHALL")  # what a replica has that was promoted before it had anything
+        for name in "ab":
+            assert (await page.fetch("/api/x", nodes[name]))["status"] == 200
+        arguments = {"view": page.view, "tool": "add", "arguments": {"n": 1}}
+        calling = asyncio.create_task(nodes["b"].call(http, "call_view_tool", app=False, **arguments))
+        assert (await page.serve_one())["arguments"] == {"n": 1}
+        assert "isError" not in await calling or not (await calling)["isError"]
+        if fault == "paused":
+            redis.thaw()
+        elif fault == "restarted":
+            redis.start()
+        async with asyncio.timeout(90):
+            while page.view not in json.dumps(await nodes["b"].call(http, "list_view_tools", app=False)):
+                await page.offer("add")
+                await asyncio.sleep(1)
+
+
+@pytest.mark.cluster
+async def test_postgresql_has_no_connection_left(tmp_path: Path, database: str, server: PostgreSQL) -> None:
+    """Nodes whose connections were ended refuse what needs it, close their views, and join again when there is room."""
+    async with cluster(tmp_path, database, "a", "b") as nodes, client() as http:
+        page = await Page.open(http, nodes["a"])
+        assert (await page.fetch("/api/before"))["status"] == 200
+        taken = [await asyncpg.connect(database) for _ in range(3)]
+        try:
+            await taken[0].execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND pid <> ALL($1::int[])",
+                [one.get_server_pid() for one in taken],
+            )
+            with suppress(asyncpg.TooManyConnectionsError, asyncpg.PostgresError):
+                while True:
+                    taken.append(await asyncpg.connect(database))
+            async with asyncio.timeout(60):
+                while all([await nodes[name].ready(http) == 200 for name in "ab"]):
+                    await asyncio.sleep(0.5)
+                    with suppress(asyncpg.PostgresError):
+                        taken.append(await asyncpg.connect(database))
+        finally:
+            for one in taken:
+                await one.close()
+        async with asyncio.timeout(90):
+            while not all([await nodes[name].ready(http) == 200 for name in "ab"]):
+                await asyncio.sleep(0.5)
+        again = await Page.open(http, nodes["b"])
+        assert (await again.fetch("/api/after", nodes["a"]))["status"] == 200
+        assert nodes.arrived == ["GET /api/before", "GET /api/after"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("off", ["+60s", "-60s"])
+async def test_a_clock_is_off_by_a_minute(tmp_path: Path, database: str, off: str) -> None:
+    """Tickets, launch values, questions, sessions and forwards made by either node count at the other."""
+    if FAKETIME is None:
+        pytest.skip("libfaketime is not installed: run scripts/proxies")
+    async with cluster(tmp_path, database, "a") as nodes, client() as http:
+        await nodes.start("b", LD_PRELOAD=str(FAKETIME), FAKETIME=off, FAKETIME_DONT_FAKE_MONOTONIC="1")
+        for name in "ab":
+            (nodes[name].folder / "policy.yaml").write_text(ASKS.format(backend=nodes.backend))
+        await until(lambda: all("policy.yaml is in effect" in "".join(one.lines) for one in nodes.nodes.values()))
+        for one, other in (("a", "b"), ("b", "a")):
+            here, there = nodes[one], nodes[other]
+            launch = (await here.call(http, "open_page"))["_meta"]["webmcp-gateway/launch"]
+            page = await Page.attach(http, there, launch)
+            assert (await page.fetch("/api/x", here))["status"] == 200
+            await page.offer("add")
+            arguments = {"view": page.view, "tool": "add", "arguments": {"n": 1}}
+            calling = asyncio.create_task(here.call(http, "call_view_tool", app=False, **arguments))
+            console = Console(http, here)
+            serving_page = asyncio.create_task(page.serve_one())
+            assert (await console.answer((await console.question())["id"]))[0] == 200
+            assert (await serving_page)["arguments"] == {"n": 1}
+            assert json.loads((await calling)["content"][0]["text"]) == {"n": 1}
+            status, given = await console.change("/bridge/tickets", {"apps": ["page"]})
+            assert status == 200
+            assert await redeems(http, there, given["ticket"])
+            session = await handshake(http, here)
+            for node in (there, here):
+                status, text = await listed(http, node, session)
+                assert status == 200, text
+        assert nodes.arrived == ["GET /api/x"] * 2
+
+
+async def redeems(http: aiohttp.ClientSession, node: Node, ticket: str) -> bool:
+    """Return whether a ticket opens a view at the bridge of a node."""
+    host = f"gateway.localhost:{node.public}"
+    headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+    url = f"{node.url}/bridge"
+    async with http.ws_connect(url, headers=headers, protocols=["webmcp-gateway.v1"]) as socket:
+        await socket.send_str(json.dumps({"hello": {"ticket": ticket}}))
+        await socket.send_str(json.dumps({"open": {"ref": "1", "app": "page"}}))
+        return "opened" in json.loads((await socket.receive(30)).data)
 
 
 def handshake_fields(node: Node, session: str = "") -> dict[str, str]:
