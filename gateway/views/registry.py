@@ -370,8 +370,10 @@ class Views:
                 view.relay.drain()
 
     def spawn(self, work: Coroutine[Any, Any, mcp.CallToolResult]) -> asyncio.Task[mcp.CallToolResult]:
-        """Run `work` for as long as there are views; every call into a view ends with it."""
-        return self._sessions.create_task(work)
+        """Run `work` for as long as there are views; every call into a view ends with it. Its error is its caller's."""
+        task = asyncio.ensure_future(work)
+        self._sessions.create_task(_end_with_views(task))
+        return task
 
     def disconnect(self, view: View) -> None:
         """End the connection to the page, and its tools; the view itself may reconnect."""
@@ -675,3 +677,16 @@ class Views:
 
     def _live_view(self, view: View, tools: tuple[ViewTool, ...]) -> LiveView:
         return LiveView(view.id, view.app, self.rules(view.app).title, view.opened_at, tools)
+
+
+async def _end_with_views(task: asyncio.Task[mcp.CallToolResult]) -> None:
+    """Wait for a call, whose error would end all views in their task group; a cancellation cancels it."""
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+    finally:
+        if task.done() and not task.cancelled():
+            task.exception()

@@ -3,9 +3,10 @@
 import asyncio
 from dataclasses import replace
 
+import mcp_types as mcp
 import pytest
 
-from gateway.errors import Reason, Refusal
+from gateway.errors import Reason, Refusal, ViewMoves
 from gateway.model import LOCAL, Door, Initiator
 from gateway.views import memory
 from gateway.views.initiator import GRACE
@@ -34,6 +35,18 @@ async def test_a_call_has_the_roles_that_its_principal_has_now(views: Views) -> 
     attached = await views.attach(before, "cart", (await views.open(before, "cart")).launch.reveal(), {})
     for number, principal in enumerate((before, now, before), 1):
         assert views.caller(principal, "cart", proof(attached, number)).principal.roles == principal.roles
+
+
+async def test_a_call_that_fails_ends_nothing_but_itself(views: Views) -> None:
+    """Its error is its caller's; the views, and the gateway with them, go on."""
+
+    async def fail() -> mcp.CallToolResult:
+        raise ViewMoves
+
+    with pytest.raises(ViewMoves):
+        await views.spawn(fail())
+    await asyncio.sleep(0)
+    assert (await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})).proven
 
 
 async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_none(views: Views) -> None:
