@@ -199,9 +199,12 @@ class DatabaseUpstreamOwners:
         table = UPSTREAM_OWNERS.c
         async with self._database.connect() as connection:
             mine = {"upstream": upstream, "owner": incarnation}
-            await connection.execute(insert(connection, UPSTREAM_OWNERS).values(mine).on_conflict_do_nothing())
+            added = insert(connection, UPSTREAM_OWNERS).values(mine).on_conflict_do_nothing()
             query = select(table.owner).where(table.upstream == upstream).with_for_update()
-            owner = str((await connection.execute(query)).scalar_one())
+            owner: str | None = None
+            while owner is None:  # the one that it had may leave it between the two
+                await connection.execute(added)
+                owner = (await connection.execute(query)).scalar_one_or_none()
             lives = select(NODES.c.name).where(NODES.c.incarnation == owner, NOW - NODES.c.renewed < ENDS_AFTER)
             if owner != incarnation and (await connection.execute(lives)).first() is None:
                 change = update(UPSTREAM_OWNERS).where(table.upstream == upstream).values(owner=incarnation)

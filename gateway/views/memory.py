@@ -270,7 +270,7 @@ class MemoryDirectory:
         """Return the live views of all principals, oldest first."""
         return tuple(self._all.values())
 
-    def vanished(self, _: Principal) -> list[LiveView]:
+    def vanished(self, principal: Principal) -> list[LiveView]:
         """Return nothing: there are no other processes."""
         return []
 

@@ -1,4 +1,4 @@
-"""The suites of the ports `NodeStore` and `ViewOwners`: PostgreSQL, and the rows in memory that simulate it."""
+"""The suites of `NodeStore`, `ViewOwners`, `UpstreamOwners`: PostgreSQL, and the rows in memory that simulate it."""
 
 from __future__ import annotations
 
@@ -179,3 +179,18 @@ async def test_one_living_node_owns_an_upstream(database: Database) -> None:
     await nodes.leave(other)
     assert await owners.claim("budget", first) == first
     assert await owners.claim("another", other) == other
+
+
+async def test_an_upstream_may_be_released_while_another_node_claims_it(database: Database) -> None:
+    """Each claim has an owner."""
+    nodes, owners = DatabaseNodes(database, KEYS), DatabaseUpstreamOwners(database)
+    names = [A.incarnation, B.incarnation]
+    for announced in (A, B):
+        await nodes.join(announced)
+
+    async def claim_and_release(name: str) -> None:
+        for _ in range(50):
+            assert await owners.claim("budget", name) in names
+            await owners.release("budget", name)
+
+    await asyncio.gather(*(claim_and_release(name) for name in names for _ in range(3)))
