@@ -30,10 +30,11 @@ const CAPTURED = ["Promise", "Map", "Set", "WeakMap"].join();
 /**
  * Minifies a script of the view by two minifiers in turn, since its size counts in every view; Vite's own runs last.
  *
- * Without `internal`, reads of properties count as having side effects.
+ * Without `internal`, reads of properties count as having side effects, and classes are those of the page: parts are
+ * loaded after its scripts, and the text of some functions runs in workers.
  */
 async function minifyTwice(code: string, internal?: string[]): Promise<string> {
-  const given = `((${CAPTURED}) => {${code}\n})(${CAPTURED});`;
+  const given = internal ? `((${CAPTURED}) => {${code}\n})(${CAPTURED});` : code;
   const terse = async (given: string, properties: boolean | object): Promise<string> =>
     (await minify(given, {
       ecma: 2020,

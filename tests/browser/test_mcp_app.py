@@ -441,12 +441,8 @@ async def test_fifty_apps_at_once_leave_the_page_responsive(page: Page) -> None:
         await page.evaluate(
             """async ([sandboxUrl, html, large]) => {
               await customElements.whenDefined("mcp-app");
-              window.longest = 0;
-              let last = performance.now();
-              setInterval(() => {
-                longest = Math.max(longest, performance.now() - last);
-                last = performance.now();
-              }, 10);
+              window.turns = 0;
+              setInterval(() => turns++, 10);
               for (let n = 0; n < 50; n++) {
                 const app = document.createElement("mcp-app");
                 const own = { title: "Clock " + n, resourceHtml: n ? html : large };
@@ -456,7 +452,7 @@ async def test_fifty_apps_at_once_leave_the_page_responsive(page: Page) -> None:
             [host.sandbox, host.app(SPEAK), large],
         )
         await until(page, "log.filter((name) => name === 'initialized').length === 50")
-        assert await page.evaluate("longest") < 5000  # a frozen page answers nothing for that long
+        assert await page.evaluate("turns") > 50  # else the page did nothing else for long
 
 
 async def test_the_ten_lines_of_the_docs_are_a_host(page: Page) -> None:

@@ -60,7 +60,8 @@ async def impress(visit: Visit) -> None:
     """Go to the next two steps."""
     await visit.read("#bored.active")
     await visit.keys("ArrowRight", "ArrowRight")
-    await visit.read(".step.active")
+    await visit.read("#step-3.active")
+    await visit.frame.wait_for_function("location.hash === '#/step-3'")  # written at the end of the movement
     await visit.evaluate("location.hash")
 
 
