@@ -19,6 +19,8 @@ from tests.cluster.cluster import Cluster, Page, client, cluster
 from tests.cluster.rolling import ServedPage
 from tests.redis_server import redis_server
 
+pytestmark = pytest.mark.cluster
+
 
 @dataclass(slots=True)
 class Place:

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.cluster.cluster import Cluster, Door, client, cluster
+
+pytestmark = pytest.mark.cluster
 
 SERVER = Path(__file__).parent / "counting_server.py"
 ELICITING: dict[str, Any] = {"elicitation": {}}
