@@ -58,6 +58,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]
     return ended.stdout, json.loads(file.read_text("utf-8"))
 
 
+@pytest.mark.soak
 def test_every_server_is_measured_at_1_and_32_connections(bench: tuple[str, dict[str, Any]]) -> None:
     """Each is measured in every round, with the requested number of answers."""
     samples = bench[1]["samples"]
@@ -66,6 +67,7 @@ def test_every_server_is_measured_at_1_and_32_connections(bench: tuple[str, dict
     assert {one["measured"]["requests"] for one in samples} == {50}
 
 
+@pytest.mark.soak
 def test_ratios_are_to_the_bare_proxy(bench: tuple[str, dict[str, Any]]) -> None:
     """The bare proxy's own ratio is 1, and others lie between the lowest and the highest of their rounds."""
     found = bench[1]["servers"]
@@ -74,12 +76,14 @@ def test_ratios_are_to_the_bare_proxy(bench: tuple[str, dict[str, Any]]) -> None
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in found)
 
 
+@pytest.mark.soak
 def test_decisions_are_measured_over_growing_policies(bench: tuple[str, dict[str, Any]]) -> None:
     """There is a row for each length."""
     assert [one["routes"] for one in bench[1]["decide"]] == [10, 20]
     assert all(one["cold_us"] > 0 and one["repeated_us"] > 0 for one in bench[1]["decide"])
 
 
+@pytest.mark.soak
 def test_the_tables_show_it_all(bench: tuple[str, dict[str, Any]]) -> None:
     """The Markdown has a line for each server and number of connections, and the number of cores above."""
     text = bench[0]

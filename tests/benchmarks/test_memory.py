@@ -20,9 +20,8 @@ REST_MIB = 150
 """Far more than a gateway at rest takes."""
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind == "pages" else [pytest.mark.soak]) for kind in KINDS]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
 async def test_hundreds_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Each session has a stream, each page 25 views; all of them answer at the end."""
     monkeypatch.setenv("BENCH_SECRET", f"bench-{MARK}")

@@ -24,12 +24,6 @@ def item(page: Page, title: str) -> Locator:
     return page.get_by_role("listitem").filter(has=page.locator("summary", has_text=title))
 
 
-async def count_tools(page: Page) -> int:
-    """Return how many tools the chat has."""
-    title = await page.locator("#dot").get_attribute("title")
-    return int(str(title).split()[-2])
-
-
 async def expect_tools(page: Page, count: int) -> None:
     """Wait until the chat has so many: a page registers its tools some time after it has loaded."""
     await expect(page.locator("#dot")).to_have_attribute("title", f"Connected to the gateway: {count} tools")
@@ -43,7 +37,7 @@ async def test_a_person_and_a_model_share_apps_in_one_conversation(
         await page.emulate_media(reduced_motion="reduce")
         await open_chat(page, world.chat.settings.url)
         answer = page.get_by_role("article", name="Assistant")
-        own = await count_tools(page)
+        await expect_tools(page, own := 5)  # without those of pages
 
         await page.get_by_role("button", name="Show me the shop").click()
         shop = app_of(item(page, "Open Fennel & Oak").locator("mcp-app"))
