@@ -61,8 +61,9 @@ async def impress(visit: Visit) -> None:
     await visit.read("#bored.active")
     await visit.keys("ArrowRight", "ArrowRight")
     await visit.read("#step-3.active")
-    await visit.frame.wait_for_function("location.hash === '#/step-3'")  # written at the end of the movement
-    await visit.evaluate("location.hash")
+    # The hash is written at the end of the movement.
+    look = "const look = () => location.hash === '#/step-3' ? go(location.hash) : setTimeout(look, 50)"
+    await visit.evaluate(f"new Promise((go) => {{ {look}; look(); }})")
 
 
 DOCSIFY = """<!doctype html><html><head><meta charset="utf-8"><link rel="stylesheet" href="themes/vue.css"></head><body>
