@@ -1,4 +1,4 @@
-"""Which node runs the process of a shared upstream: the first one that needs it, as long as its lease lasts."""
+"""Decides which node runs the process of a shared upstream: the first one that needs it, while its lease lasts."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class NodeViews:
                 raise _lost() from error
 
     async def close(self, principal: Principal, view: str) -> bool:
-        """Close a view at the node that has it; False if there is none that the person may see. Raises `Refusal`."""
+        """Close a view at its node; return False if the person may see no such view. Raises `Refusal`."""
         row = await self._forwards.owner_of_view(view)
         if row is None:
             return False

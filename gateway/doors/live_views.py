@@ -34,7 +34,7 @@ class ViewsElsewhere(Protocol):
         ...
 
     async def close(self, principal: Principal, view: str) -> bool:
-        """Close a view at the node that has it; False if there is none that the person may see. Raises `Refusal`."""
+        """Close a view at its node; return False if the person may see no such view. Raises `Refusal`."""
         ...
 
 
@@ -64,7 +64,7 @@ class ViewsDoor:
         return sorted(by_id.values(), key=_opened)  # type: ignore[arg-type]  # JSON
 
     async def close(self, principal: Principal, view: str) -> bool:
-        """Close a view, at whichever node; False if there is none that the person may see. Raises `Refusal`."""
+        """Close a view at any node; return False if the person may see no such view. Raises `Refusal`."""
         return self.close_here(principal, view) or (
             self.elsewhere is not None and await self.elsewhere.close(principal, view)
         )

@@ -415,8 +415,8 @@ class _KeptCall:
 class BackgroundCalls:
     """The background calls of all principals; `spawn` runs each of them, for as long as the views live.
 
-    They are among the `running` calls, for which a drain waits. `other_results` takes the results that nobody has
-    collected when the process ends, for others. `admits` returns whether a principal may still use an app.
+    A drain waits for them as `running` calls. When the process ends, results that were not collected go to
+    `other_results`, for other processes. `admits` returns whether a principal may still use an app.
     """
 
     def __init__(
@@ -504,7 +504,7 @@ class BackgroundCalls:
                 log.warning("the result of a call is lost with this process: %s", error)
 
     async def _take(self, principal: Principal, id: str) -> mcp.CallToolResult | None:
-        """Return the result of a call of a process that has ended; None if there is none. Raises `Refusal`."""
+        """Return the result of a call that an ended process handed over, or None. Raises `Refusal`."""
         if self._other_results is None:
             return None
         try:

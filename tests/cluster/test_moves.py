@@ -161,5 +161,5 @@ async def test_of_two_pages_that_attach_at_once_one_is_the_view(tmp_path: Path, 
                 answers = [await replace(one, sent=one.sent + 10 * (at == "b")).call(
                     "http_request", nodes[at], url=f"/api/{turn}{at}") for one in attached]  # fmt: skip
                 served = [(one.get("structuredContent") or {}).get("status") == 200 for one in answers]
-                assert sum(served) == 1, answers
+                assert sum(served) == 1, (answers, pages)
         assert len(nodes.arrived) == 16

@@ -255,7 +255,7 @@ class Server:
 
 
 class _Engine:
-    """What stores see of SQLAlchemy's engine: it makes connections."""
+    """The part of SQLAlchemy's engine that stores use: it makes connections."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

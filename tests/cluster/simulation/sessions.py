@@ -16,7 +16,7 @@ from tests.cluster.simulation.world import World
 VERSION: Final = "2025-11-25"
 
 AWAY: Final = (aiohttp.ClientError, OSError, TimeoutError)
-"""What a client sees when its node is gone."""
+"""The errors that a client meets when its node is gone."""
 
 WAITS: Final = 20.0
 """Seconds for which a client waits for an answer."""
