@@ -32,6 +32,7 @@ from gateway.assembly.packing import Packer
 from gateway.assembly.reload import Reloader
 from gateway.assembly.shared_state import SharedState
 from gateway.backends.connect import Connections
+from gateway.backends.reaper import lease_clock
 from gateway.bounds import report_exceeded
 from gateway.callers.entitlements import Entitlements
 from gateway.config import Config, Notice, NoticeKind, Notices, Reading
@@ -480,7 +481,9 @@ class Components:
             "upstreams": cluster.places.count,
         }
         cluster.node.lapsed.add(stop_owned)
-        cluster.node.renewed.add(self.connections.reaper.extend)
+        reaper = self.connections.reaper
+        reaper.extend(lease_clock() + cluster.node.lease.left)  # the node has joined already
+        cluster.node.renewed.add(reaper.extend)
         cluster.node.joined.add(self.shared.rewrite_views)
         cluster.node.lost_views.add(drop)
 
